@@ -1,0 +1,10 @@
+/* eingrad: tensors in index notation, gradients of any order, attention.
+ * One header for users; <eingrad/check.h> is apart, because it needs the Check library. */
+#ifndef EINGRAD_H
+#define EINGRAD_H
+#include <eingrad/core.h>   /* contexts, tensors, views, reading and writing          */
+#include <eingrad/ops.h>    /* einsum and every other operation, gradients and checks  */
+#include <eingrad/nn.h>     /* parameters and modules                                  */
+#include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */
+#include <eingrad/io.h>     /* .npy, safetensors, pictures                             */
+#endif

@@ -1,0 +1,187 @@
+/* eingrad/core.h: contexts, tensors, views.
+ *
+ * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and the scope (eg_push … eg_pop).
+ * A tensor belongs to the scope that is open when it is made; nobody frees one tensor.
+ * Failure: the first error stays in the context with its sentence; every later operation returns the context's poison tensor at
+ * once. Nest freely and ask eg_error() once. NULL operands behave like poison. Nothing here aborts, exits or prints unasked.
+ * A context and its tensors belong to one thread at a time. Options: absent or zero means the default, EG_OFF a real zero. */
+#ifndef EINGRAD_CORE_H
+#define EINGRAD_CORE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if defined(__GNUC__)
+#define EG_API __attribute__((visibility("default")))
+#else
+#define EG_API
+#endif
+
+typedef struct eg_ctx    eg_ctx;
+typedef struct eg_tensor eg_tensor;
+typedef struct eg_owner  eg_owner;
+typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL } eg_dtype; /* EG_DEFAULT: the context's */
+typedef struct eg_mark { void *scope; uint64_t serial; } eg_mark;
+
+#define EG_OFF      (-1073741824)       /* an option that is really zero                                 */
+#define EG_END      INT64_MIN           /* eg_slice: from the first / to the last, whatever the direction */
+#define EG_RANK_MAX 32
+
+/* -- context ------------------------------------------------------------------------------------------------------------- */
+typedef struct eg_open_args {
+    size_t   size;
+    eg_dtype dtype;                     /* of tensors made without one; EG_F32                            */
+    uint64_t seed;                      /* 0                                                              */
+    int      threads;                   /* all cores                                                      */
+    void  *(*realloc)(void *user, void *p, size_t old_size, size_t new_size); /* Lua's contract: new_size 0 frees */
+    void    *user;                      /* handed to realloc                                              */
+} eg_open_args;
+EG_API eg_ctx *eg_open_with(const eg_open_args *);       /* NULL if there is no memory, or for a bad option (no context to say it in) */
+EG_API void    eg_close(eg_ctx *);                       /* frees everything that lives in it; NULL is fine */
+EG_API const char *eg_error(const eg_ctx *);             /* NULL, or the first failure in one sentence; of a NULL context: "out of memory" */
+EG_API void    eg_clear(eg_ctx *);                       /* forget the failure                            */
+EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) /* record a failure (the first wins); returns the poison tensor */
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+EG_API void    eg_seed(eg_ctx *, uint64_t seed);         /* restart the random draws                      */
+EG_API uint64_t eg_draws(const eg_ctx *);                /* number of the next random draw …              */
+EG_API void    eg_set_draws(eg_ctx *, uint64_t);         /* … and setting it: a resumed run draws the same */
+EG_API int     eg_threads(eg_ctx *, int threads);        /* set (0: leave); returns the number in force; same bits for any number */
+EG_API eg_dtype eg_default_type(const eg_ctx *);
+EG_API void    eg_train(eg_ctx *);                       /* dropout draws (the state after eg_open)       */
+EG_API void    eg_eval(eg_ctx *);                        /* dropout is the identity                       */
+EG_API bool    eg_training(const eg_ctx *);
+EG_API bool    eg_nograd(eg_ctx *, bool on);             /* while on, results do not remember how they were made; returns the old state */
+typedef struct eg_usage {
+    uint64_t mallocs;                   /* calls of the allocator so far (a warm training step makes none) */
+    size_t   bytes, peak;               /* held from the allocator now, and at most                       */
+    size_t   used, used_peak;           /* in tensors now, and at most since eg_stats_reset               */
+    uint64_t nodes;                     /* operations applied                                             */
+} eg_usage;
+EG_API eg_usage eg_stats(const eg_ctx *);
+EG_API void    eg_stats_reset(eg_ctx *);                 /* used_peak starts again from now               */
+EG_API const char *eg_version(void);                     /* "0.1.0"                                       */
+
+/* -- scopes and owners ----------------------------------------------------------------------------------------------------- */
+EG_API eg_mark eg_push(eg_ctx *);                        /* tensors made from here on …                   */
+EG_API void    eg_pop(eg_ctx *, eg_mark);                /* … are gone here; using one later is an error that names the operation */
+EG_API eg_tensor *eg_keep(eg_tensor *x);                 /* a copy of x (no history) in the scope around the open one */
+EG_API eg_owner *eg_owner_open(eg_ctx *);                /* lives in the scope that is open now, whichever is open when it grows */
+EG_API void    eg_owner_close(eg_owner *);               /* early end; NULL is fine                       */
+EG_API eg_ctx *eg_owner_context(const eg_owner *);
+EG_API void   *eg_owner_alloc(eg_owner *, size_t bytes); /* zeroed; NULL after recording "out of memory"  */
+EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims); /* zeros that live as long as the owner */
+
+/* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------------------------------------ */
+EG_API eg_tensor *eg_from_n   (eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_full_n   (eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank, const int64_t *dims);   /* [low, high)       */
+EG_API eg_tensor *eg_normal_n (eg_ctx *, eg_dtype, double mean, double deviation, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);           /* i64 in [low, high) */
+EG_API eg_tensor *eg_scalar   (eg_ctx *, double value);                                                       /* rank 0            */
+EG_API eg_tensor *eg_arange   (eg_ctx *, eg_dtype, double start, double stop, double step);                   /* ⌈(stop−start)/step⌉ values */
+EG_API eg_tensor *eg_zeros_like(const eg_tensor *x);
+EG_API eg_tensor *eg_ones_like (const eg_tensor *x);
+#ifndef __cplusplus
+#define eg_open(...)                 eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
+#define EG_DIMS_(...)                (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ }
+#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, int: EG_I32, long: EG_I64, long long: EG_I64, _Bool: EG_BOOL)
+#define eg_from(cx, data, ...)       eg_from_n((cx), EG_TYPE_(*(data)), (data), EG_DIMS_(__VA_ARGS__)) /* dtype from the C type */
+#define eg_zeros(cx, ...)            eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
+#define eg_ones(cx, ...)             eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
+#define eg_full(cx, value, ...)      eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
+#define eg_uniform(cx, low, high, ...) eg_uniform_n((cx), EG_DEFAULT, (low), (high), EG_DIMS_(__VA_ARGS__))
+#define eg_normal(cx, mean, dev, ...)  eg_normal_n((cx), EG_DEFAULT, (mean), (dev), EG_DIMS_(__VA_ARGS__))
+#define eg_randint(cx, low, high, ...) eg_randint_n((cx), (low), (high), EG_DIMS_(__VA_ARGS__))
+#endif
+
+/* -- asking ------------------------------------------------------------------------------------------------------------------ */
+EG_API eg_ctx  *eg_context(const eg_tensor *);
+EG_API eg_dtype eg_type(const eg_tensor *);
+EG_API const char *eg_type_name(eg_dtype);               /* "f32"                                         */
+EG_API int      eg_rank(const eg_tensor *);              /* 0 of poison                                   */
+EG_API int64_t  eg_dim(const eg_tensor *, int axis);     /* axis −1 is the last; 0 after an error         */
+EG_API const int64_t *eg_dims(const eg_tensor *);
+EG_API int64_t  eg_size(const eg_tensor *);              /* number of elements                            */
+EG_API bool     eg_ok(const eg_tensor *);                /* neither NULL nor poison                       */
+
+/* -- values out: row-major whatever the storage (copied into the open scope if it is not); NULL and an error for another dtype */
+EG_API const float   *eg_f32 (eg_tensor *);
+EG_API const double  *eg_f64 (eg_tensor *);
+EG_API const int32_t *eg_i32 (eg_tensor *);
+EG_API const int64_t *eg_i64 (eg_tensor *);
+EG_API const bool    *eg_bool(eg_tensor *);
+EG_API const void    *eg_raw (eg_tensor *, int64_t *strides);   /* the storage itself; strides (rank of them, in elements) may be NULL */
+EG_API double   eg_item(eg_tensor *);                    /* of one element, any dtype; NaN after an error */
+EG_API double   eg_get_n(eg_tensor *, int rank, const int64_t *index);
+#ifndef __cplusplus
+#define eg_get(x, ...)               eg_get_n((x), EG_DIMS_(__VA_ARGS__))    /* one element, any dtype     */
+#endif
+EG_API int      eg_print(FILE *, eg_tensor *);           /* as NumPy prints; −1 after an error            */
+EG_API size_t   eg_format(eg_tensor *, char *out, size_t room); /* the same into out, as snprintf counts  */
+
+/* -- values in: each bumps the storage's version, so that a gradient that still needs the old value notices ------------------- */
+EG_API float   *eg_mut_f32 (eg_tensor *);                /* refuses what is not row-major; eg_assign writes to any view */
+EG_API double  *eg_mut_f64 (eg_tensor *);
+EG_API int32_t *eg_mut_i32 (eg_tensor *);
+EG_API int64_t *eg_mut_i64 (eg_tensor *);
+EG_API bool    *eg_mut_bool(eg_tensor *);
+EG_API int      eg_assign(eg_tensor *target, eg_tensor *value); /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
+EG_API int      eg_fill(eg_tensor *target, double value);
+
+/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit -------------------------------- */
+EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);         /* y[i_p(0), i_p(1)…] = x[i0, i1…]              */
+EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);            /* the two exchanged                            */
+EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);        /* never copies: says which axes block it; −1 is inferred */
+EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);     /* a view if there is one, else a copy          */
+EG_API eg_tensor *eg_slice(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step); /* x[start:stop:step], Python's rules; EG_END */
+EG_API eg_tensor *eg_select(eg_tensor *x, int axis, int64_t index);              /* x[…, index, …], one axis less                */
+EG_API eg_tensor *eg_flip(eg_tensor *x, int axis);                               /* y[i] = x[n−1−i]                              */
+EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);      /* NumPy's broadcast_to; −1 keeps a size        */
+EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);                            /* drops an axis of size 1                      */
+EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);                          /* new axis of size 1 at this place of the result */
+EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b); /* y[…,k] = x[k, k+offset], new axis last   */
+EG_API eg_tensor *eg_unfold(eg_tensor *x, int axis, int64_t size, int64_t step); /* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
+EG_API int        eg_split(eg_tensor *x, int axis, int count, const int64_t *sizes, eg_tensor **parts); /* sizes NULL: equal; 0 or −1 */
+#ifndef __cplusplus
+#define eg_permute(x, ...)           eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
+#define eg_view(x, ...)              eg_view_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_reshape(x, ...)           eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_expand(x, ...)            eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
+#endif
+EG_API bool       eg_is_row_major(const eg_tensor *x);
+EG_API eg_tensor *eg_contiguous(eg_tensor *x);                                   /* x itself if row-major, else a row-major copy */
+EG_API eg_tensor *eg_copy(eg_tensor *x);                                         /* a row-major copy, with gradient              */
+EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);                               /* as C converts; gradient between float types; to bool: x ≠ 0 */
+EG_API eg_tensor *eg_detach(eg_tensor *x);                                       /* the same values without history              */
+
+#ifdef __cplusplus
+} /* extern "C" */
+inline eg_ctx *eg_open(eg_open_args a = eg_open_args()) { a.size = sizeof a; return eg_open_with(&a); }
+inline eg_dtype eg_type_of_(const float *) { return EG_F32; }
+inline eg_dtype eg_type_of_(const double *) { return EG_F64; }
+inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
+inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
+inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
+inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
+#define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
+template <class T_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, const T_ *data, D_... d) { EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(data), data, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d) { EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d) { EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d) { EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_)); }
+template <class... D_> inline double eg_get(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_get_n(x, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_view_n(x, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_)); }
+template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d) { const int axes_[] = { (int)d... }; return eg_permute_n(x, (int)sizeof...(d), axes_); }
+#undef EG_CXX_DIMS_
+#endif
+#endif

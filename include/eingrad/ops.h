@@ -1,0 +1,249 @@
+/* eingrad/ops.h: einsum, every other operation, gradients and their check.
+ *
+ * Results go to the open scope of their operands' context and share nothing with them unless the line says "view".
+ * Every operation refuses (sticky error, poison result): operands of two contexts, of mixed dtypes, of shapes that do not fit;
+ * the message names the operation, the index, the operand and both sizes. Those that take a spec point at the letter.
+ * Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works on, ellipsis. */
+#ifndef EINGRAD_OPS_H
+#define EINGRAD_OPS_H
+#include <eingrad/core.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- contraction and moves --------------------------------------------------------------------------------------------------- */
+typedef struct eg_einsum_args {
+    size_t size;
+    const char *spec; int count; eg_tensor *const *operands;
+    bool broadcast;                     /* allow a size of 1 under a letter, as NumPy does                                    */
+} eg_einsum_args;
+EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
+EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands); /* sum over the letters that are not in the output */
+EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b); /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
+typedef struct eg_rearrange_args {
+    size_t size;
+    const char *spec; eg_tensor *x;
+    int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x_, y, z;  /* sizes of letters (x_ is x)     */
+} eg_rearrange_args;
+EG_API eg_tensor *eg_rearrange_with(const eg_rearrange_args *);   /* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one exists */
+typedef struct eg_axes_args {
+    size_t size;
+    const char *spec; eg_tensor *x;
+    int64_t *o0, *o1, *o2, *o3, *o4, *o5, *o6, *o7, *o8, *o9, *o10, *o11, *o12, *o13, *o14, *o15, *o16, *o17, *o18, *o19,
+            *o20, *o21, *o22, *o23, *o24, *o25, *o26, *o27, *o28, *o29, *o30, *o31;
+} eg_axes_args;
+EG_API bool eg_axes_with(const eg_axes_args *);                   /* asserts the rank (and sizes given as (h=8 d)), reads sizes, in order of the string; false after an error */
+
+/* -- reductions over the bracketed axes: "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes ----- */
+EG_API eg_tensor *eg_sum      (const char *spec, eg_tensor *x);   /* y = Σ x            integers and bool in i64              */
+EG_API eg_tensor *eg_mean     (const char *spec, eg_tensor *x);   /* y = Σ x / n        float                                 */
+EG_API eg_tensor *eg_prod     (const char *spec, eg_tensor *x);   /* y = Π x            gradient right with zeros             */
+EG_API eg_tensor *eg_max      (const char *spec, eg_tensor *x);   /* y = max x          gradient shared evenly among ties     */
+EG_API eg_tensor *eg_min      (const char *spec, eg_tensor *x);   /* y = min x                                                */
+EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);   /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
+typedef struct eg_var_args { size_t size; const char *spec; eg_tensor *x; double correction; } eg_var_args;
+EG_API eg_tensor *eg_var_with(const eg_var_args *);               /* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
+EG_API eg_tensor *eg_std_with(const eg_var_args *);               /* y = √var                                                 */
+EG_API eg_tensor *eg_argmax   (const char *spec, eg_tensor *x);   /* i64: first largest, row-major over the bracketed axes; NaN wins */
+EG_API eg_tensor *eg_argmin   (const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_any      (const char *spec, eg_tensor *x);   /* bool               of nothing: false                     */
+EG_API eg_tensor *eg_all      (const char *spec, eg_tensor *x);   /* bool               of nothing: true                      */
+
+/* -- pointwise: y = f(x), same shape, dtype and layout ------------------------------------------------------------------------ */
+EG_API eg_tensor *eg_neg    (eg_tensor *x);                       /* −x                                                       */
+EG_API eg_tensor *eg_abs    (eg_tensor *x);                       /* |x|                dx = g sign x                         */
+EG_API eg_tensor *eg_sign   (eg_tensor *x);                       /* −1, 0, 1           dx = 0                                */
+EG_API eg_tensor *eg_exp    (eg_tensor *x);                       /* e^x                dx = g y                              */
+EG_API eg_tensor *eg_expm1  (eg_tensor *x);                       /* e^x − 1            dx = g (y + 1)                        */
+EG_API eg_tensor *eg_log    (eg_tensor *x);                       /* ln x               dx = g / x                            */
+EG_API eg_tensor *eg_log1p  (eg_tensor *x);                       /* ln(1 + x)          dx = g / (1 + x)                      */
+EG_API eg_tensor *eg_sqrt   (eg_tensor *x);                       /* √x                 dx = g / 2y                           */
+EG_API eg_tensor *eg_rsqrt  (eg_tensor *x);                       /* 1/√x               dx = −g y³ / 2                        */
+EG_API eg_tensor *eg_square (eg_tensor *x);                       /* x²                 dx = 2 g x                            */
+EG_API eg_tensor *eg_recip  (eg_tensor *x);                       /* 1/x                dx = −g y²                            */
+EG_API eg_tensor *eg_sin    (eg_tensor *x);                       /* sin x              dx = g cos x                          */
+EG_API eg_tensor *eg_cos    (eg_tensor *x);                       /* cos x              dx = −g sin x                         */
+EG_API eg_tensor *eg_tanh   (eg_tensor *x);                       /* tanh x             dx = g (1 − y²)                       */
+EG_API eg_tensor *eg_sigmoid(eg_tensor *x);                       /* σ = 1/(1 + e^−x)   dx = g y (1 − y)                      */
+EG_API eg_tensor *eg_erf    (eg_tensor *x);                       /* erf x              dx = g 2/√π e^−x²                     */
+EG_API eg_tensor *eg_relu   (eg_tensor *x);                       /* max(x, 0)          dx = g [x > 0]                        */
+EG_API eg_tensor *eg_leaky_relu(eg_tensor *x, double slope);      /* x > 0 ? x : slope x                                      */
+EG_API eg_tensor *eg_elu    (eg_tensor *x, double alpha);         /* x > 0 ? x : alpha (e^x − 1)                              */
+EG_API eg_tensor *eg_gelu   (eg_tensor *x);                       /* x Φ(x), Φ by erf   Hendrycks, Gimpel 2016                */
+EG_API eg_tensor *eg_gelu_tanh(eg_tensor *x);                     /* x/2 (1 + tanh(√(2/π)(x + 0.044715 x³)))                  */
+EG_API eg_tensor *eg_silu   (eg_tensor *x);                       /* x σ(x)                                                   */
+EG_API eg_tensor *eg_softplus(eg_tensor *x);                      /* ln(1 + e^x)        dx = g σ(x)                           */
+EG_API eg_tensor *eg_floor  (eg_tensor *x);                       /* ⌊x⌋                dx = 0                                */
+EG_API eg_tensor *eg_scale  (eg_tensor *x, double c);             /* c x                                                      */
+EG_API eg_tensor *eg_shift  (eg_tensor *x, double c);             /* x + c                                                    */
+EG_API eg_tensor *eg_powc   (eg_tensor *x, double c);             /* x^c                dx = g c x^(c−1)                      */
+EG_API eg_tensor *eg_clip   (eg_tensor *x, double low, double high); /* min(max(x, low), high)   dx = g [low ≤ x ≤ high]      */
+EG_API eg_tensor *eg_isnan  (eg_tensor *x);                       /* bool                                                     */
+
+/* -- two operands: shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left), one dtype -------------------- */
+EG_API eg_tensor *eg_add    (eg_tensor *a, eg_tensor *b);         /* a + b                                                    */
+EG_API eg_tensor *eg_sub    (eg_tensor *a, eg_tensor *b);         /* a − b                                                    */
+EG_API eg_tensor *eg_mul    (eg_tensor *a, eg_tensor *b);         /* a b                da = g b, db = g a                    */
+EG_API eg_tensor *eg_div    (eg_tensor *a, eg_tensor *b);         /* a / b              float; da = g / b, db = −g y / b      */
+EG_API eg_tensor *eg_pow    (eg_tensor *a, eg_tensor *b);         /* a^b                da = g b a^(b−1), db = g y ln a       */
+EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);         /* the larger         ties: half each                       */
+EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b);         /* the smaller                                              */
+EG_API eg_tensor *eg_where  (eg_tensor *condition, eg_tensor *a, eg_tensor *b); /* condition (bool) ? a : b                   */
+EG_API eg_tensor *eg_eq (eg_tensor *a, eg_tensor *b);             /* a = b              these six: bool                       */
+EG_API eg_tensor *eg_ne (eg_tensor *a, eg_tensor *b);             /* a ≠ b                                                    */
+EG_API eg_tensor *eg_lt (eg_tensor *a, eg_tensor *b);             /* a < b                                                    */
+EG_API eg_tensor *eg_le (eg_tensor *a, eg_tensor *b);             /* a ≤ b                                                    */
+EG_API eg_tensor *eg_gt (eg_tensor *a, eg_tensor *b);             /* a > b                                                    */
+EG_API eg_tensor *eg_ge (eg_tensor *a, eg_tensor *b);             /* a ≥ b                                                    */
+EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b);             /* these four: of bool                                      */
+EG_API eg_tensor *eg_or (eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_not(eg_tensor *a);
+
+/* -- softmax, attention -------------------------------------------------------------------------------------------------------
+ * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep carries data, bool or integer, non-zero =
+ * attend (a float is refused); .bias is added before the softmax, differentiable. A row with nothing to attend to is 0, gradient 0. */
+typedef struct eg_masked { const char *axes; eg_tensor *x; } eg_masked;         /* { "bj", pad }                              */
+typedef struct eg_softmax_args {
+    size_t size;
+    const char *spec; eg_tensor *x;
+    const char *where; eg_masked keep, bias;
+    int64_t offset;                     /* added to the last letter of `where` that is not bracketed (the query): a cache's length */
+} eg_softmax_args;
+EG_API eg_tensor *eg_softmax_with    (const eg_softmax_args *);   /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
+EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);   /* y = x − ln Σ e^x   masked entries −inf                   */
+typedef struct eg_attention_args {
+    size_t size;
+    const char *spec; eg_tensor *q, *k, *v;
+    const char *where; eg_masked keep, bias; int64_t offset;
+    double scale;                       /* 1/√(product of the letters that only query and key share)                          */
+    double dropout;                     /* on the weights, after the softmax                                                  */
+    eg_tensor **weights;                /* out: the weights before dropout, letters of `weights_axes`                         */
+    const char *weights_axes;           /* NULL: output letters without the value's own, the summed letters last              */
+    eg_tensor **dropped;                /* out: the weights after dropout                                                     */
+} eg_attention_args;
+/* y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe".
+ * Refused: a letter in one operand only that is not in the output. Vaswani et al. 2017, eq. 1. */
+EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
+EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset, const int64_t *sizes); /* the predicate as bool over `axes`, for printing and checks */
+
+/* -- norms, losses, dropout --------------------------------------------------------------------------------------------------- */
+typedef struct eg_norm_args { size_t size; const char *spec; eg_tensor *x, *gain, *bias; double eps; } eg_norm_args;
+EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);        /* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5; gain, bias have the bracketed shape. Ba et al. 2016 */
+EG_API eg_tensor *eg_rmsnorm_with  (const eg_norm_args *);        /* y = x/√(mean x² + eps) gain. Zhang, Sennrich 2019        */
+typedef struct eg_cross_entropy_args {
+    size_t size;
+    const char *spec; eg_tensor *logits, *target;                 /* "b l [v]", target (b l) i32 or i64 class numbers         */
+    int64_t ignore;                     /* targets with this number do not count; EG_OFF: number 0; default: none             */
+    double  smoothing;                  /* ε: the target is (1−ε) one-hot + ε/n. Szegedy et al. 2016                          */
+    bool    each;                       /* one loss per target instead of their mean                                          */
+} eg_cross_entropy_args;
+EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *); /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
+EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);  /* mean of max(x,0) − x t + ln(1 + e^−|x|)            */
+EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b);             /* mean of (a − b)²                                         */
+EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);             /* x m/(1−p), P(m=0) = p; the identity while eg_eval. Counter-based draw per logical index */
+
+/* -- gather, join, build ------------------------------------------------------------------------------------------------------ */
+EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);  /* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
+EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u); /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
+EG_API eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x);    /* joined along an axis                          */
+EG_API eg_tensor *eg_stack_n (int axis, int count, eg_tensor *const *x);    /* joined along a new axis                       */
+EG_API eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
+EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);      /* "b [l]": y[l] = Σ_{k ≤ l} x[k]                           */
+EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);               /* x where column − row ≤ k, else 0; last two axes          */
+EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k);               /* x where column − row ≥ k, else 0                         */
+EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last axis; the context's dtype                       */
+
+#ifndef __cplusplus
+#define EG_XS_(...)           (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
+#define eg_einsum(spec, ...)  eg_einsum_n((spec), EG_XS_(__VA_ARGS__))      /* operands counted and type-checked               */
+#define eg_concat(axis, ...)  eg_concat_n((axis), EG_XS_(__VA_ARGS__))
+#define eg_stack(axis, ...)   eg_stack_n((axis), EG_XS_(__VA_ARGS__))
+#define EG_ARGS_(type, ...)   (&(type){ .size = sizeof(type), __VA_ARGS__ })
+#define eg_rearrange(...)     eg_rearrange_with(EG_ARGS_(eg_rearrange_args, __VA_ARGS__))
+#define eg_axes(...)          eg_axes_with(EG_ARGS_(eg_axes_args, __VA_ARGS__))
+#define eg_var(...)           eg_var_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
+#define eg_std(...)           eg_std_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
+#define eg_softmax(...)       eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
+#define eg_log_softmax(...)   eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
+#define eg_attention(...)     eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
+#define eg_layernorm(...)     eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
+#define eg_rmsnorm(...)       eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
+#define eg_cross_entropy(...) eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+#define eg_gradcheck(...)     eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#endif
+
+/* -- differentiation ---------------------------------------------------------------------------------------------------------- */
+/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated again. seed NULL: y has one element and
+ * the seed is 1. An x that y does not depend on gets zeros. Refused: integer y or x, seed of another shape or dtype, an operand that was
+ * changed in place since it was used. Returns 0, or −1 (and dxs are poison). */
+EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+
+/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one ------------------------------ */
+typedef struct eg_sample {              /* how the table test calls the row; ended by { 0 }                                   */
+    eg_tensor *(*call)(eg_tensor *const *x);                      /* through its public function                              */
+    const char *shapes;                 /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool                       */
+    double low, high;                   /* float operands are drawn from here (0, 0: from [-2, 2])                            */
+} eg_sample;
+typedef enum eg_uses { EG_USES_ALL, EG_USES_NOTHING, EG_USES_OPERANDS, EG_USES_OTHERS, EG_USES_RESULT } eg_uses; /* OTHERS: the cotangent of operand i reads the operands except i */
+typedef struct eg_op {
+    const char *name, *equation, *gradient;
+    int   arity;                        /* −1: any number of operands                                                         */
+    bool (*shape)(eg_tensor *y);        /* calls eg_result; false after eg_fail                                               */
+    bool (*forward)(eg_tensor *y);      /* fills y; false after eg_fail                                                       */
+    eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);        /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
+    eg_uses uses;                       /* what the rule reads                                                                */
+    const eg_sample *samples;
+} eg_op;
+EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *operands); /* attr is copied */
+EG_API eg_tensor *eg_operand(const eg_tensor *y, int i);          /* in shape, forward and rule                               */
+EG_API int        eg_operands(const eg_tensor *y);
+EG_API const void *eg_attr(const eg_tensor *y);
+EG_API bool       eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims); /* declares y; row-major                  */
+EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);/* the rule "zero by definition"                             */
+EG_API const eg_op *eg_op_of(const eg_tensor *y);                 /* the row that made y; NULL for a leaf                     */
+EG_API const eg_op *eg_op_at(int k);                              /* the table: k = 0, 1, …; NULL past its end                */
+
+/* -- gradient check: f at xs (f32 inputs are copied to f64), reverse mode against central differences with Richardson's extrapolation */
+typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
+typedef enum eg_verdict { EG_RIGHT, EG_WRONG, EG_KINK, EG_NOISE, EG_UNTESTED, EG_ZERO, EG_EMPTY } eg_verdict;
+typedef struct eg_gradcheck_args {
+    size_t size;
+    eg_function *f; void *user; int count; eg_tensor *const *xs;
+    const char *names;                  /* "A, B": of the inputs; NULL: x0, x1 …                                              */
+    const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
+    double rtol, atol;                  /* right if |a − n| ≤ rtol |n| + atol s + err, s the largest |n|; 1e-7, 1e-9          */
+    int    order;                       /* 1; 2 checks the gradient's own gradient as well                                    */
+    int    directions;                  /* > 0: that many random directions instead of every entry                            */
+    uint64_t seed;
+} eg_gradcheck_args;
+typedef struct eg_entry { int input; int64_t index; double analytic, numeric, left, right, error; eg_verdict verdict; } eg_entry;
+typedef struct eg_report {
+    bool    passed;                     /* nothing WRONG, KINK, NOISE or UNTESTED                                             */
+    int64_t entries, right, covered;    /* checked; right; and those where 0 for the analytic value would have failed          */
+    double  worst;                      /* largest |a − n| / s                                                                */
+    int     shown; const eg_entry *entry;                         /* the worst first, at most 16                              */
+    const eg_verdict *input;            /* one per input                                                                      */
+    const char *text;                   /* the report in words, as eg_report_print writes it                                  */
+} eg_report;
+EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *); /* in the open scope; NULL after an error; never prints */
+EG_API int eg_report_print(FILE *, const eg_report *);
+
+#ifdef __cplusplus
+} /* extern "C" */
+template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x) { eg_tensor *const xs[] = { x... }; return eg_einsum_n(spec, (int)sizeof...(x), xs); }
+template <class... X_> inline eg_tensor *eg_concat(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_concat_n(axis, (int)sizeof...(x), xs); }
+template <class... X_> inline eg_tensor *eg_stack(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_stack_n(axis, (int)sizeof...(x), xs); }
+inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x, eg_rearrange_args o = eg_rearrange_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rearrange_with(&o); }
+template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out) { const eg_axes_args o = { sizeof(eg_axes_args), spec, x, out... }; return eg_axes_with(&o); }
+inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_var_with(&o); }
+inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_std_with(&o); }
+inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_softmax_with(&o); }
+inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_log_softmax_with(&o); }
+inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_with(&o); }
+inline eg_tensor *eg_layernorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_layernorm_with(&o); }
+inline eg_tensor *eg_rmsnorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rmsnorm_with(&o); }
+inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target, eg_cross_entropy_args o = eg_cross_entropy_args()) { o.size = sizeof o; o.spec = spec; o.logits = logits; o.target = target; return eg_cross_entropy_with(&o); }
+inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs, eg_gradcheck_args o = eg_gradcheck_args()) { o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs; return eg_gradcheck_with(&o); }
+#endif
+#endif

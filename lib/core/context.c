@@ -1,0 +1,309 @@
+/* context.c: what a context owns: memory in arenas, the scope stack, owners, the first error, switches.
+ *
+ * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its chunks and gives them all back
+ * to the context's pool at once, where the next arena finds them: a training step that repeats asks the allocator for nothing.
+ * Tensor headers lie in chunks of their own, which never hold anything else, so that a tensor used after its scope was popped
+ * is still recognised (until its slot is taken again). With EG_DEBUG_ALLOC every header and every block of data is an
+ * allocation of its own, freed at the pop, so that sanitizers and valgrind see each misuse. */
+#include "core/context.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64 };
+
+struct eg__chunk {
+    eg__chunk *next;
+    size_t     total;           /* bytes asked of the allocator                    */
+    void      *raw;             /* what the allocator gave                          */
+    size_t     cap, used;       /* bytes of room after the header, and taken of it  */
+};
+#define HEADER ((sizeof(eg__chunk) + ALIGN - 1) / ALIGN * ALIGN)
+
+struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
+
+static void *plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)user; (void)old_size;
+    if (new_size) return realloc(p, new_size);
+    free(p);
+    return NULL;
+}
+
+/* -- chunks ------------------------------------------------------------------------------------------------------------------ */
+static eg__chunk *chunk_new(eg_ctx *cx, size_t cap)
+{
+    if (cap > SIZE_MAX - HEADER - ALIGN) return NULL;
+    size_t total = HEADER + cap + ALIGN;
+    void *raw = cx->realloc(cx->user, NULL, 0, total);
+    if (!raw) return NULL;
+    eg__chunk *c = (eg__chunk *)(((uintptr_t)raw + ALIGN - 1) / ALIGN * ALIGN);
+    *c = (eg__chunk){ .total = total, .raw = raw, .cap = cap };
+    cx->use.mallocs++;
+    cx->use.bytes += total;
+    if (cx->use.bytes > cx->use.peak) cx->use.peak = cx->use.bytes;
+    return c;
+}
+static void chunk_free(eg_ctx *cx, eg__chunk *c)
+{
+    cx->use.bytes -= c->total;
+    cx->realloc(cx->user, c->raw, c->total, 0);
+}
+static char *chunk_room(eg__chunk *c) { return (char *)c + HEADER; }
+
+static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
+{
+#if !EG_DEBUG_ALLOC
+    for (eg__chunk **at = pool; *at; at = &(*at)->next)
+        if ((*at)->cap >= need) {
+            eg__chunk *c = *at;
+            *at = c->next;
+            c->used = 0;
+            return c;
+        }
+    size_t grow = cx->use.bytes / 2 < CHUNK_MAX ? cx->use.bytes / 2 : CHUNK_MAX;
+    if (grow < floor) grow = floor;
+    if (need < grow) {
+        eg__chunk *c = chunk_new(cx, grow);
+        if (c) return c;                /* else less will have to do */
+    }
+#else
+    (void)pool; (void)floor;
+#endif
+    return chunk_new(cx, need);
+}
+static void chunks_release(eg_ctx *cx, eg__chunk **list, eg__chunk **pool, bool data)
+{
+    for (eg__chunk *c = *list, *next; c; c = next) {
+        next = c->next;
+        if (data) cx->use.used -= c->used;
+        else for (eg_tensor *t = (eg_tensor *)(void *)chunk_room(c), *end = t + c->used / sizeof *t; t < end; t++) t->live = EG_DEAD;
+#if EG_DEBUG_ALLOC
+        (void)pool;
+        chunk_free(cx, c);
+#else
+        c->next = *pool;                /* taken oldest last, found first again: the next step takes them in the same order */
+        *pool = c;
+#endif
+    }
+    *list = NULL;
+}
+
+/* -- arenas -------------------------------------------------------------------------------------------------------------------- */
+static void *arena_alloc(eg__arena *a, size_t bytes, size_t align)
+{
+    eg__chunk *c = a->data;
+#if EG_DEBUG_ALLOC
+    (void)align;
+#else
+    size_t at = c ? (c->used + align - 1) / align * align : 0;
+    if (c && at <= c->cap && bytes <= c->cap - at) {
+        a->cx->use.used += at + bytes - c->used;
+        c->used = at + bytes;
+        if (a->cx->use.used > a->cx->use.used_peak) a->cx->use.used_peak = a->cx->use.used;
+        return chunk_room(c) + at;
+    }
+#endif
+    eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1, a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
+    if (!fresh) { eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used); return NULL; }
+    fresh->used = bytes;
+    a->cx->use.used += bytes;
+    if (a->cx->use.used > a->cx->use.used_peak) a->cx->use.used_peak = a->cx->use.used;
+    if (c && c->cap - c->used > fresh->cap - fresh->used) {      /* the old chunk has more room left: stay in it */
+        fresh->next = c->next;
+        c->next = fresh;
+    } else {
+        fresh->next = c;
+        a->data = fresh;
+    }
+    return chunk_room(fresh);
+}
+static eg_tensor *arena_tensor(eg__arena *a)
+{
+    eg__chunk *c = a->nodes;
+    if (!c || c->cap - c->used < sizeof(eg_tensor)) {
+        c = chunk_take(a->cx, &a->cx->spare_nodes, sizeof(eg_tensor), a->owned ? 8 * sizeof(eg_tensor) : NODES * sizeof(eg_tensor));
+        if (!c) { eg_fail(a->cx, "out of memory: no room for one more tensor"); return NULL; }
+        c->next = a->nodes;
+        a->nodes = c;
+    }
+    eg_tensor *t = (eg_tensor *)(void *)(chunk_room(c) + c->used);
+    c->used += sizeof *t;
+    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    return t;
+}
+static void arena_release(eg__arena *a)
+{
+    while (a->owners) eg_owner_close(a->owners);
+    chunks_release(a->cx, &a->nodes, &a->cx->spare_nodes, false);
+    chunks_release(a->cx, &a->data, &a->cx->spare_data, true);
+}
+
+void *eg__alloc(eg_ctx *cx, size_t bytes) { return arena_alloc(cx->top, bytes, bytes >= ALIGN ? ALIGN : 16); }
+void *eg__alloc_in(eg__arena *a, size_t bytes) { return arena_alloc(a, bytes, bytes >= ALIGN ? ALIGN : 16); }
+eg_tensor *eg__tensor_in(eg__arena *a) { return arena_tensor(a); }
+eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
+
+void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
+{
+    eg__chunk **s = &cx->scratch[which];
+    if (*s && (*s)->cap >= bytes) return chunk_room(*s);
+    size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
+    if (*s) { chunk_free(cx, *s); *s = NULL; }
+    *s = chunk_new(cx, cap ? cap : ALIGN);
+    if (!*s) { eg_fail(cx, "out of memory: %zu bytes of scratch", bytes); return NULL; }
+    return chunk_room(*s);
+}
+
+/* -- context ------------------------------------------------------------------------------------------------------------------- */
+eg_ctx *eg_open_with(const eg_open_args *given)
+{
+    eg_open_args o = { .size = sizeof o };
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) return NULL;
+    if (o.threads < 0) return NULL;
+    if (!o.realloc) o.realloc = plain_realloc;
+    eg_ctx *cx = o.realloc(o.user, NULL, 0, sizeof *cx);
+    if (!cx) return NULL;
+    *cx = (eg_ctx){
+        .realloc = o.realloc, .user = o.user, .seed = o.seed, .training = true, .recording = true,
+        .dtype = o.dtype ? o.dtype : EG_F32, .threads = o.threads ? o.threads : eg__cores(),
+        .poison = { .live = EG_LIVE, .poison = true, .dtype = EG_F32 },
+    };
+    cx->poison.cx = cx;
+    cx->poison.st = &cx->poison.own;
+    cx->poison.dim = cx->poison.stride = cx->nothing;
+    cx->root = (eg__arena){ .cx = cx };
+    cx->top = &cx->root;
+    cx->use = (eg_usage){ .mallocs = 1, .bytes = sizeof *cx, .peak = sizeof *cx };
+    return cx;
+}
+
+void eg_close(eg_ctx *cx)
+{
+    if (!cx) return;
+    while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
+    arena_release(&cx->root);
+    eg__chunk *lists[] = { cx->spare_data, cx->spare_nodes, cx->spare_scopes };
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+        for (eg__chunk *c = lists[k], *next; c; c = next) { next = c->next; chunk_free(cx, c); }
+    for (int k = 0; k < EG_SCRATCH; k++) if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
+    cx->realloc(cx->user, cx, sizeof *cx, 0);
+}
+
+const char *eg_error(const eg_ctx *cx) { return !cx ? "out of memory: there is no context" : cx->failed ? cx->message : NULL; }
+void eg_clear(eg_ctx *cx) { if (cx) cx->failed = false; }
+bool eg__failed(const eg_ctx *cx) { return !cx || cx->failed; }
+eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &cx->poison : NULL; }
+
+eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
+{
+    if (!cx) return NULL;
+    if (!cx->failed) {                  /* the first failure is the one worth reading */
+        va_list ap;
+        va_start(ap, format);
+        vsnprintf(cx->message, sizeof cx->message, format, ap);
+        va_end(ap);
+        cx->failed = true;
+    }
+    return &cx->poison;
+}
+
+/* -- scopes -------------------------------------------------------------------------------------------------------------------- */
+eg_mark eg_push(eg_ctx *cx)
+{
+    if (!cx) return (eg_mark){ NULL, 0 };
+    eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), sizeof(eg__arena));
+    if (!c) { eg_fail(cx, "out of memory: no room for a scope"); return (eg_mark){ NULL, 0 }; }
+    eg__arena *a = (eg__arena *)(void *)chunk_room(c);
+    *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
+    cx->top = a;
+    return (eg_mark){ a, a->serial };
+}
+
+void eg_pop(eg_ctx *cx, eg_mark m)
+{
+    if (!cx || !m.scope) return;
+    eg__arena *a = cx->top;
+    while (a != &cx->root && (a != m.scope || a->serial != m.serial)) a = a->outer;
+    if (a == &cx->root) { eg_fail(cx, "pop: this mark belongs to no open scope (popped twice, or out of order)"); return; }
+    for (bool last = false; !last; ) {  /* scopes left open inside go with it */
+        a = cx->top;
+        last = a == m.scope;
+        cx->top = a->outer;
+        arena_release(a);
+        eg__chunk *c = a->self;
+#if EG_DEBUG_ALLOC
+        chunk_free(cx, c);
+#else
+        c->next = cx->spare_scopes;
+        cx->spare_scopes = c;
+#endif
+    }
+}
+
+/* -- owners: arenas that hang on the scope in which they were opened ------------------------------------------------------------ */
+eg_owner *eg_owner_open(eg_ctx *cx)
+{
+    if (eg__failed(cx)) return NULL;
+    eg__arena a = { .cx = cx, .owned = true };
+    eg_owner *o = arena_alloc(&a, sizeof *o, ALIGN);
+    if (!o) return NULL;
+    *o = (eg_owner){ .cx = cx, .arena = a, .next = cx->top->owners, .link = &cx->top->owners };
+    if (o->next) o->next->link = &o->next;
+    cx->top->owners = o;
+    return o;
+}
+void eg_owner_close(eg_owner *o)
+{
+    if (!o) return;
+    *o->link = o->next;
+    if (o->next) o->next->link = o->link;
+    eg__arena a = o->arena;             /* o lies in the memory that goes */
+    arena_release(&a);
+}
+eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->cx : NULL; }
+void *eg_owner_alloc(eg_owner *o, size_t bytes)
+{
+    if (!o || o->cx->failed) return NULL;
+    void *p = arena_alloc(&o->arena, bytes, bytes >= ALIGN ? ALIGN : 16);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+eg__arena *eg__owner_arena(eg_owner *o) { return &o->arena; }
+
+/* -- switches and counters ------------------------------------------------------------------------------------------------------- */
+void eg_seed(eg_ctx *cx, uint64_t seed) { if (cx) { cx->seed = seed; cx->draw = 0; } }
+uint64_t eg_draws(const eg_ctx *cx) { return cx ? cx->draw : 0; }
+void eg_set_draws(eg_ctx *cx, uint64_t draw) { if (cx) cx->draw = draw; }
+uint64_t eg__draw(eg_ctx *cx) { return cx->draw++; }
+uint64_t eg__seed_of(const eg_ctx *cx) { return cx->seed; }
+eg_dtype eg_default_type(const eg_ctx *cx) { return cx ? cx->dtype : EG_F32; }
+void eg_train(eg_ctx *cx) { if (cx) cx->training = true; }
+void eg_eval(eg_ctx *cx) { if (cx) cx->training = false; }
+bool eg_training(const eg_ctx *cx) { return cx && cx->training; }
+bool eg_nograd(eg_ctx *cx, bool on)
+{
+    if (!cx) return false;
+    bool old = !cx->recording;
+    cx->recording = !on;
+    return old;
+}
+bool eg__recording(const eg_ctx *cx) { return cx->recording; }
+int eg_threads(eg_ctx *cx, int threads)
+{
+    if (!cx) return 1;
+    if (threads < 0) eg_fail(cx, "threads: %d is not a number of threads", threads);
+    else if (threads > 0) cx->threads = threads;
+    return cx->threads;
+}
+int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
+{
+    int64_t most = work / (grain > 0 ? grain : 1);
+    return most <= 1 ? 1 : most < cx->threads ? (int)most : cx->threads;
+}
+eg_usage eg_stats(const eg_ctx *cx) { return cx ? cx->use : (eg_usage){ 0 }; }
+void eg_stats_reset(eg_ctx *cx) { if (cx) cx->use.used_peak = cx->use.used; }
+void eg__count_node(eg_ctx *cx) { cx->use.nodes++; }
+uint64_t eg__sweep(eg_ctx *cx) { return ++cx->sweep; }
+uint64_t eg__sweep_now(const eg_ctx *cx) { return cx->sweep; }
+const char *eg_version(void) { return EG_VERSION; }
+double eg__opt(double given, double otherwise) { return given == 0 ? otherwise : given == EG_OFF ? 0 : given; }

@@ -1,0 +1,45 @@
+/* context.h: the inside of a context, for lib/core and the few places that make tensors. */
+#ifndef EG_CONTEXT_H
+#define EG_CONTEXT_H
+#include "impl.h"
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "0.1.0"
+#endif
+#define EG_VERSION PACKAGE_VERSION
+
+typedef struct eg__chunk eg__chunk;
+typedef struct eg__arena eg__arena;
+struct eg__arena {              /* the memory of one scope or of one owner  */
+    eg_ctx    *cx;
+    eg__arena *outer;           /* the scope around this one                */
+    eg__chunk *self;            /* where this struct lies (scopes)          */
+    eg__chunk *data, *nodes;
+    eg_owner  *owners;          /* that live no longer than this scope      */
+    uint64_t   serial;
+    bool       owned;           /* of an owner                              */
+};
+
+struct eg_ctx {
+    void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
+    void *user;
+    eg__arena root, *top;
+    eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
+    uint64_t seed, draw, seq, scopes, sweep;
+    eg_dtype dtype;
+    int  threads;
+    bool training, recording, failed;
+    eg_usage use;
+    int64_t nothing[2];         /* dims of the poison tensor                */
+    eg_tensor poison;
+    char message[1024];
+};
+
+int eg__cores(void);                                /* core/threads.c: cores this process may use */
+void *eg__alloc_in(eg__arena *, size_t bytes);
+eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered, nothing else     */
+eg__arena *eg__top(eg_ctx *);
+eg__arena *eg__owner_arena(eg_owner *);
+void eg__count_node(eg_ctx *);
+uint64_t eg__sweep(eg_ctx *);                       /* a new number for a gradient sweep          */
+uint64_t eg__sweep_now(const eg_ctx *);
+#endif

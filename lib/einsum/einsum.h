@@ -1,0 +1,34 @@
+/* einsum.h: contraction on labels. Strings are the business of lib/notation; here an axis is a small number.
+ *
+ *   einsum.c   the row: labels in, one tensor out, its rule is einsum again; front end for strings
+ *   order.c    which pair next: exact for few operands, greedy beyond
+ *   pair.c     two operands: fuse axes, classify batch / m / n / k, choose a kernel
+ *   gemm.c     packing from any strides into micro-panels, blocking
+ *   blis.c     the only file that knows BLIS: a micro-kernel, its register block, its name */
+#ifndef EG_EINSUM_H
+#define EG_EINSUM_H
+#include "impl.h"
+
+enum { EG_EINSUM_MAX = 64, EG_LABEL_MAX = 512 };    /* operands; different labels of one contraction */
+
+/* y[out] = Σ Π x_k[label_k] over the labels that are not in out. A label may repeat inside an operand (diagonal) and in out
+ * (zero-filled diagonal). Every label of out is in some operand; sizes agree (the caller has checked). Recorded as one node. */
+eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out);
+
+/* -- pair.c: c = Σ a b (+ c if add). An axis is described by its size and its stride in each operand (0 where absent).
+ * Strides in elements. An axis with sc ≠ 0 or size kept is free or batch, one in neither a nor b nor… is refused by assert. */
+typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_axis;
+bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
+/* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal */
+
+/* -- blis.c ---------------------------------------------------------------------------------------------------------------------- */
+typedef struct eg_kernel {          /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
+    const char *name;               /* "skx", "haswell", "plain C"                                     */
+    int mr, nr;
+    bool rows;                      /* prefers to store c by rows (cs_c = 1)                           */
+    void (*run)(const struct eg_kernel *, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs);
+    void *ukr, *cntx;
+} eg_kernel;
+const eg_kernel *eg__kernel(eg_dtype);              /* chosen once per process from CPUID and BLIS_ARCH_TYPE; never NULL */
+const char *eg__kernel_why(void);                   /* one sentence: what was chosen and why           */
+#endif

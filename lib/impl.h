@@ -1,0 +1,82 @@
+/* impl.h: what the folders of lib/ know of each other. Nothing calls upward: core < tensor < notation < einsum < ops < autograd.
+ * lib/nn, lib/train and lib/io do not include this file: they use what a user could use.
+ * Names: eg__file_thing lives in file.c. */
+#ifndef EG_IMPL_H
+#define EG_IMPL_H
+#if HAVE_CONFIG_H
+#include <config.h>
+#endif
+#include <eingrad/core.h>
+#include <eingrad/ops.h>
+#include <stdarg.h>
+
+/* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */
+typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
+enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
+
+struct eg_tensor {
+    uint32_t live;              /* EG_LIVE until its scope is popped                                 */
+    uint8_t  dtype, rank;
+    bool     poison;
+    int      count;             /* operands                                                          */
+    eg_ctx  *cx;
+    const eg_op *op;            /* the row that made it; NULL for a leaf                             */
+    const void  *attr;
+    eg_tensor  **in;            /* operands, then (as uint64_t) the versions they had: eg__versions  */
+    eg_storage  *st, own;       /* st points at the own one, or at that of the tensor it is a view of   */
+    char    *data;              /* element 0 of the logical order                                    */
+    int64_t *dim, *stride;      /* rank entries each; strides in elements, any sign, 0 for broadcast */
+    uint64_t seq;               /* order of creation: operands have smaller numbers                  */
+    uint64_t version;           /* of the own storage when it was made                               */
+    uint64_t sweep; int64_t slot; /* scratch of eg_grad                                              */
+    struct eg__arena *home;
+};
+
+void *eg__alloc(eg_ctx *, size_t bytes);            /* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
+void *eg__scratch(eg_ctx *, int which, size_t bytes); /* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory" */
+enum { EG_SCRATCH = 8 };
+bool  eg__failed(const eg_ctx *);
+eg_tensor *eg__poison(eg_ctx *);                    /* of a NULL context: NULL                        */
+uint64_t eg__draw(eg_ctx *);                        /* the number of this random draw; counts up      */
+uint64_t eg__seed_of(const eg_ctx *);
+bool  eg__recording(const eg_ctx *);
+int   eg__team(const eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, at least `grain` each */
+eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
+bool  eg__check(const char *who, eg_tensor *x);     /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
+double eg__opt(double given, double otherwise);     /* 0 → otherwise, EG_OFF → 0                      */
+
+/* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the logical index ---------------- */
+void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4]);
+double eg__unit(uint64_t seed, uint64_t draw, uint64_t index);  /* [0, 1), 53 bits                    */
+
+/* -- tensor/tensor.c: making tensors ------------------------------------------------------------------------------------------ */
+extern const uint8_t eg__width[];                   /* bytes of a dtype                               */
+static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
+static inline bool eg__is_int(int dtype)   { return dtype == EG_I32 || dtype == EG_I64; }
+eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);       /* a leaf with storage, not filled; NULL after an error */
+eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);     /* … filled with 0       */
+bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);       /* in a row's shape(): y is row-major */
+bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);             /* x's shape, and its layout where x is dense (permuted too) */
+bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order); /* stored with axis order[0] outermost */
+bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* shares x's storage; the row has no forward */
+void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
+int64_t eg__count(int rank, const int64_t *dims);
+bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
+bool eg__dense(const eg_tensor *x);                 /* its elements fill one block without gaps or repeats, in some order */
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* "(10, 2, 8, 64)"      */
+void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
+void eg__fill(eg_tensor *target, double value);
+eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* an unrecorded view (a leaf) */
+bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memory for its elements, not filled */
+uint64_t *eg__versions(const eg_tensor *y);         /* of the operands, as eg_apply found them        */
+
+/* -- tensor/loop.c: one pass over up to five operands of one shape, any strides ------------------------------------------------ */
+typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);    /* p[0] is the result; steps in bytes */
+void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user); /* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero stride */
+
+/* -- tensor/view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of embed is the view --------- */
+
+/* -- notation/notation.h holds the parser's interface; einsum/einsum.h the contraction's -------------------------------------- */
+
+/* -- the table: each file of lib/ops ends in its rows; ops/table.c lists the files ---------------------------------------------- */
+#endif

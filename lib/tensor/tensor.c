@@ -1,0 +1,184 @@
+/* tensor.c: making tensors: sizes, strides, layouts, storage. */
+#include "core/context.h"
+#include <string.h>
+
+const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1 };
+_Static_assert(sizeof(bool) == 1, "bool tensors are arrays of C's bool");
+
+void eg__row_major(int rank, const int64_t *dims, int64_t *strides)
+{
+    int64_t w = 1;
+    for (int k = rank; k-- > 0; w *= dims[k] ? dims[k] : 1) strides[k] = w;
+}
+
+int64_t eg__count(int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= dims[k];
+    return n;
+}
+
+bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
+{
+    if (a->rank != b->rank) return false;
+    for (int k = 0; k < a->rank; k++) if (a->dim[k] != b->dim[k]) return false;
+    return true;
+}
+
+/* Axes by falling |stride|; among equal strides as they stand. Returns false if an axis of more than one element has stride 0. */
+static bool by_stride(const eg_tensor *x, int *order)
+{
+    bool distinct = true;
+    for (int k = 0; k < x->rank; k++) {
+        int64_t s = x->stride[k] < 0 ? -x->stride[k] : x->stride[k];
+        if (s == 0 && x->dim[k] > 1) distinct = false;
+        int at = k;
+        for (; at > 0; at--) {
+            int64_t t = x->stride[order[at - 1]];
+            if ((t < 0 ? -t : t) >= s) break;
+            order[at] = order[at - 1];
+        }
+        order[at] = k;
+    }
+    return distinct;
+}
+
+bool eg__dense(const eg_tensor *x)
+{
+    int order[EG_RANK_MAX];
+    int64_t w = 1;
+    if (!by_stride(x, order)) return false;
+    for (int k = x->rank; k-- > 0; ) {
+        int a = order[k];
+        if (x->dim[a] == 1) continue;
+        if (x->stride[a] != w) return false;
+        w *= x->dim[a];
+    }
+    return true;
+}
+
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
+{
+    size_t w = (size_t)snprintf(buffer, room, "(");
+    for (int k = 0; k < x->rank && w < room; k++)
+        w += (size_t)snprintf(buffer + w, room - w, k ? ", %lld" : "%lld", (long long)x->dim[k]);
+    if (w < room) snprintf(buffer + w, room - w, x->rank == 1 ? ",)" : ")");
+    return buffer;
+}
+
+/* Sizes must be ≥ 0 and the bytes must fit; who names the operation. */
+static bool sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
+    int64_t bytes = eg__width[dtype];
+    for (int k = 0; k < rank; k++)
+        if (dims[k] < 0) { eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
+    for (int k = 0; k < rank; k++)
+        if (__builtin_mul_overflow(bytes, dims[k] ? dims[k] : 1, &bytes)) {
+            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k, (long long)dims[k]);
+            return false;
+        }
+    return true;
+}
+
+static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
+    if (!sizes_fit(y->cx, y->op ? y->op->name : "tensor", y->dtype, rank, dims)) return false;
+    y->rank = (uint8_t)rank;
+    if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
+    int64_t *m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m);
+    if (!m) return false;
+    y->dim = memcpy(m, dims, (size_t)rank * sizeof *m);
+    y->stride = m + rank;
+    return true;
+}
+static bool give_storage(eg_tensor *y, eg__arena *a)
+{
+    y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+    y->own.base = eg__alloc_in(a, y->own.bytes);
+    y->data = y->own.base;
+    return y->data != NULL;
+}
+
+static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (eg__failed(cx)) return NULL;
+    eg_tensor *t = eg__tensor_in(a);
+    if (!t || !give_sizes(t, a, dtype, rank, dims)) return NULL;
+    eg__row_major(rank, t->dim, t->stride);
+    return give_storage(t, a) ? t : NULL;
+}
+eg_tensor *eg__new(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    return cx ? leaf_in(cx, eg__top(cx), dtype, rank, dims) : NULL;
+}
+eg_tensor *eg__zeros(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    eg_tensor *t = eg__new(cx, dtype, rank, dims);
+    if (t) memset(t->data, 0, t->own.bytes);
+    return t;
+}
+eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (!o) return NULL;
+    eg_ctx *cx = eg_owner_context(o);
+    eg_tensor *t = leaf_in(cx, eg__owner_arena(o), dtype, rank, dims);
+    if (!t) return eg__poison(cx);
+    memset(t->data, 0, t->own.bytes);
+    return t;
+}
+
+eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset)
+{
+    eg__arena *a = eg__top(x->cx);
+    eg_tensor *t = eg__tensor_in(a);
+    if (!t || !give_sizes(t, a, x->dtype, rank, dims)) return NULL;
+    if (rank) memcpy(t->stride, strides, (size_t)rank * sizeof *strides);
+    t->st = x->st;
+    t->version = x->st->version;
+    t->data = x->data + offset * eg__width[x->dtype];
+    return t;
+}
+
+eg_tensor *eg_keep(eg_tensor *x)
+{
+    if (!eg__check("keep", x)) return x ? eg__poison(x->cx) : NULL;
+    eg__arena *a = eg__top(x->cx);
+    eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
+    if (!t) return eg__poison(x->cx);
+    eg__copy(t, x);
+    return t;
+}
+
+/* -- results of rows -------------------------------------------------------------------------------------------------------------- */
+bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
+    eg__row_major(rank, y->dim, y->stride);
+    return true;
+}
+bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims) { return eg__shape(y, dtype, rank, dims); }
+
+bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims, const int *order)
+{
+    if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
+    int64_t w = 1;
+    for (int k = rank; k-- > 0; w *= dims[order[k]] ? dims[order[k]] : 1) y->stride[order[k]] = w;
+    return true;
+}
+bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
+{
+    int order[EG_RANK_MAX];
+    if (x->rank < 2 || !by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
+    return eg__shape_strided(y, dtype, x->rank, x->dim, order);
+}
+bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset)
+{
+    if (!give_sizes(y, y->home, x->dtype, rank, dims)) return false;
+    if (rank) memcpy(y->stride, strides, (size_t)rank * sizeof *strides);
+    y->st = x->st;
+    y->data = x->data + offset * eg__width[x->dtype];
+    return true;
+}
+bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
