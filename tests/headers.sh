@@ -1,0 +1,33 @@
+#!/bin/sh
+# Every public header compiles alone, as C11 and as C++17, without a warning, and also where the user has macros of one letter.
+fails=0 count=0
+program=$BUILDDIR/tests/headers.tmp
+compile() {                             # compile WHAT COMMAND...
+    what=$1; shift
+    count=$((count + 1))
+    "$@" -Wall -Wextra -Wshadow -pedantic -Werror -I"$SRCDIR/include" -fsyntax-only "$program" || { fails=$((fails + 1)); echo "in: $what"; }
+}
+for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
+    header=${path#"$SRCDIR"/include/}
+    flags=
+    [ "$header" != eingrad/check.h ] || flags=$CHECK_CFLAGS
+    for macros in '' '#define N 64
+#define H 8
+#define B 2
+#define T 10
+#define D 4
+'; do
+        what="$header${macros:+ after #define N 64 …}"
+        printf '%s#include <%s>\ntypedef int not_empty;\n' "$macros" "$header" >"$program"
+        # shellcheck disable=SC2086  # CC, CXX and flags are lists of words
+        compile "C11, $what" $CC $flags -std=c11 -Wmissing-prototypes -x c
+        # shellcheck disable=SC2086
+        [ "$CXX" = no ] || compile "C++17, $what" $CXX $flags -std=c++17 -x c++
+    done
+    lines=$(wc -l <"$path")
+    [ "$lines" -lt 300 ] || { fails=$((fails + 1)); echo "$header has $lines lines; a public header has less than 300"; }
+done
+rm "$program"
+[ "$CXX" != no ] || echo 'no C++ compiler: C++ was left out'
+echo "$count compilations"
+[ "$fails" = 0 ]

@@ -1,0 +1,32 @@
+// A user's C++17 file: user.c, with the same names.
+#include <eingrad.h>
+#include <cmath>
+
+static eg_tensor *product(void *, eg_tensor *const *x) { return eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])); }
+
+int main()
+{
+    eg_open_args open = {};
+    open.dtype = EG_F64;
+    open.seed = 1;
+    eg_ctx *cx = eg_open(open);
+    eg_tensor *a = eg_normal(cx, 0, 1, 2, 3), *b = eg_normal(cx, 0, 1, 3, 4);
+    eg_tensor *c = eg_einsum("ij,jk->ik", a, b);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 5, 6);
+    eg_rearrange_args heads = {};
+    heads.h = 2;
+    eg_tensor *q = eg_rearrange("b l (h d) -> b l h d", x, heads);
+    eg_tensor *w, *y = eg_attention("bihd,bjhd,bjhe->bihe", q, q, q);
+    eg_attention_args causal = {};
+    causal.where = "j <= i";
+    causal.weights = &w;
+    eg_tensor *z = eg_attention("bihd,bjhd,bjhe->bihe", q, q, q, causal);
+    eg_tensor *inputs[] = { a, b };
+    const eg_report *r = eg_gradcheck(product, nullptr, 2, inputs);
+
+    bool bad = eg_error(cx) || !r || !r->passed || eg_dim(c, 1) != 4 || eg_size(y) != 30;
+    bad |= !(std::fabs(eg_get(z, 0, 0, 0, 0) - eg_get(x, 0, 0, 0)) < 1e-12);
+    if (bad) std::fprintf(stderr, "user.cc: %s\n", eg_error(cx) ? eg_error(cx) : "wrong values");
+    eg_close(cx);
+    return bad;
+}

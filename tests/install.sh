@@ -1,0 +1,53 @@
+#!/bin/sh
+# make install into a staging folder; then what a user does: compile one C file and one C++ file through pkg-config, against the
+# shared and the static library, and run them; the shared library exports what the headers declare and nothing else; and
+# make uninstall leaves no file.
+stage=$(mktemp -d) || exit 1            # not under the build: the flags below are split at blanks
+trap 'rm -rf "$stage"' EXIT
+tests=$EG_SRCDIR/tests
+die() { echo "$*"; exit 1; }
+run() { echo "+ $*"; "$@" || die "failed: $*"; }
+cd "$BUILDDIR" || exit 1
+
+run "$MAKE" -s install DESTDIR="$stage"
+
+PKG_CONFIG_PATH=$stage$LIBDIR/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+export PKG_CONFIG_PATH
+flags() {                               # not pkg-config's sysroot, which would move the system's libraries too
+    "$PKG_CONFIG" --define-variable=libdir="$stage$LIBDIR" --define-variable=includedir="$stage$INCLUDEDIR" "$@" eingrad ||
+        die "pkg-config $* failed"
+}
+build() {                               # build COMPILER SOURCE WORDS...
+    compiler=$1 source=$2; shift 2
+    # shellcheck disable=SC2086  # lists of words
+    run $compiler $SANITIZER_CFLAGS -Wall -Wextra -pedantic -Werror "$tests/headers/$source" -o "$stage/user" "$@"
+    run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$stage/user"
+}
+for macros in '' '-DN=64 -DH=8'; do
+    # shellcheck disable=SC2046,SC2086
+    build "$CC" user.c -std=c11 $macros $(flags --cflags --libs)
+    # shellcheck disable=SC2046,SC2086
+    [ "$CXX" = no ] || build "$CXX" user.cc -std=c++17 $macros $(flags --cflags --libs)
+done
+if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
+    # shellcheck disable=SC2046
+    build "$CC" user.c -static $(flags --static --cflags --libs)
+fi
+run "$stage$BINDIR/eingrad" --version
+
+so=$stage$LIBDIR/libeingrad.so
+if [ -f "$so" ]; then
+    sed -n 's/^EG_API[^(]*[ *]\(eg_[a-z0-9_]*\) *(.*/\1/p' "$stage$INCLUDEDIR"/eingrad/*.h | sort -u >"$stage/declared"
+    nm -D --defined-only "$so" | awk '$2 ~ /[TDBRVWi]/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$stage/exported"
+    comm -23 "$stage/declared" "$stage/exported" >"$stage/missing"
+    comm -13 "$stage/declared" "$stage/exported" >"$stage/extra"
+    [ ! -s "$stage/missing" ] || die "declared in a public header, not in the library: $(tr '\n' ' ' <"$stage/missing")"
+    [ ! -s "$stage/extra" ] || die "in the library, not declared in a public header: $(tr '\n' ' ' <"$stage/extra")"
+    rm "$stage/declared" "$stage/exported" "$stage/missing" "$stage/extra"
+fi
+
+rm "$stage/user"
+run "$MAKE" -s uninstall DESTDIR="$stage"
+left=$(find "$stage" ! -type d)
+[ -z "$left" ] || die "uninstall left: $left"
+echo 'installed, used, uninstalled'

@@ -1,0 +1,21 @@
+/* Runs every suite of tests.h in one go, so that Check prints one summary; exits 1 if a test failed.
+ *   CK_RUN_SUITE=name  CK_RUN_CASE=name  CK_FORK=no (for gdb, valgrind)  CK_VERBOSITY=verbose */
+#include <stdlib.h>
+#include "tests.h"
+
+static Suite *(*const suites[])(void) = {
+#define SUITE(name) suite_##name,
+#include "tests.h"
+};
+
+int main(void)
+{
+    setenv("CK_DEFAULT_TIMEOUT", "60", 0);      /* Check's 4 seconds are short for training under a sanitizer */
+    SRunner *runner = srunner_create(NULL);
+    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++)
+        srunner_add_suite(runner, suites[i]());
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
