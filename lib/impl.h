@@ -43,6 +43,7 @@ bool  eg__recording(const eg_ctx *);
 int   eg__team(const eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, at least `grain` each */
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
 bool  eg__check(const char *who, eg_tensor *x);     /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
+bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 double eg__opt(double given, double otherwise);     /* 0 → otherwise, EG_OFF → 0                      */
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the logical index ---------------- */

@@ -26,12 +26,17 @@ static bool usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
     return false;
 }
 bool eg__check(const char *who, eg_tensor *x) { return x && x->cx && usable(x->cx, who, 0, x); }
+bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
+{
+    for (int k = 0; k < count; k++) if (!usable(cx, who, k, xs[k])) return false;
+    return true;
+}
 
 eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
 {
     eg_ctx *cx = eg__context_of(count, xs);
     if (!cx) return NULL;
-    for (int k = 0; k < count; k++) if (!usable(cx, op->name, k, xs[k])) return &cx->poison;
+    if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail(cx, "%s: takes %d operands, was given %d", op->name, op->arity, count);
     eg__arena *a = eg__top(cx);
