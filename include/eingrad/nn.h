@@ -1,0 +1,228 @@
+/* eingrad/nn.h: named parameters and modules, written with core.h and ops.h alone.
+ *
+ * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…) adds parameters "name.W" … to p;
+ * X_run(m, x, .options…) is an expression. A failed X_new returns NULL, and X_run of NULL is poison, so one eg_error() is enough.
+ * Letters: b batch, i query, j key, l position, m model width, h head, d key width, e value width, f inner width, v vocabulary.
+ * Widths are checked where a module runs; the message names the module, the letter and both sizes. */
+#ifndef EINGRAD_NN_H
+#define EINGRAD_NN_H
+#include <eingrad/io.h>
+#include <eingrad/ops.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- parameters: a list of named tensors; it lives in the scope that is open when it is made ---------------------------------- */
+typedef struct eg_params eg_params;
+typedef struct eg_named { const char *name, *axes; eg_tensor *x; } eg_named;
+typedef struct eg_params_args { size_t size; eg_ctx *cx; eg_dtype dtype; } eg_params_args;      /* dtype: the context's          */
+EG_API eg_params *eg_params_open_with(const eg_params_args *);
+EG_API void       eg_params_close(eg_params *);          /* early end, of modules and optimisers made on it too; NULL is fine  */
+EG_API eg_params *eg_params_under(eg_params *, const char *name); /* the same list; names get "name." in front; NULL, "": the list */
+EG_API eg_ctx    *eg_params_context(const eg_params *);
+EG_API eg_dtype   eg_params_type(const eg_params *);
+EG_API void      *eg_params_alloc(eg_params *, size_t bytes);     /* for a module's struct: zeroed, lives as the list; NULL after an error */
+/* Adds a tensor. Rank 0 and 1: zeros; above: Xavier with fan_in the first size and fan_out the product of the others, until an
+ * eg_init_… says otherwise. axes has one letter or name per size. Refused: a name that is taken, a size below 1. */
+EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);  /* zeros that live as the list, outside it: not trained, not saved */
+EG_API int        eg_params_count(const eg_params *);    /* tensors                                                            */
+EG_API int64_t    eg_params_size(const eg_params *);     /* numbers in them                                                    */
+EG_API const eg_named *eg_params_at(const eg_params *, int k);    /* in order of making; NULL past the end                     */
+EG_API eg_tensor *eg_params_find(const eg_params *, const char *name); /* NULL if there is none (no error)                     */
+EG_API int        eg_params_copy(eg_params *to, const eg_params *from); /* values by name, cast; every name of `to` must be there; 0 or −1 */
+EG_API int        eg_params_save(const eg_params *, const char *path);  /* one safetensors file; 0 or −1                       */
+EG_API int        eg_params_load(eg_params *, const char *path);        /* values by name, cast; shapes must agree; 0 or −1    */
+EG_API int        eg_params_read(eg_params *, const eg_safetensors *, const char *path); /* … from an open file; path: for messages */
+
+/* -- initial values: in place, from the context's draws; each returns w -------------------------------------------------------- */
+/* Fans are those of the logical matrix, so heads stacked in one tensor and heads apart start with one spread: W_q "m h d" is m × hd. */
+EG_API eg_tensor *eg_init_xavier  (eg_tensor *w, int64_t fan_in, int64_t fan_out); /* uniform in ±√(6/(fan_in + fan_out)). Glorot, Bengio 2010 */
+EG_API eg_tensor *eg_init_normal  (eg_tensor *w, double deviation);                /* mean 0                                   */
+EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);
+
+/* -- linear: y = x W + b,  W (i o), b (o);  x (… i) → (… o) ---------------------------------------------------------------------- */
+typedef struct eg_linear { const char *name; int64_t in, out; eg_tensor *weight, *bias; } eg_linear;     /* bias NULL: none    */
+typedef struct eg_linear_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t in, out;
+    bool no_bias;
+    const char *weight, *bias;          /* names: "W", "b"                                                                     */
+} eg_linear_args;
+EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
+EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
+
+/* -- norm over the last axis: y = (x − mean)/√(var + eps) gain + bias;  .rms: y = x/√(mean x² + eps) gain ------------------------- */
+typedef struct eg_norm { const char *name; int64_t d_model; double eps; bool rms; eg_tensor *gain, *bias; } eg_norm;
+typedef struct eg_norm_new_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t d_model;
+    bool rms, no_bias;
+    double eps;                         /* 1e-5                                                                                */
+} eg_norm_new_args;
+EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);       /* "gain" (m) of 1, "bias" (m) of 0 (not for rms)            */
+EG_API eg_tensor *eg_norm_run(const eg_norm *, eg_tensor *x);
+
+/* -- embedding: y[b,l,m] = E[index[b,l], m],  E (v m) --------------------------------------------------------------------------- */
+typedef struct eg_embedding { const char *name; int64_t count, d_model; eg_tensor *table; } eg_embedding;
+typedef struct eg_embedding_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t count, d_model;
+    double deviation;                   /* of the normal draw; 0.5: with 0.02 recall and addition learn nothing in 1000 steps  */
+} eg_embedding_args;
+EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *);       /* "E"                                             */
+EG_API eg_tensor *eg_embedding_run(const eg_embedding *, eg_tensor *index);  /* index of any shape, i32 or i64                  */
+
+/* -- positions: y[b,l,m] = x[b,l,m] + P[l + offset, m] ---------------------------------------------------------------------------- */
+/* sinusoid: P[l,2k] = sin(l/10000^(2k/m)), P[l,2k+1] = cos(l/10000^(2k/m)), no parameter. Vaswani et al. 2017, §3.5 */
+typedef struct eg_positions { const char *name; int64_t length, d_model; eg_tensor *table; } eg_positions;
+typedef struct eg_positions_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t length, d_model;            /* the longest sequence                                                                */
+    bool sinusoid;
+    double deviation;                   /* of the learned table "P" (l m); 0.5                                                 */
+} eg_positions_args;
+typedef struct eg_positions_run_args { size_t size; const eg_positions *positions; eg_tensor *x; int64_t offset; } eg_positions_run_args;
+EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
+EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);      /* x (b l m)                                       */
+
+/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f ----------------------------------------------------- */
+typedef eg_tensor *eg_activation(eg_tensor *);
+typedef struct eg_ffn { const char *name; eg_linear *up, *down; eg_activation *activation; double dropout; } eg_ffn;
+typedef struct eg_ffn_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t d_model, width;             /* 4 d_model                                                                           */
+    eg_activation *activation;          /* eg_gelu                                                                             */
+    double dropout;                     /* 0                                                                                   */
+    bool no_bias;
+} eg_ffn_args;
+EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);     /* "up.W" (i o), "up.b", "down.W", "down.b"                            */
+EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
+
+/* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias --------------------------------
+ * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani et al. 2017, §3.2.2.
+ *   "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"   eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim" */
+typedef struct eg_mha {
+    const char *name;
+    int64_t d_model, heads, d_k, d_v, kdim, vdim, d_out;
+    double dropout, scale;
+    eg_tensor *W_q, *W_k, *W_v, *W_o;   /* (m h d) (m h d) (m h e) (h e m)                                                      */
+    eg_tensor *b_q, *b_k, *b_v, *b_o;   /* (h d) (h d) (h e) (m); NULL: none                                                    */
+} eg_mha;
+typedef struct eg_mha_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t d_model, heads;             /* both needed                                                                         */
+    int64_t d_k, d_v;                   /* d_model / heads, which must divide                                                  */
+    int64_t kdim, vdim, d_out;          /* widths of key, value and result: d_model                                            */
+    double dropout;                     /* on the weights, after the softmax: 0                                                */
+    double scale;                       /* 1/√d_k                                                                              */
+    bool no_bias, no_q_bias, no_k_bias, no_v_bias, no_o_bias;
+    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o;                /* names, if not these                            */
+} eg_mha_args;
+typedef struct eg_mha_run_args {
+    size_t size;
+    const eg_mha *mha; eg_tensor *query;
+    eg_tensor *key, *value;             /* the query; the key                                                                  */
+    const char *where;                  /* over b h i j: "j <= i"                                                              */
+    eg_masked keep, bias;               /* {"bj", pad}, {"hij", relative}                                                      */
+    int64_t offset;                     /* added to i in where                                                                 */
+    eg_tensor **weights, **dropped;     /* out: (b h i j) before and after dropout; the result's numbers stay the same         */
+} eg_mha_run_args;
+EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
+EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
+
+/* -- transformer block: x + A(n₁(x)), [x + C(n₂(x), memory),] x + F(n₃(x));  .post_norm: n₁(x + A(x)) … ---------------------------- */
+typedef struct eg_block {
+    const char *name;
+    bool post_norm; double dropout;
+    eg_mha *self, *cross; eg_ffn *ffn;  /* cross NULL: none                                                                    */
+    eg_norm *norm_self, *norm_cross, *norm_ffn;
+} eg_block;
+typedef struct eg_block_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t d_model, heads, width;      /* width 4 d_model                                                                     */
+    bool post_norm, cross, rms, no_bias;
+    double dropout;                     /* on the weights, inside F and on what A, C and F add                                 */
+    eg_activation *activation;          /* eg_gelu                                                                             */
+    int64_t memory_dim;                 /* width of memory: d_model                                                            */
+} eg_block_args;
+typedef struct eg_block_run_args {
+    size_t size;
+    const eg_block *block; eg_tensor *x;
+    eg_tensor *memory;                  /* (b j m) for cross attention                                                         */
+    const char *where; eg_masked keep, bias; int64_t offset;                  /* of the self attention                          */
+    eg_masked memory_keep;
+    eg_tensor **weights, **memory_weights;
+} eg_block_run_args;
+EG_API eg_block *eg_block_new_with(const eg_block_args *);        /* "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…" */
+EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
+
+/* -- transformer: tokens (b l) → logits (b l v): embedding + positions, pre-norm blocks, norm, linear ------------------------------- */
+typedef struct eg_transformer {
+    const char *name;
+    eg_embedding *tokens; eg_positions *positions;
+    int64_t layers; eg_block **block;
+    eg_norm *norm; eg_linear *logits; double dropout;
+} eg_transformer;
+typedef struct eg_transformer_args {
+    size_t size;
+    eg_params *params; const char *name;
+    int64_t vocabulary, length, d_model, heads, layers, width, classes;       /* width 4 d_model; classes: vocabulary           */
+    double dropout;
+    bool sinusoid, rms;
+    eg_activation *activation;
+    double deviation;                   /* of embedding and positions: 0.5                                                     */
+} eg_transformer_args;
+typedef struct eg_transformer_run_args {
+    size_t size;
+    const eg_transformer *transformer; eg_tensor *index;
+    const char *where; eg_masked keep;  /* "j <= i" makes a decoder                                                            */
+    eg_tensor **weights;                /* out: one (b h i j) per layer                                                        */
+} eg_transformer_run_args;
+EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);  /* "tokens.E" "positions.P" "0.…" "1.…" "norm.…" "logits.…" */
+EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
+
+#ifndef __cplusplus
+#define eg_params_open(...)      eg_params_open_with(EG_ARGS_(eg_params_args, __VA_ARGS__))
+#define eg_param(p, name, axes, ...) eg_param_n((p), (name), (axes), EG_DIMS_(__VA_ARGS__))
+#define eg_linear_new(...)       eg_linear_new_with(EG_ARGS_(eg_linear_args, __VA_ARGS__))
+#define eg_norm_new(...)         eg_norm_new_with(EG_ARGS_(eg_norm_new_args, __VA_ARGS__))
+#define eg_embedding_new(...)    eg_embedding_new_with(EG_ARGS_(eg_embedding_args, __VA_ARGS__))
+#define eg_positions_new(...)    eg_positions_new_with(EG_ARGS_(eg_positions_args, __VA_ARGS__))
+#define eg_positions_run(...)    eg_positions_run_with(EG_ARGS_(eg_positions_run_args, __VA_ARGS__))
+#define eg_ffn_new(...)          eg_ffn_new_with(EG_ARGS_(eg_ffn_args, __VA_ARGS__))
+#define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
+#define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
+#define eg_block_new(...)        eg_block_new_with(EG_ARGS_(eg_block_args, __VA_ARGS__))
+#define eg_block_run(...)        eg_block_run_with(EG_ARGS_(eg_block_run_args, __VA_ARGS__))
+#define eg_transformer_new(...)  eg_transformer_new_with(EG_ARGS_(eg_transformer_args, __VA_ARGS__))
+#define eg_transformer_run(...)  eg_transformer_run_with(EG_ARGS_(eg_transformer_run_args, __VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
+} /* extern "C" */
+inline eg_params *eg_params_open(eg_ctx *cx, eg_params_args o = eg_params_args()) { o.size = sizeof o; o.cx = cx; return eg_params_open_with(&o); }
+template <class... D_> inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_... d) { const int64_t dims_[] = { (int64_t)d... }; return eg_param_n(p, name, axes, (int)sizeof...(d), dims_); }
+#define EG_CXX_NEW_(module, args) inline module *module##_new(eg_params *p, const char *name, args o = args()) { o.size = sizeof o; o.params = p; o.name = name; return module##_new_with(&o); }
+EG_CXX_NEW_(eg_linear, eg_linear_args)
+EG_CXX_NEW_(eg_norm, eg_norm_new_args)
+EG_CXX_NEW_(eg_embedding, eg_embedding_args)
+EG_CXX_NEW_(eg_positions, eg_positions_args)
+EG_CXX_NEW_(eg_ffn, eg_ffn_args)
+EG_CXX_NEW_(eg_mha, eg_mha_args)
+EG_CXX_NEW_(eg_block, eg_block_args)
+EG_CXX_NEW_(eg_transformer, eg_transformer_args)
+#undef EG_CXX_NEW_
+inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x, eg_positions_run_args o = eg_positions_run_args()) { o.size = sizeof o; o.positions = m; o.x = x; return eg_positions_run_with(&o); }
+inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args()) { o.size = sizeof o; o.mha = m; o.query = x; return eg_mha_run_with(&o); }
+inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x, eg_block_run_args o = eg_block_run_args()) { o.size = sizeof o; o.block = m; o.x = x; return eg_block_run_with(&o); }
+inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *x, eg_transformer_run_args o = eg_transformer_run_args()) { o.size = sizeof o; o.transformer = m; o.index = x; return eg_transformer_run_with(&o); }
+#endif
+#endif

@@ -1,0 +1,71 @@
+/* embedding.c: tokens and places as vectors */
+#include "module.h"
+#include <math.h>
+
+eg_embedding *eg_embedding_new_with(const eg_embedding_args *a)
+{
+    eg_params *p = eg_params_under(a->params, a->name);
+    if (!p || !eg__nn_positive(p, "embedding", "count", a->count) || !eg__nn_positive(p, "embedding", "d_model", a->d_model))
+        return NULL;
+    eg_embedding *m = eg_params_alloc(p, sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name), .count = a->count, .d_model = a->d_model };
+    m->table = eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), option(a->deviation, 0.5));
+    return eg_error(eg_params_context(p)) ? NULL : m;
+}
+
+eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
+{
+    return m ? eg_at("[v] m, ... -> ... m", m->table, index) : eg__nn_absent("embedding", index);
+}
+
+/* -- positions ------------------------------------------------------------------------------------------------------------ */
+static bool sinusoid(eg_tensor *table)
+{
+    eg_mark m = eg_push(eg_context(table));
+    int64_t length = eg_dim(table, 0), width = eg_dim(table, 1);
+    eg_tensor *exact = eg_full_n(eg_context(table), EG_F64, 0, 2, eg_dims(table));
+    double *x = eg_mut_f64(exact);
+    for (int64_t l = 0; x && l < length; l++)
+        for (int64_t k = 0; k < width; k++) {
+            double angle = (double)l / pow(10000, (double)(k / 2 * 2) / (double)width);
+            x[l * width + k] = k % 2 ? cos(angle) : sin(angle);
+        }
+    int bad = eg_assign(table, eg_cast(exact, eg_type(table)));
+    eg_pop(eg_context(table), m);
+    return !bad;
+}
+
+eg_positions *eg_positions_new_with(const eg_positions_args *a)
+{
+    eg_params *p = eg_params_under(a->params, a->name);
+    if (!p || !eg__nn_positive(p, "positions", "length", a->length) || !eg__nn_positive(p, "positions", "d_model", a->d_model))
+        return NULL;
+    eg_positions *m = eg_params_alloc(p, sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (eg_positions){ .name = eg__nn_name(a->params, a->name), .length = a->length, .d_model = a->d_model };
+    if (a->sinusoid) {
+        m->table = eg_constant_n(p, 2, (int64_t[]){ a->length, a->d_model });
+        if (!eg_ok(m->table) || !sinusoid(m->table))
+            return NULL;
+    } else {
+        m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model), option(a->deviation, 0.5));
+    }
+    return eg_error(eg_params_context(p)) ? NULL : m;
+}
+
+eg_tensor *eg_positions_run_with(const eg_positions_run_args *a)
+{
+    const eg_positions *m = a->positions;
+    int64_t b, l, width;
+    if (!m)
+        return eg__nn_absent("positions", a->x);
+    if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model) || !eg_axes("b l m", a->x, &b, &l, &width))
+        return eg_fail(eg_context(a->x), "positions: x is NULL");
+    if (a->offset < 0 || a->offset + l > m->length)
+        return eg_fail(eg_context(a->x), "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
+                       (long long)(a->offset + l), (long long)m->length);
+    return eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
+}

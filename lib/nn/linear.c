@@ -1,0 +1,27 @@
+/* linear.c: y = x W + b */
+#include "module.h"
+
+eg_linear *eg_linear_new_with(const eg_linear_args *a)
+{
+    eg_params *p = eg_params_under(a->params, a->name);
+    if (!p || !eg__nn_positive(p, "linear", "in", a->in) || !eg__nn_positive(p, "linear", "out", a->out))
+        return NULL;
+    eg_linear *m = eg_params_alloc(p, sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (eg_linear){ .name = eg__nn_name(a->params, a->name), .in = a->in, .out = a->out };
+    m->weight = eg_param(p, a->weight ? a->weight : "W", "i o", a->in, a->out);
+    if (!a->no_bias)
+        m->bias = eg_param(p, a->bias ? a->bias : "b", "o", a->out);
+    return eg_error(eg_params_context(p)) ? NULL : m;
+}
+
+eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
+{
+    if (!m)
+        return eg__nn_absent("linear", x);
+    if (!eg__nn_width("linear", m->name, 'i', x, m->in))
+        return eg_fail(eg_context(x), "linear: x is NULL");
+    eg_tensor *y = eg_einsum("...i,io->...o", x, m->weight);
+    return m->bias ? eg_add(y, m->bias) : y;
+}

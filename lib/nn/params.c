@@ -1,0 +1,232 @@
+/* params.c: a list of named tensors, their first values, and copying by name. */
+#include "module.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct list {
+    eg_owner *owner;
+    eg_dtype  dtype;
+    int       count, room;
+    int64_t   numbers;
+    eg_named **item;
+} list;
+
+struct eg_params { list *all; const char *prefix; };    /* prefix "" or "name."                                */
+
+eg_params *eg_params_open_with(const eg_params_args *a)
+{
+    eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
+    if (eg_error(a->cx))
+        return NULL;
+    if (dtype != EG_F32 && dtype != EG_F64) {
+        eg_fail(a->cx, "params: parameters are f32 or f64, not %s", eg_type_name(dtype));
+        return NULL;
+    }
+    eg_owner *owner = eg_owner_open(a->cx);
+    eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
+    list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
+    if (!all) {
+        eg_owner_close(owner);
+        return NULL;
+    }
+    *all = (list){ .owner = owner, .dtype = dtype };
+    *p = (eg_params){ all, "" };
+    return p;
+}
+
+void eg_params_close(eg_params *p)
+{
+    if (p)
+        eg_owner_close(p->all->owner);
+}
+
+eg_ctx *eg_params_context(const eg_params *p)          { return p ? eg_owner_context(p->all->owner) : NULL; }
+eg_dtype eg_params_type(const eg_params *p)            { return p ? p->all->dtype : EG_DEFAULT; }
+void *eg_params_alloc(eg_params *p, size_t bytes)      { return p ? eg_owner_alloc(p->all->owner, bytes) : NULL; }
+int eg_params_count(const eg_params *p)                { return p ? p->all->count : 0; }
+int64_t eg_params_size(const eg_params *p)             { return p ? p->all->numbers : 0; }
+const eg_named *eg_params_at(const eg_params *p, int k) { return p && k >= 0 && k < p->all->count ? p->all->item[k] : NULL; }
+
+static char *joined(eg_params *p, const char *name, const char *end)
+{
+    size_t room = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
+    char *text = eg_params_alloc(p, room);
+    if (text)
+        snprintf(text, room, "%s%s%s", p->prefix, name, end);
+    return text;
+}
+
+char *eg__nn_name(eg_params *p, const char *name) { return p ? joined(p, name ? name : "", "") : NULL; }
+
+eg_params *eg_params_under(eg_params *p, const char *name)
+{
+    if (!p || !name || !*name)
+        return p;
+    eg_params *in = eg_params_alloc(p, sizeof *in);
+    char *prefix = in ? joined(p, name, ".") : NULL;
+    if (!prefix)
+        return NULL;
+    *in = (eg_params){ p->all, prefix };
+    return in;
+}
+
+static const eg_named *find(const list *all, const char *prefix, const char *name)
+{
+    size_t first = strlen(prefix);
+    for (int k = 0; k < all->count; k++)
+        if (!strncmp(all->item[k]->name, prefix, first) && !strcmp(all->item[k]->name + first, name))
+            return all->item[k];
+    return NULL;
+}
+
+eg_tensor *eg_params_find(const eg_params *p, const char *name)
+{
+    const eg_named *at = p && name ? find(p->all, p->prefix, name) : NULL;
+    return at ? at->x : NULL;
+}
+
+/* letters, or blank-separated names */
+static int axes_in(const char *axes)
+{
+    int letters = 0, words = 0, longest = 0, run = 0;
+    for (const char *s = axes; ; s++) {
+        if (*s && *s != ' ') {
+            letters++;
+            words += run++ == 0;
+        } else {
+            longest = run > longest ? run : longest;
+            run = 0;
+            if (!*s)
+                return words > 1 && longest > 1 ? words : letters;
+        }
+    }
+}
+
+static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
+{
+    list *all = p->all;
+    if (all->count == all->room) {
+        int room = all->room ? 2 * all->room : 32;
+        eg_named **item = eg_params_alloc(p, (size_t)room * sizeof *item);
+        if (!item)
+            return false;
+        if (all->count)
+            memcpy(item, all->item, (size_t)all->count * sizeof *item);
+        all->item = item;
+        all->room = room;
+    }
+    eg_named *one = eg_params_alloc(p, sizeof *one);
+    char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL, *full = letters ? joined(p, name, "") : NULL;
+    if (!full)
+        return false;
+    memcpy(letters, axes, strlen(axes) + 1);
+    *one = (eg_named){ full, letters, x };
+    all->item[all->count++] = one;
+    all->numbers += eg_size(x);
+    return true;
+}
+
+eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank, const int64_t *dims)
+{
+    eg_ctx *cx = eg_params_context(p);
+    if (!p || eg_error(cx))
+        return eg_fail(cx, "param: the list of parameters is NULL");
+    if (!name || !*name || !axes)
+        return eg_fail(cx, "param: a parameter needs a name and letters");
+    if (find(p->all, p->prefix, name))
+        return eg_fail(cx, "param: the name \"%s%s\" is taken", p->prefix, name);
+    if (axes_in(axes) != rank)
+        return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix, name, axes, axes_in(axes), rank);
+    int64_t others = 1;
+    for (int k = 0; k < rank; k++) {
+        if (dims[k] < 1)
+            return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix, name, (long long)dims[k], k);
+        others *= k ? dims[k] : 1;
+    }
+    eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
+    if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) || !add(p, name, axes, x))
+        return eg_fail(cx, "param \"%s%s\": out of memory", p->prefix, name);
+    return x;
+}
+
+eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
+{
+    return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
+}
+
+int eg_params_copy(eg_params *to, const eg_params *from)
+{
+    eg_ctx *cx = eg_params_context(to);
+    for (int k = 0; k < eg_params_count(to); k++) {
+        const eg_named *one = to->all->item[k];
+        const eg_named *other = from ? find(from->all, "", one->name) : NULL;
+        if (!other) {
+            eg_fail(cx, "params_copy: no parameter \"%s\" in the source", one->name);
+            return -1;
+        }
+        eg_mark m = eg_push(cx);
+        bool was = eg_nograd(cx, true);
+        int bad = eg_assign(one->x, eg_cast(other->x, eg_params_type(to)));
+        eg_nograd(cx, was);
+        eg_pop(cx, m);
+        if (bad)
+            return -1;
+    }
+    return eg_error(cx) ? -1 : 0;
+}
+
+/* -- initial values ------------------------------------------------------------------------------------------------------ */
+static eg_tensor *drawn(eg_tensor *w, bool normal, double spread)
+{
+    eg_ctx *cx = eg_context(w);
+    if (!eg_ok(w))
+        return w;
+    eg_mark m = eg_push(cx);
+    int bad = eg_assign(w, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
+                                  : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+    eg_pop(cx, m);
+    return bad ? eg_fail(cx, "init: the tensor could not be written") : w;
+}
+
+eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
+{
+    if (fan_in < 1 || fan_out < 1)
+        return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld", (long long)fan_in, (long long)fan_out);
+    return drawn(w, false, sqrt(6.0 / (double)(fan_in + fan_out)));
+}
+
+eg_tensor *eg_init_normal(eg_tensor *w, double deviation)  { return drawn(w, true, deviation); }
+
+eg_tensor *eg_init_constant(eg_tensor *w, double value)
+{
+    return eg_fill(w, value) ? eg_fail(eg_context(w), "init_constant: the tensor could not be written") : w;
+}
+
+/* -- shared checks ------------------------------------------------------------------------------------------------------- */
+eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
+{
+    return eg_fail(eg_context(x), "%s: the module is NULL", who);
+}
+
+bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)
+{
+    if (!eg_ok(x))
+        return false;
+    if (eg_rank(x) > 0 && eg_dim(x, -1) == width)
+        return true;
+    if (eg_rank(x) == 0)
+        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name, letter, (long long)width);
+    else
+        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who, name, letter,
+                (long long)width, (long long)eg_dim(x, -1));
+    return false;
+}
+
+bool eg__nn_positive(eg_params *p, const char *who, const char *option_name, int64_t size)
+{
+    if (size > 0)
+        return true;
+    eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name, (long long)size);
+    return false;
+}
