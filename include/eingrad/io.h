@@ -1,0 +1,63 @@
+/* eingrad/io.h: files. .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG.
+ * What is read is checked: a malformed file is refused with one sentence and nothing is made of it. What is written under a path appears there
+ * whole or not at all: a temporary file in the same folder, flushed to the disk, then renamed. Links are followed; devices and pipes are written to.
+ * int results: 0, or −1 after recording the failure in the context. */
+#ifndef EINGRAD_IO_H
+#define EINGRAD_IO_H
+#include <eingrad/core.h>
+#include <eingrad/ops.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- .npy: one array ---------------------------------------------------------------------------------------------------------
+ * Reads versions 1.0 to 3.0, C and Fortran order, both byte orders, 0-d and empty; bytes after the data are ignored.
+ *   f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1 u1 i2 u2 → i32;  other types are refused by name.
+ * Writes version 1.0, row-major, little-endian: byte for byte what numpy.save (2.x) writes. */
+EG_API eg_tensor *eg_npy_load(eg_ctx *, const char *path);                  /* in the open scope, row-major               */
+EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);   /* the same from memory                       */
+EG_API int        eg_npy_save(const char *path, eg_tensor *x);
+EG_API int        eg_npy_write(FILE *, eg_tensor *x);                       /* the same into an open stream               */
+
+/* -- safetensors: named arrays and strings -----------------------------------------------------------------------------------
+ * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are refused by name. Refused too: a header over
+ * 100 MB or over the file, a duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
+ * Writes wide types before narrow ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
+typedef struct eg_safetensors eg_safetensors;
+EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);     /* with its tensors, lives in the scope that is open now; NULL after an error */
+EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
+EG_API void        eg_safetensors_close(eg_safetensors *);                  /* early end, of its tensors too; NULL is fine */
+EG_API int         eg_safetensors_count(const eg_safetensors *);
+EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);      /* in the order of the data; NULL past the end */
+EG_API eg_tensor  *eg_safetensors_at  (const eg_safetensors *, int k);      /* NULL past the end                          */
+EG_API int         eg_safetensors_find(const eg_safetensors *, const char *name); /* its k, or −1                          */
+EG_API eg_tensor  *eg_safetensors_get (const eg_safetensors *, const char *name); /* an absent name is an error            */
+EG_API const char *eg_safetensors_metadata(const eg_safetensors *, const char *key); /* NULL if there is none              */
+EG_API const char *eg_safetensors_key (const eg_safetensors *, int k);      /* of the metadata; NULL past the end         */
+EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names, eg_tensor *const *xs,
+                               const char *const *metadata);                /* key, value, key, value … NULL; or NULL     */
+
+/* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head ---------------------------------
+ * Colours run from low to high, beyond them they stay; NaN is grey ('?' without colour). */
+typedef struct eg_heatmap_args {
+    size_t size;
+    eg_tensor *x;                       /* (rows, columns) or (heads, rows, columns), any dtype                            */
+    const char *const *rows, *const *columns; /* one UTF-8 token for each row, each column; NULL: their numbers             */
+    const char *title;
+    const char *const *panels;          /* one title for each panel; NULL: "head 0", "head 1" …                            */
+    double low, high;                   /* ends of the scale; 0 or the smallest entry below it, the largest entry          */
+    bool   colour;                      /* terminal: 24-bit colours instead of the shades " .:-=+*#%@"                     */
+    int    width;                       /* terminal: columns that panels may fill side by side; 80                         */
+} eg_heatmap_args;
+EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *);          /* as text                                    */
+EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *); /* by the name's end: .png or .svg            */
+
+#ifndef __cplusplus
+#define eg_heatmap_print(file, ...)  eg_heatmap_print_with((file), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))  /* (stdout, x, .rows = tokens) */
+#define eg_picture_save(path, ...)   eg_picture_save_with((path), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))   /* ("map.svg", x, .title = …) */
+#else
+} /* extern "C" */
+inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args()) { o.size = sizeof o; o.x = x; return eg_heatmap_print_with(file, &o); }
+inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args()) { o.size = sizeof o; o.x = x; return eg_picture_save_with(path, &o); }
+#endif
+#endif

@@ -1,0 +1,253 @@
+/* file.c: bytes from files and memory, and files that appear whole or not at all. */
+#include "file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -- input ------------------------------------------------------------------------------------------------------------------- */
+bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
+{
+    char text[768];
+    va_list list;
+    va_start(list, sentence);
+    vsnprintf(text, sizeof text, sentence, list);
+    va_end(list);
+    eg_fail(in->cx, "%s: %s%s%s", in->format, in->path ? in->path : "", in->path ? ": " : "", text);
+    return false;
+}
+
+bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const void *bytes, size_t count)
+{
+    *in = (eg__input){ .cx = cx, .format = format, .bytes = bytes, .left = bytes ? count : 0 };
+    return !eg_error(cx);
+}
+
+/* A pipe does not tell its length: read it to its end. */
+static bool slurp(eg__input *in)
+{
+    size_t room = 0, count = 0;
+    for (;;) {
+        if (count == room) {
+            room = room ? 2 * room : 65536;
+            uint8_t *more = room > count ? realloc(in->owned, room) : NULL;
+            if (!more)
+                return eg__file_refuse(in, "out of memory");
+            in->owned = more;
+        }
+        size_t got = fread(in->owned + count, 1, room - count, in->file);
+        if (!got)
+            break;
+        count += got;
+    }
+    if (ferror(in->file))
+        return eg__file_refuse(in, "cannot be read: %s", strerror(errno));
+    fclose(in->file);
+    in->file = NULL, in->bytes = in->owned, in->left = count;
+    return true;
+}
+
+bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *path)
+{
+    *in = (eg__input){ .cx = cx, .format = format, .path = path };
+    if (eg_error(cx))
+        return false;
+    if (!path)
+        return eg__file_refuse(in, "the path is NULL");
+    in->file = fopen(path, "rbe");
+    if (!in->file)
+        return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
+    struct stat about;
+    bool good = fstat(fileno(in->file), &about) == 0;
+    if (!good)
+        eg__file_refuse(in, "cannot be read: %s", strerror(errno));
+    else if (S_ISDIR(about.st_mode))
+        good = eg__file_refuse(in, "is a folder");
+    else if (S_ISREG(about.st_mode))
+        in->left = (size_t)about.st_size;
+    else
+        good = slurp(in);
+    if (!good)
+        eg__file_close(in);
+    return good;
+}
+
+bool eg__file_take(eg__input *in, void *out, size_t count)
+{
+    if (!count)
+        return true;
+    if (count > in->left)
+        return eg__file_refuse(in, "is cut short: %zu bytes are missing", count - in->left);
+    if (in->file) {
+        errno = 0;
+        size_t got = fread(out, 1, count, in->file);
+        if (got < count)
+            return eg__file_refuse(in, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
+    } else {
+        memcpy(out, in->bytes, count);
+        in->bytes += count;
+    }
+    in->left -= count;
+    return true;
+}
+
+void eg__file_close(eg__input *in)
+{
+    if (in->file)
+        fclose(in->file);
+    free(in->owned);
+    in->file = NULL, in->owned = NULL;
+}
+
+/* -- output ------------------------------------------------------------------------------------------------------------------ */
+static void note(eg__output *out)
+{
+    if (!out->error)
+        out->error = errno ? errno : EIO;
+}
+
+static int report(eg__output *out)
+{
+    if (out->path)
+        eg_fail(out->cx, "%s: cannot write '%s': %s", out->format, out->path, strerror(out->error));
+    else
+        eg_fail(out->cx, "%s: cannot write: %s", out->format, strerror(out->error));
+    return -1;
+}
+
+/* Beside the target, so that renaming stays within one file system; the number makes a name that is free. */
+static FILE *make_temporary(eg__output *out)
+{
+    const char *slash = strrchr(out->target, '/');
+    int folder = slash ? (int)(slash - out->target) + 1 : 0;
+    size_t room = (size_t)folder + 64;
+    out->temporary = malloc(room);
+    if (!out->temporary)
+        return NULL;
+    int fd = -1;
+    for (int k = 0; fd < 0 && k < 1000; k++) {
+        snprintf(out->temporary, room, "%.*s.eingrad-%ld-%d.tmp", folder, out->target, (long)getpid(), k);
+        fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0) {
+        free(out->temporary);
+        out->temporary = NULL;
+        return NULL;
+    }
+    FILE *file = fdopen(fd, "wb");
+    if (!file)
+        note(out), close(fd);
+    return file;
+}
+
+bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
+{
+    *out = (eg__output){ .cx = cx, .format = format, .path = path };
+    if (eg_error(cx))
+        return false;
+    if (!path) {
+        eg_fail(cx, "%s: the path is NULL", format);
+        return false;
+    }
+    struct stat about;
+    errno = 0;
+    bool there = stat(path, &about) == 0;
+    if (there && S_ISDIR(about.st_mode)) {
+        errno = EISDIR;
+    } else if (there && !S_ISREG(about.st_mode)) {
+        out->file = fopen(path, "wbe");             /* a device or a pipe must not be replaced by a file */
+    } else if (!there || access(path, W_OK) == 0) {
+        out->target = there ? realpath(path, NULL) : strdup(path);
+        if (out->target)
+            out->file = make_temporary(out);
+        if (out->file && there && fchmod(fileno(out->file), about.st_mode & 07777))
+            note(out);
+    }
+    if (out->file && !out->error)
+        return true;
+    note(out);
+    int error = out->error;
+    eg__file_abandon(out);
+    out->error = error;
+    report(out);
+    return false;
+}
+
+void eg__file_stream(eg__output *out, eg_ctx *cx, const char *format, FILE *file)
+{
+    *out = (eg__output){ .cx = cx, .format = format, .file = file };
+}
+
+void eg__file_put(eg__output *out, const void *bytes, size_t count)
+{
+    errno = 0;
+    if (count && !out->error && fwrite(bytes, 1, count, out->file) < count)
+        note(out);
+}
+
+void eg__file_print(eg__output *out, const char *text, ...)
+{
+    va_list list;
+    va_start(list, text);
+    errno = 0;
+    if (!out->error && vfprintf(out->file, text, list) < 0)
+        note(out);
+    va_end(list);
+}
+
+/* A rename is on the disk when its folder is; some file systems cannot flush a folder, and say EINVAL. */
+static void flush_folder(eg__output *out)
+{
+    char *slash = strrchr(out->target, '/');
+    if (slash)
+        slash[slash == out->target] = 0;
+    int fd = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;                                     /* a folder that may be written but not read          */
+    if (fsync(fd) && errno != EINVAL)
+        note(out);
+    close(fd);
+}
+
+int eg__file_finish(eg__output *out)
+{
+    errno = 0;
+    if (!out->error && fflush(out->file))
+        note(out);
+    if (!out->error && out->temporary && fsync(fileno(out->file)))
+        note(out);
+    if (out->path) {
+        if (fclose(out->file))
+            note(out);
+        out->file = NULL;
+    }
+    if (!out->error && out->temporary) {
+        if (rename(out->temporary, out->target)) {
+            note(out);
+        } else {
+            free(out->temporary);
+            out->temporary = NULL;
+            flush_folder(out);
+        }
+    }
+    int error = out->error;
+    eg__file_abandon(out);
+    out->error = error;
+    return error ? report(out) : 0;
+}
+
+void eg__file_abandon(eg__output *out)
+{
+    if (out->path && out->file)
+        fclose(out->file);
+    if (out->temporary)
+        unlink(out->temporary);
+    free(out->temporary);
+    free(out->target);
+    *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
+}

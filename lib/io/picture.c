@@ -1,0 +1,206 @@
+/* picture.c: where the parts of a picture go, for PNG and SVG alike: title; panels in a grid, each with tokens on both axes; the scale. */
+#include "heatmap.h"
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 2, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TOKEN = 24, TITLE = 60,
+       SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
+
+typedef struct layout {
+    const eg__heatmap *map;
+    int cell, every;                    /* points a cell; one label for so many cells                                     */
+    bool upward;                        /* column labels stand                                                            */
+    int left, above, title;             /* room for row labels, column labels, panel titles                               */
+    int panel_width, panel_height, across, down;
+    int top, bar_height;
+    eg__canvas canvas;
+} layout;
+
+static int points(const eg__label *label) { return label->width ? label->width * EG_ADVANCE - 2 : 0; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* Large enough for one line of text a cell as far as that is possible. */
+static int cell_size(int n)
+{
+    static const struct { int upto, size; } sizes[] = { { 8, 36 }, { 16, 28 }, { 32, 20 }, { 64, LINE } };
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        if (n <= sizes[k].upto)
+            return sizes[k].size;
+    return most(1, 1024 / n);
+}
+
+static void arrange(layout *l)
+{
+    const eg__heatmap *map = l->map;
+    eg__label label;
+    int wide = 0, title_width = 0;
+    l->cell = cell_size(most(map->rows, map->columns));
+    l->every = (LINE + l->cell - 1) / l->cell;
+    for (int k = 0; k < map->rows; k += l->every) {
+        eg__heatmap_label(map->o.rows, k, TOKEN, &label);
+        l->left = most(l->left, points(&label));
+    }
+    for (int k = 0; k < map->columns; k += l->every) {
+        eg__heatmap_label(map->o.columns, k, TOKEN, &label);
+        wide = most(wide, points(&label));
+    }
+    for (int k = 0; k < map->panels; k++) {
+        eg__heatmap_title(map, k, TITLE, &label);
+        title_width = most(title_width, points(&label));
+    }
+    l->upward = wide + 4 > l->cell * l->every;
+    l->left += PAD;
+    l->above = (l->upward ? wide : EG_HEIGHT) + PAD;
+    l->title = title_width ? LINE + PAD : 0;
+    l->panel_width = l->left + most(map->columns * l->cell, title_width);
+    l->panel_height = l->title + l->above + map->rows * l->cell;
+    double best = INFINITY;                         /* the grid whose shape is nearest to 3 : 2, with few gaps */
+    for (int across = 1; across <= map->panels; across++) {
+        int down = (map->panels + across - 1) / across;
+        double shape = (double)across * (l->panel_width + SPACE) / ((double)down * (l->panel_height + SPACE));
+        double cost = fabs(log(shape / 1.5)) + 0.2 * (across * down - map->panels);
+        if (cost < best)
+            best = cost, l->across = across, l->down = down;
+    }
+}
+
+static void tick(const eg__heatmap *map, int k, eg__label *label)
+{
+    char text[32];
+    double value = map->low + (map->high - map->low) * k / (TICKS - 1);
+    snprintf(text, sizeof text, "%.3g", fabs(value) < 1e-9 * (map->high - map->low) ? 0.0 : value);
+    eg__text_label(label, text, TITLE);
+}
+
+static bool size(layout *l)
+{
+    const eg__heatmap *map = l->map;
+    eg__label label;
+    int ticks = 0, title = 0;
+    for (int k = 0; k < TICKS; k++) {
+        tick(map, k, &label);
+        ticks = most(ticks, points(&label));
+    }
+    if (map->o.title) {
+        eg__text_label(&label, map->o.title, TITLE);
+        title = points(&label);
+        l->top = title ? LINE + SPACE / 2 : 0;
+    }
+    double width = (double)l->across * (l->panel_width + SPACE) + BAR + PAD + ticks, height = (double)l->down * (l->panel_height + SPACE) - SPACE;
+    double grid = height - l->title - l->above;
+    l->bar_height = grid < BAR_LEAST ? BAR_LEAST : grid > BAR_MOST ? BAR_MOST : (int)grid;
+    height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
+    width = fmax(width, title) + 2 * MARGIN, height += l->top + 2 * MARGIN;
+    if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
+        eg_fail(map->cx, "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than fit in one picture", map->panels,
+                map->rows, map->columns, width, height);
+        return false;
+    }
+    l->canvas.width = (int)width, l->canvas.height = (int)height;
+    return true;
+}
+
+static int colour(double level) { return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1)); }
+
+/* x0, y0: the first cell's corner. Cells of one colour in a row are one rectangle; large cells keep a seam. */
+static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0)
+{
+    const eg__heatmap *map = l->map;
+    int seam = l->cell >= LINE;
+    for (int i = 0; i < map->rows; i++)
+        for (int j = 0, next; j < map->columns; j = next) {
+            int shade = colour(eg__heatmap_level(map, panel, i, j));
+            next = j + 1;
+            while (!seam && next < map->columns && colour(eg__heatmap_level(map, panel, i, next)) == shade)
+                next++;
+            c->rectangle(c, x0 + j * l->cell, y0 + i * l->cell, (next - j) * l->cell - seam, l->cell - seam, shade);
+        }
+}
+
+static void draw_panel(const layout *l, eg__canvas *c, int panel)
+{
+    const eg__heatmap *map = l->map;
+    eg__label label;
+    int x = MARGIN + panel % l->across * (l->panel_width + SPACE) + l->left;
+    int y = MARGIN + l->top + panel / l->across * (l->panel_height + SPACE);
+    eg__heatmap_title(map, panel, TITLE, &label);
+    c->text(c, x, y, EG_FROM_LEFT, &label);
+    y += l->title + l->above;
+    draw_cells(l, c, panel, x, y);
+    for (int i = 0; i < map->rows; i += l->every) {
+        eg__heatmap_label(map->o.rows, i, TOKEN, &label);
+        c->text(c, x - PAD, y + i * l->cell + (l->cell * l->every > LINE && l->every > 1 ? 0 : (l->cell - EG_HEIGHT) / 2), EG_FROM_RIGHT, &label);
+    }
+    for (int j = 0; j < map->columns; j += l->every) {
+        eg__heatmap_label(map->o.columns, j, TOKEN, &label);
+        int at = x + j * l->cell, room = l->every > 1 ? LINE : l->cell;
+        if (l->upward)
+            c->text(c, at + (room - EG_HEIGHT) / 2, y - PAD, EG_UPWARD, &label);
+        else
+            c->text(c, at + (l->every > 1 ? 0 : (l->cell - points(&label)) / 2), y - PAD - EG_HEIGHT, EG_FROM_LEFT, &label);
+    }
+}
+
+static void draw_scale(const layout *l, eg__canvas *c)
+{
+    eg__label label;
+    int x = MARGIN + l->across * (l->panel_width + SPACE), y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
+    for (int k = 0; k < n; k++)
+        c->rectangle(c, x, y + n - 1 - k, BAR, 1, (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
+    for (int k = 0; k < TICKS; k++) {
+        int at = y + (n - 1) * (TICKS - 1 - k) / (TICKS - 1);
+        tick(l->map, k, &label);
+        c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
+        c->text(c, x + BAR + PAD, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
+    }
+}
+
+static void draw(eg__canvas *c, const void *picture)
+{
+    const layout *l = picture;
+    if (l->top) {
+        eg__label label;
+        eg__text_label(&label, l->map->o.title, TITLE);
+        c->text(c, MARGIN, MARGIN, EG_FROM_LEFT, &label);
+    }
+    for (int k = 0; k < l->map->panels; k++)
+        draw_panel(l, c, k);
+    draw_scale(l, c);
+}
+
+void eg__picture_palette(uint8_t rgb[EG_COLOURS][3])
+{
+    for (int k = 0; k < EG_LEVELS; k++)
+        eg__heatmap_colour((double)k / (EG_LEVELS - 1), rgb[k]);
+    eg__heatmap_colour(NAN, rgb[EG_GREY]);
+    memset(rgb[EG_WHITE], 255, 3);
+    memset(rgb[EG_INK], 34, 3);
+}
+
+static const struct { const char *end; int (*write)(eg__output *, eg__canvas *, eg__draw *, const void *); } formats[] = {
+    { ".png", eg__png_write }, { ".svg", eg__svg_write },
+};
+
+int eg_picture_save_with(const char *path, const eg_heatmap_args *given)
+{
+    eg__heatmap map;
+    if (!eg__heatmap_open(&map, given, "picture"))
+        return -1;
+    const char *end = path ? strrchr(path, '.') : NULL;
+    int result = -1;
+    size_t k = 0, n = sizeof formats / sizeof *formats;
+    while (k < n && !(end && !strcasecmp(end, formats[k].end)))
+        k++;
+    if (k == n) {
+        eg_fail(map.cx, "picture: the name '%s' ends neither in .png nor in .svg", path ? path : "(NULL)");
+    } else {
+        layout l = { .map = &map };
+        eg__output out;
+        arrange(&l);
+        if (size(&l) && eg__file_create(&out, map.cx, "picture", path))
+            result = formats[k].write(&out, &l.canvas, draw, &l);
+    }
+    eg__heatmap_close(&map);
+    return result;
+}
