@@ -74,10 +74,21 @@ uint64_t *eg__versions(const eg_tensor *y);         /* of the operands, as eg_ap
 /* -- tensor/loop.c: one pass over up to five operands of one shape, any strides ------------------------------------------------ */
 typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);    /* p[0] is the result; steps in bytes */
 void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user); /* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero stride */
+void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* the same where an element costs `work` additions; 0: one thread */
+
+
+/* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
+void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
+bool eg__fold(eg_tensor *y, const eg_tensor *x);    /* y = Σ x over the axes that broadcasting y to x's shape would stretch; false after "out of memory" */
 
 /* -- tensor/view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of embed is the view --------- */
+int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −1 is the last; −1 after a message       */
 
 /* -- notation/notation.h holds the parser's interface; einsum/einsum.h the contraction's -------------------------------------- */
+
+/* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
+eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);    /* up to three operands, stretched to one shape by recorded views, then eg_apply */
+bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);     /* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
 
 /* -- the table: each file of lib/ops ends in its rows; ops/table.c lists the files ---------------------------------------------- */
 #endif

@@ -1,0 +1,17 @@
+/* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists. */
+#include "impl.h"
+
+#define LISTS(X) X(view) X(read) X(einsum) X(pointwise) X(binary) X(compare) X(reduce)
+
+#define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
+#define REF(name) eg__##name##_rows,
+LISTS(DECLARE)
+static const eg_op *const *const lists[] = { LISTS(REF) };
+
+const eg_op *eg_op_at(int k)
+{
+    for (size_t l = 0; l < sizeof lists / sizeof *lists && k >= 0; l++)
+        for (const eg_op *const *row = lists[l]; *row; row++)
+            if (k-- == 0) return *row;
+    return NULL;
+}

@@ -1,0 +1,78 @@
+/* vmath.c: from operands of any strides to contiguous lanes, and the functions that other folders call on rows. */
+#include "ops/vmath.h"
+#include <string.h>
+
+static void gather(int width, int64_t n, void *to, const char *from, int64_t step)
+{
+    if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
+#define GATHER(T) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step)
+    if (width == 4) GATHER(uint32_t); else if (width == 8) GATHER(uint64_t); else GATHER(uint8_t);
+}
+
+static void scatter(int width, int64_t n, char *to, int64_t step, const void *from)
+{
+    if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
+#define SCATTER(T) for (int64_t k = 0; k < n; k++) *(T *)(to + k * step) = ((const T *)from)[k]
+    if (width == 4) SCATTER(uint32_t); else if (width == 8) SCATTER(uint64_t); else SCATTER(uint8_t);
+}
+
+/* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the stack. */
+static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step, const eg_lanes *l)
+{
+    _Alignas(64) char block[4][EG_BLOCK * 8];
+    char *q[4];
+    for (int64_t k = from, m; k < n; k += m) {
+        m = n - k < EG_BLOCK ? n - k : EG_BLOCK;
+        int64_t lanes = l->exact ? m : (m + EG_LANES - 1) & -EG_LANES;
+        for (int i = 1; i <= l->operands; i++) {
+            const int width = l->width[i];
+            q[i] = block[i];
+            if (step[i] == width && lanes == m)
+                q[i] = p[i] + k * step[i];
+            else if (step[i] || k == from) {                    /* a repeated element fills the first and largest block once */
+                gather(width, m, block[i], p[i] + k * step[i], step[i]);
+                gather(width, lanes - m, block[i] + m * width, block[i], 0);
+            }
+        }
+        bool direct = step[0] == l->width[0] && lanes == m;
+        q[0] = direct ? p[0] + k * step[0] : block[0];
+        l->kernel(lanes, q, l->c);
+        if (!direct) scatter(l->width[0], m, p[0] + k * step[0], step[0], block[0]);
+    }
+}
+
+void eg__lanes(int64_t n, char *const *p, const int64_t *step, const void *lanes)
+{
+    const eg_lanes *l = lanes;
+    bool unit = true;
+    for (int i = 0; i <= l->operands; i++) unit &= step[i] == l->width[i];
+    int64_t whole = !unit ? 0 : l->exact ? n : n & -EG_LANES;
+    if (whole) l->kernel(whole, p, l->c);
+    if (whole < n) blocks(whole, n, p, step, l);
+}
+
+bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)
+{
+    static const double none[2];
+    const eg_tensor *x[4] = { y };
+    eg_lanes l = { .kernel = kernel, .operands = y->count, .exact = exact, .c = y->attr ? y->attr : none };
+    for (int i = 0; i < y->count; i++) x[i + 1] = y->in[i];
+    for (int i = 0; i <= y->count; i++) l.width[i] = eg__width[x[i]->dtype];
+    eg__loop(y->cx, y->count + 1, x, eg__lanes, &l);
+    return true;
+}
+
+EG_KERNEL_1(exp_f32, float,  float,  y = expf(x - a))
+EG_KERNEL_1(exp_f64, double, double, y = exp(x - a))
+EG_KERNEL_1(log_f32, float,  float,  y = logf(x))
+EG_KERNEL_1(log_f64, double, double, y = log(x))
+
+static void row(eg_lanes_fn *kernel, int width, int64_t n, const void *x, void *y, double shift)
+{
+    const eg_lanes l = { .kernel = kernel, .operands = 1, .width = { (uint8_t)width, (uint8_t)width }, .c = (double[]){ shift, 0 } };
+    eg__lanes(n, (char *[]){ y, (char *)x }, (int64_t[]){ width, width }, &l);
+}
+void eg__exp_f32(int64_t n, const float  *x, float  *y, float  shift) { row(exp_f32, sizeof *y, n, x, y, shift); }
+void eg__exp_f64(int64_t n, const double *x, double *y, double shift) { row(exp_f64, sizeof *y, n, x, y, shift); }
+void eg__log_f32(int64_t n, const float  *x, float  *y) { row(log_f32, sizeof *y, n, x, y, 0); }
+void eg__log_f64(int64_t n, const double *x, double *y) { row(log_f64, sizeof *y, n, x, y, 0); }
