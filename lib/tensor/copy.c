@@ -1,0 +1,144 @@
+/* copy.c: copying between any strides and dtypes, filling, adding up. Loops over numbers only. */
+#include "impl.h"
+#include <string.h>
+
+/* -- conversions: as C converts, and defined where C leaves it open: NaN becomes 0, what is too large the nearest value there is -- */
+static inline int32_t clamp32(double v) { return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v; }
+static inline int64_t clamp64(double v) { return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v; }
+static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
+static inline int64_t same64(int64_t v) { return v; }
+#define AS_F32(v)  ((float)(v))
+#define AS_F64(v)  ((double)(v))
+#define AS_I32(v)  (_Generic((v), float: clamp32, double: clamp32, default: wrap32)(v))
+#define AS_I64(v)  (_Generic((v), float: clamp64, double: clamp64, default: same64)(v))
+#define AS_BOOL(v) ((v) != 0)
+
+/* a pair of different dtypes: X(to, C type, from, C type) */
+#define EG_PAIRS(X)                                                                                                                  \
+    X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)    X(F32, float, BOOL, bool)             \
+    X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)   X(F64, double, BOOL, bool)            \
+    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t)  X(I32, int32_t, BOOL, bool)           \
+    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t)  X(I64, int64_t, BOOL, bool)           \
+    X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)    X(BOOL, bool, I64, int64_t)
+
+#define CONVERT(TO, to, FROM, from)                                                                                                  \
+    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
+    {                                                                                                                                \
+        (void)user;                                                                                                                  \
+        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                                    \
+            to *restrict y = (to *)(void *)p[0];                                                                                     \
+            const from *restrict x = (const from *)(const void *)p[1];                                                               \
+            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(x[i]);                                                                    \
+        } else {                                                                                                                     \
+            char *y = p[0];                                                                                                          \
+            const char *x = p[1];                                                                                                    \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)(void *)y = AS_##TO(*(const from *)(const void *)x);  \
+        }                                                                                                                            \
+    }
+EG_PAIRS(CONVERT)
+#define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
+static eg_inner *const convert[6][6] = { EG_PAIRS(ENTRY) };
+
+/* -- the same dtype: bytes of one width ---------------------------------------------------------------------------------------- */
+enum { TILE = 16 };
+typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elements: y runs along a, x along b; strides in bytes */
+
+#define MOVES(T)                                                                                                                     \
+    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                           \
+    {                                                                                                                                \
+        (void)user;                                                                                                                  \
+        char *y = p[0];                                                                                                              \
+        const char *x = p[1];                                                                                                        \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(y, x, (size_t)n * sizeof(T));                     \
+        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)(void *)y = *(const T *)(const void *)x;              \
+    }                                                                                                                                \
+    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                          \
+    {                                                                                                                                \
+        const tile *t = user;                                                                                                        \
+        T part[TILE][TILE];                                                                                                          \
+        for (int64_t k = 0; k < n; k++) {                                                                                            \
+            char *y = p[0] + k * step[0];                                                                                            \
+            const char *x = p[1] + k * step[1];                                                                                      \
+            for (int64_t i = 0; i < t->a; i++)                                                                                       \
+                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(const void *)(x + i * t->xa + j * t->xb);               \
+            for (int64_t j = 0; j < t->b; j++)                                                                                       \
+                for (int64_t i = 0; i < t->a; i++) *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];                           \
+        }                                                                                                                            \
+    }
+MOVES(uint8_t)
+MOVES(uint32_t)
+MOVES(uint64_t)
+static const struct { eg_inner *move, *tiles; } same[] = {
+    [1] = { move_uint8_t, tiles_uint8_t }, [4] = { move_uint32_t, tiles_uint32_t }, [8] = { move_uint64_t, tiles_uint64_t },
+};
+
+/* The axis along which x moves least, −1 if it has none of more than one element. */
+static int finest(const eg_tensor *x)
+{
+    int axis = -1;
+    int64_t least = INT64_MAX;
+    for (int r = 0; r < x->rank; r++) {
+        int64_t s = x->stride[r] < 0 ? -x->stride[r] : x->stride[r];
+        if (x->dim[r] > 1 && s && s <= least) { least = s; axis = r; }
+    }
+    return axis;
+}
+
+/* A part of a transposing copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
+static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, const int64_t from[2], const int64_t size[2], const int64_t by[2])
+{
+    if (size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
+    int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
+    eg_tensor y = *target, x = *source;
+    memcpy(dim, y.dim, y.rank * sizeof *dim);
+    memcpy(ys, y.stride, y.rank * sizeof *ys);
+    memcpy(xs, x.stride, x.rank * sizeof *xs);
+    y.data += (from[0] * ys[a] + from[1] * ys[b]) * w;
+    x.data += (from[0] * xs[a] + from[1] * xs[b]) * w;
+    tile t = { by[0], by[1], ys[a] * w, ys[b] * w, xs[a] * w, xs[b] * w };
+    const int both[2] = { a, b };
+    for (int k = 0; k < 2; k++) {
+        dim[both[k]] = size[k] / by[k];
+        ys[both[k]] *= by[k];
+        xs[both[k]] *= by[k];
+    }
+    y.dim = x.dim = dim;
+    y.stride = ys;
+    x.stride = xs;
+    eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, same[w].tiles, &t, by[0] * by[1]);
+}
+
+void eg__copy(eg_tensor *target, const eg_tensor *source)
+{
+    const eg_tensor *both[2] = { target, source };
+    if (target->dtype != source->dtype) {
+        eg__loop(target->cx, 2, both, convert[target->dtype][source->dtype], NULL);
+        return;
+    }
+    int a = target->rank > 1 ? finest(target) : -1, b = a < 0 ? -1 : finest(source);
+    if (b < 0 || a == b || target->dim[a] < TILE / 2 || target->dim[b] < TILE / 2) {
+        eg__loop(target->cx, 2, both, same[eg__width[target->dtype]].move, NULL);
+        return;
+    }
+    int64_t na = target->dim[a], nb = target->dim[b], ra = na % TILE, rb = nb % TILE;   /* whole tiles, two edges, a corner */
+    tiled(target, source, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ TILE, TILE });
+    if (ra) tiled(target, source, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb }, (int64_t[]){ ra, TILE });
+    if (rb) tiled(target, source, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb }, (int64_t[]){ TILE, rb });
+    if (ra && rb) tiled(target, source, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb }, (int64_t[]){ ra, rb });
+}
+
+/* -- fill ---------------------------------------------------------------------------------------------------------------------- */
+#define FILL(TYPE, T)                                                                                                                \
+    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
+    {                                                                                                                                \
+        T v = AS_##TYPE(*(const double *)user);                                                                                      \
+        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)(void *)p[0])[i] = v;                               \
+        else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = v;                                                 \
+    }
+FILL(F32, float) FILL(F64, double) FILL(I32, int32_t) FILL(I64, int64_t) FILL(BOOL, bool)
+static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64, [EG_BOOL] = fill_BOOL };
+
+void eg__fill(eg_tensor *target, double value)
+{
+    eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
+}

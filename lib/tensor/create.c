@@ -1,0 +1,172 @@
+/* create.c: leaves: from C arrays, constants, ramps and random draws. They are the only calls that name a context. */
+#include "impl.h"
+#include <math.h>
+#include <string.h>
+
+/* A leaf to be filled, or the poison tensor after one sentence that names the call. */
+static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    *y = eg__poison(cx);
+    if (eg__failed(cx)) return false;
+    if (dtype < EG_DEFAULT || dtype > EG_BOOL) { eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
+    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
+    if (rank && !dims) { eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank); return false; }
+    if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
+    int64_t bytes = eg__width[dtype];
+    for (int k = 0; k < rank; k++)
+        if (dims[k] < 0) { eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
+    for (int k = 0; k < rank; k++)
+        if (__builtin_mul_overflow(bytes, dims[k] ? dims[k] : 1, &bytes)) {
+            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k, (long long)dims[k]);
+            return false;
+        }
+    eg_tensor *t = eg__new(cx, dtype, rank, dims);
+    if (t) *y = t;
+    return t;
+}
+
+eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, const int64_t *dims)
+{
+    eg_tensor *y;
+    if (!made(&y, cx, "from", dtype, rank, dims)) return y;
+    if (!data && y->st->bytes) return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements", (long long)eg_size(y));
+    if (y->st->bytes) memcpy(y->data, data, y->st->bytes);
+    return y;
+}
+
+eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const int64_t *dims)
+{
+    eg_tensor *y;
+    if (made(&y, cx, "full", dtype, rank, dims)) eg__fill(y, value);
+    return y;
+}
+eg_tensor *eg_scalar(eg_ctx *cx, double value) { return eg_full_n(cx, EG_DEFAULT, value, 0, NULL); }
+
+static eg_tensor *like(const char *who, const eg_tensor *x, double value)
+{
+    eg_tensor *y;
+    if (!eg__check(who, (eg_tensor *)(uintptr_t)x)) return x ? eg__poison(x->cx) : NULL;
+    if (made(&y, x->cx, who, x->dtype, x->rank, x->dim)) eg__fill(y, value);
+    return y;
+}
+eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
+eg_tensor *eg_ones_like(const eg_tensor *x)  { return like("ones_like", x, 1); }
+
+/* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ ------------------------------------------------------------------ */
+#define RAMP(TYPE, T, exact)                                                                            \
+    static void ramp_##TYPE(char *out, int64_t n, double start, double step)                            \
+    { for (int64_t i = 0; i < n; i++) ((T *)(void *)out)[i] = (T)((exact)start + (exact)i * (exact)step); }
+RAMP(F32, float, double) RAMP(F64, double, double) RAMP(I32, int32_t, int64_t) RAMP(I64, int64_t, int64_t)
+static void (*const ramp[])(char *, int64_t, double, double) = {
+    [EG_F32] = ramp_F32, [EG_F64] = ramp_F64, [EG_I32] = ramp_I32, [EG_I64] = ramp_I64, [EG_BOOL] = NULL,
+};
+eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
+{
+    eg_tensor *y = eg__poison(cx);
+    if (eg__failed(cx)) return y;
+    if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
+        return eg_fail(cx, "arange: from %g to %g in steps of %g is not a ramp", start, stop, step);
+    double n = ceil((stop - start) / step);
+    if (n > 0x1p60) return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop, step, n);
+    if (!made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
+    if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) || fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
+        return eg_fail(cx, "arange: start %g and step %g must be whole numbers for %s", start, step, eg_type_name(y->dtype));
+    if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
+    ramp[y->dtype](y->data, y->dim[0], start, step);
+    return y;
+}
+
+/* -- random draws: each element from its own counter, so that threads change nothing ------------------------------------------------ */
+typedef struct draws { uint64_t seed, draw; double a, b; int64_t low; uint64_t range; eg_dtype dtype; char *out; } draws;
+enum { GRAIN = 2048 };
+
+static void put(const draws *d, int64_t i, double v)
+{
+    if (d->dtype == EG_F64) ((double *)(void *)d->out)[i] = v;
+    else ((float *)(void *)d->out)[i] = (float)v;
+}
+
+/* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
+static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64_t i, int64_t n))
+{
+    int64_t n = eg_size(y), pairs = (n + 1) / 2;
+    d.seed = eg__seed_of(y->cx);
+    d.draw = eg__draw(y->cx);
+    d.dtype = y->dtype;
+    d.out = y->data;
+    int team = eg__team(y->cx, n, GRAIN);
+    #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
+    for (int64_t k = 0; k < pairs; k++) pair(&d, 2 * k, 2 * k + 1 < n ? 2 : 1);
+    return y;
+}
+
+static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (!made(y, cx, who, dtype, rank, dims)) return false;
+    if (eg__is_float((*y)->dtype)) return true;
+    *y = eg_fail(cx, "%s: draws are f32 or f64, not %s; eg_randint draws integers", who, eg_type_name((*y)->dtype));
+    return false;
+}
+
+/* uniform: low + (high − low) u; rounding must not reach high, which is outside */
+static void uniform_pair(const draws *d, int64_t i, int64_t n)
+{
+    for (int64_t k = i; k < i + n; k++) {
+        double v = d->a + (d->b - d->a) * eg__unit(d->seed, d->draw, (uint64_t)k);
+        if (d->dtype == EG_F32 && (float)v >= (float)d->b) v = nextafterf((float)d->b, (float)d->a);
+        if (d->dtype == EG_F64 && v >= d->b) v = nextafter(d->b, d->a);
+        put(d, k, v);
+    }
+}
+eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int rank, const int64_t *dims)
+{
+    eg_tensor *y = eg__poison(cx);
+    if (eg__failed(cx)) return y;
+    if (!(low < high) || !isfinite(high - low)) return eg_fail(cx, "uniform: [%g, %g) is not an interval", low, high);
+    return float_made(&y, cx, "uniform", dtype, rank, dims) ? drawn(y, (draws){ .a = low, .b = high }, uniform_pair) : y;
+}
+
+/* normal: mean + deviation √(−2 ln u) (cos, sin) 2πv, u in (0, 1] (Box, Muller 1958) */
+static void normal_pair(const draws *d, int64_t i, int64_t n)
+{
+    uint32_t r[4];
+    eg__philox(d->seed, d->draw, (uint64_t)i, r);
+    double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53, v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
+    double radius = sqrt(-2 * log(u)), angle = 6.283185307179586476925286766559 * v;
+    put(d, i, d->a + d->b * radius * cos(angle));
+    if (n > 1) put(d, i + 1, d->a + d->b * radius * sin(angle));
+}
+eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation, int rank, const int64_t *dims)
+{
+    eg_tensor *y = eg__poison(cx);
+    if (eg__failed(cx)) return y;
+    if (!isfinite(mean) || !isfinite(deviation) || deviation < 0)
+        return eg_fail(cx, "normal: mean %g and deviation %g make no distribution", mean, deviation);
+    return float_made(&y, cx, "normal", dtype, rank, dims) ? drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair) : y;
+}
+
+/* randint: a 64-bit word modulo the range, after refusing the few words that would favour small remainders */
+static void randint_pair(const draws *d, int64_t i, int64_t n)
+{
+    uint64_t refused = (uint64_t)-d->range % d->range;      /* 2^64 mod range */
+    for (int64_t k = i; k < i + n; k++) {
+        uint64_t word = 0;
+        for (uint64_t seed = d->seed, found = 0; !found; seed += 0x9e3779b97f4a7c15u) {
+            uint32_t r[4];
+            eg__philox(seed, d->draw, (uint64_t)k, r);
+            for (int half = 0; half < 4 && !found; half += 2) {
+                word = (uint64_t)r[half + 1] << 32 | r[half];
+                found = word >= refused;
+            }
+        }
+        ((int64_t *)(void *)d->out)[k] = (int64_t)((uint64_t)d->low + word % d->range);
+    }
+}
+eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const int64_t *dims)
+{
+    eg_tensor *y = eg__poison(cx);
+    if (eg__failed(cx)) return y;
+    if (low >= high) return eg_fail(cx, "randint: [%lld, %lld) holds no integer", (long long)low, (long long)high);
+    if (!made(&y, cx, "randint", EG_I64, rank, dims)) return y;
+    return drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low }, randint_pair);
+}

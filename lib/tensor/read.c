@@ -1,0 +1,243 @@
+/* read.c: asking a tensor what it is, taking values out, putting values in; copy, cast, detach. */
+#include "impl.h"
+#include <math.h>
+#include <string.h>
+
+/* -- asking: NULL, poison and what was popped answer like a scalar that is not there ------------------------------------------------- */
+bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
+eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
+eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
+int eg_rank(const eg_tensor *x) { return eg_ok(x) ? x->rank : 0; }
+int64_t eg_size(const eg_tensor *x) { return eg_ok(x) ? eg__count(x->rank, x->dim) : 0; }
+const int64_t *eg_dims(const eg_tensor *x)
+{
+    static const int64_t none[EG_RANK_MAX];
+    return eg_ok(x) ? x->dim : none;
+}
+int64_t eg_dim(const eg_tensor *x, int axis)
+{
+    if (!eg_ok(x)) return 0;
+    int k = eg__axis("dim", (eg_tensor *)(uintptr_t)x, axis);
+    return k < 0 ? 0 : x->dim[k];
+}
+const char *eg_type_name(eg_dtype t)
+{
+    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool" };
+    return t >= EG_DEFAULT && t <= EG_BOOL ? name[t] : "unknown";
+}
+
+static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
+{
+    eg_tensor s = *x;
+    s.dim = s.stride;
+    return eg__dims_text(&s, buffer, room);
+}
+
+/* -- out ------------------------------------------------------------------------------------------------------------------------------ */
+bool eg_is_row_major(const eg_tensor *x)
+{
+    if (!eg_ok(x)) return false;
+    int64_t w = 1;
+    for (int k = x->rank; k-- > 0; w *= x->dim[k]) {
+        if (x->dim[k] == 0) return true;
+        if (x->dim[k] != 1 && x->stride[k] != w) {
+            for (int j = k; j-- > 0; ) if (x->dim[j] == 0) return true;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A row-major copy without history in the open scope; NULL after an error. */
+static eg_tensor *copied(eg_tensor *x)
+{
+    eg_tensor *y = eg__new(x->cx, x->dtype, x->rank, x->dim);
+    if (y) eg__copy(y, x);
+    return y;
+}
+static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
+{
+    if (!eg__check(who, x)) return NULL;
+    if (x->dtype != dtype) { eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype)); return NULL; }
+    if (!eg_is_row_major(x)) x = copied(x);
+    return x ? x->data : NULL;
+}
+const float   *eg_f32 (eg_tensor *x) { return values("f32",  x, EG_F32); }
+const double  *eg_f64 (eg_tensor *x) { return values("f64",  x, EG_F64); }
+const int32_t *eg_i32 (eg_tensor *x) { return values("i32",  x, EG_I32); }
+const int64_t *eg_i64 (eg_tensor *x) { return values("i64",  x, EG_I64); }
+const bool    *eg_bool(eg_tensor *x) { return values("bool", x, EG_BOOL); }
+
+const void *eg_raw(eg_tensor *x, int64_t *strides)
+{
+    if (!eg__check("raw", x)) return NULL;
+    if (strides && x->rank) memcpy(strides, x->stride, x->rank * sizeof *strides);
+    return x->data;
+}
+
+static double element(const eg_tensor *x, char *p)
+{
+    double v = 0;
+    eg_tensor from = *x, to;
+    from.rank = 0;
+    from.data = p;
+    to = from;
+    to.dtype = EG_F64;
+    to.data = (char *)&v;
+    eg__copy(&to, &from);
+    return v;
+}
+double eg_item(eg_tensor *x)
+{
+    char text[256];
+    if (!eg__check("item", x)) return NAN;
+    if (eg_size(x) == 1) return element(x, x->data);
+    eg_fail(x->cx, "item: %s has %lld elements, not one", eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
+    return NAN;
+}
+double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
+{
+    char text[256];
+    if (!eg__check("get", x)) return NAN;
+    if (rank != x->rank) {
+        eg_fail(x->cx, "get: %d indices for %s, which has %d axes", rank, eg__dims_text(x, text, sizeof text), x->rank);
+        return NAN;
+    }
+    char *p = x->data;
+    for (int k = 0; k < rank; k++) {
+        int64_t i = index[k] < 0 ? index[k] + x->dim[k] : index[k];
+        if (i < 0 || i >= x->dim[k]) {
+            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k], k, eg__dims_text(x, text, sizeof text));
+            return NAN;
+        }
+        p += i * x->stride[k] * eg__width[x->dtype];
+    }
+    return element(x, p);
+}
+
+/* -- in ------------------------------------------------------------------------------------------------------------------------------- */
+static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
+{
+    char dims[256], strides[256];
+    if (!eg__check(who, x)) return NULL;
+    if (x->dtype != dtype) { eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype)); return NULL; }
+    if (!eg_is_row_major(x)) {
+        eg_fail(x->cx, "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
+                eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
+        return NULL;
+    }
+    x->st->version++;
+    return x->data;
+}
+float   *eg_mut_f32 (eg_tensor *x) { return writable("mut_f32",  x, EG_F32); }
+double  *eg_mut_f64 (eg_tensor *x) { return writable("mut_f64",  x, EG_F64); }
+int32_t *eg_mut_i32 (eg_tensor *x) { return writable("mut_i32",  x, EG_I32); }
+int64_t *eg_mut_i64 (eg_tensor *x) { return writable("mut_i64",  x, EG_I64); }
+bool    *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
+
+/* May x be written element by element? Not where several elements are one. */
+static bool target_ok(const char *who, eg_tensor *x)
+{
+    char dims[256];
+    if (!eg__check(who, x)) return false;
+    for (int k = 0; k < x->rank; k++)
+        if (x->dim[k] > 1 && x->stride[k] == 0) {
+            eg_fail(x->cx, "%s: axis %d of the target %s is expanded: its %lld elements are one", who, k,
+                    eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
+            return false;
+        }
+    return true;
+}
+
+/* Bytes from the first to the last element that x reaches. */
+static void reach(const eg_tensor *x, const char **low, const char **high)
+{
+    *low = *high = x->data;
+    for (int k = 0; k < x->rank; k++) {
+        int64_t far = (x->dim[k] - 1) * x->stride[k] * eg__width[x->dtype];
+        if (far < 0) *low += far;
+        else *high += far;
+    }
+    *high += eg__width[x->dtype];
+}
+static bool overlap(const eg_tensor *a, const eg_tensor *b)
+{
+    const char *al, *ah, *bl, *bh;
+    if (a->st != b->st || eg_size(a) == 0) return false;
+    reach(a, &al, &ah);
+    reach(b, &bl, &bh);
+    return al < bh && bl < ah;
+}
+
+int eg_assign(eg_tensor *target, eg_tensor *value)
+{
+    char a[256], b[256];
+    if (!target_ok("assign", target)) return -1;
+    eg_ctx *cx = target->cx;
+    if (!value) { eg_fail(cx, "assign: the value is NULL"); return -1; }
+    if (value->cx != cx) { eg_fail(cx, "assign: target and value belong to different contexts"); return -1; }
+    if (!eg__check("assign: value", value)) return -1;
+    if (target->dtype != value->dtype) {
+        eg_fail(cx, "assign: the target is %s, the value %s", eg_type_name(target->dtype), eg_type_name(value->dtype));
+        return -1;
+    }
+    if (!eg__same_shape(target, value)) {
+        eg_fail(cx, "assign: the target is %s, the value %s", eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
+        return -1;
+    }
+    if (overlap(target, value) && !(value = copied(value))) return -1;
+    eg__copy(target, value);
+    target->st->version++;
+    return 0;
+}
+int eg_fill(eg_tensor *target, double value)
+{
+    if (!target_ok("fill", target)) return -1;
+    eg__fill(target, value);
+    target->st->version++;
+    return 0;
+}
+
+/* -- detach: y = x, a leaf in the same storage --------------------------------------------------------------------------------------- */
+eg_tensor *eg_detach(eg_tensor *x)
+{
+    if (!eg__check("detach", x)) return x ? eg__poison(x->cx) : NULL;
+    eg_tensor *y = eg__alias(x, x->rank, x->dim, x->stride, 0);
+    return y ? y : eg__poison(x->cx);
+}
+
+/* -- copy: y = x,  dx = g ---------------------------------------------------------------------------------------------------------------- */
+static bool copy_shape(eg_tensor *y) { return eg__shape(y, y->in[0]->dtype, y->in[0]->rank, y->in[0]->dim); }
+static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
+static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
+static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
+static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 }, { copy_call, "5x4:i9", 0, 0 }, { 0 } };
+static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples };
+eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
+
+eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
+
+/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path ------------------------------------------------- */
+static bool cast_shape(eg_tensor *y)
+{
+    eg_dtype dtype = *(const eg_dtype *)y->attr;
+    if (dtype > EG_DEFAULT && dtype <= EG_BOOL) return eg__shape_like(y, dtype, y->in[0]);
+    eg_fail(y->cx, "cast: %d is not a dtype", (int)dtype);
+    return false;
+}
+static eg_tensor *cast_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_cast(g, y->in[i]->dtype); }
+static eg_tensor *cast_down(eg_tensor *const *x) { return eg_cast(x[0], EG_F32); }
+static eg_tensor *cast_up(eg_tensor *const *x) { return eg_cast(x[0], EG_F64); }
+static eg_tensor *cast_int(eg_tensor *const *x) { return eg_cast(x[0], EG_I32); }
+static eg_tensor *cast_bool(eg_tensor *const *x) { return eg_cast(x[0], EG_BOOL); }
+static const eg_sample cast_samples[] = {
+    { cast_up, "3x4", 0, 0 }, { cast_down, "6:i9", 0, 0 }, { cast_int, "3x4:b", 0, 0 }, { cast_bool, "3x4:i4", 0, 0 }, { 0 },
+};
+static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule, EG_USES_NOTHING, cast_samples };
+eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
+{
+    if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
+    return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);
+}
+
+const eg_op *const eg__read_rows[] = { &copy_op, &cast_op, NULL };

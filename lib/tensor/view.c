@@ -1,0 +1,508 @@
+/* view.c: views are affine index maps, y[i] = x[origin + M i]; they share storage and cost a header.
+ *
+ * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal). The adjoint of a map puts g
+ * where the map reads: it is the inverse map where the map is one to one, and else `embed`, which adds g into zeros of x's shape
+ * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every order stay in this file. */
+#include "impl.h"
+#include <string.h>
+
+typedef struct axis { int64_t size, at; int a, b; } axis;   /* of x: size, origin; of y: size, step along x's axes a and b (−1: none) */
+typedef struct map {
+    const eg_op *row;                   /* the view it belongs to                                    */
+    int nx, ny;
+    axis axis[2 * EG_RANK_MAX];         /* x's, then y's                                             */
+} map;
+static size_t map_size(const map *m) { return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis); }
+
+static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op, sum_to_op;
+
+/* -- what the views share -------------------------------------------------------------------------------------------------------- */
+int eg__axis(const char *who, eg_tensor *x, int k)
+{
+    char text[256];
+    int rank = x->rank;
+    if (k >= -rank && k < rank) return k < 0 ? k + rank : k;
+    eg_fail(x->cx, "%s: axis %d is out of range for %s of rank %d", who, k, eg__dims_text(x, text, sizeof text), rank);
+    return -1;
+}
+
+/* The identity of x, for a view to change; false if x cannot be used. */
+static bool begin(map *m, const eg_op *row, eg_tensor *x)
+{
+    if (!eg__check(row->name, x)) return false;
+    m->row = row;
+    m->nx = m->ny = x->rank;
+    for (int k = 0; k < x->rank; k++) {
+        m->axis[k] = (axis){ x->dim[k], 0, -1, -1 };
+        m->axis[x->rank + k] = (axis){ x->dim[k], 1, k, -1 };
+    }
+    return true;
+}
+static eg_tensor *poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+static eg_tensor *finish(const map *m, eg_tensor *x) { return eg_apply(m->row, m, map_size(m), 1, &x); }
+
+static void drop(map *m, int k)
+{
+    axis *y = m->axis + m->nx;
+    memmove(y + k, y + k + 1, (size_t)(--m->ny - k) * sizeof *y);
+}
+static bool insert(map *m, eg_tensor *x, int k, axis a)
+{
+    axis *y = m->axis + m->nx;
+    if (m->ny == EG_RANK_MAX) { eg_fail(x->cx, "%s: the result would have more than %d axes", m->row->name, EG_RANK_MAX); return false; }
+    memmove(y + k + 1, y + k, (size_t)(m->ny++ - k) * sizeof *y);
+    y[k] = a;
+    return true;
+}
+
+/* Sizes and strides of x seen through m; returns the offset of y's first element. */
+static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
+{
+    const axis *y = m->axis + m->nx;
+    int64_t offset = 0, size = 1;
+    for (int k = 0; k < m->nx; k++) offset += m->axis[k].at * x->stride[k];
+    for (int k = 0; k < m->ny; k++) {
+        dim[k] = y[k].size;
+        size *= dim[k];
+        stride[k] = y[k].at * ((y[k].a >= 0 ? x->stride[y[k].a] : 0) + (y[k].b >= 0 ? x->stride[y[k].b] : 0));
+    }
+    return size ? offset : 0;
+}
+
+static bool view_shape(eg_tensor *y)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    const map *m = y->attr;
+    int64_t offset = through(m, y->in[0], dim, stride);
+    return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
+}
+
+/* The inverse of m if it is one to one: every axis of x longer than 1 is walked whole, by one axis of y. */
+static bool inverse(const map *m, map *back)
+{
+    const axis *x = m->axis, *y = m->axis + m->nx;
+    *back = (map){ .row = m->row == &squeeze_op ? &unsqueeze_op : m->row == &unsqueeze_op ? &squeeze_op : m->row, .nx = m->ny, .ny = m->nx };
+    axis *from = back->axis, *to = back->axis + m->ny;
+    for (int k = 0; k < m->nx; k++) to[k] = (axis){ x[k].size, 0, -1, -1 };
+    for (int k = 0; k < m->ny; k++) {
+        from[k] = (axis){ y[k].size, 0, -1, -1 };
+        if (y[k].a < 0 || y[k].b >= 0 || to[y[k].a].a >= 0 || y[k].size != x[y[k].a].size) {
+            if (y[k].size == 1 && y[k].b < 0 && (y[k].a < 0 || x[y[k].a].size == 1)) continue;
+            return false;
+        }
+        if (y[k].size > 1 && (y[k].at > 1 || y[k].at < -1)) return false;
+        bool reversed = y[k].size > 1 && y[k].at == -1;
+        if (reversed) from[k].at = y[k].size - 1;
+        to[y[k].a] = (axis){ y[k].size, reversed ? -1 : 1, k, -1 };
+    }
+    for (int k = 0; k < m->nx; k++) if (to[k].a < 0 && x[k].size != 1) return false;
+    return true;
+}
+
+/* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ---------------------------------------------------------------------------- */
+static bool embed_shape(eg_tensor *y)
+{
+    int64_t dim[EG_RANK_MAX];
+    const map *m = y->attr;
+    for (int k = 0; k < m->nx; k++) dim[k] = m->axis[k].size;
+    return eg__shape(y, y->in[0]->dtype, m->nx, dim);
+}
+static bool embed_forward(eg_tensor *y)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    const map *m = y->attr;
+    eg_tensor target = *y, g = *y->in[0];
+    eg__fill(y, 0);
+    target.data += through(m, y, dim, stride) * eg__width[y->dtype];
+    target.rank = (uint8_t)m->ny;
+    target.dim = dim;
+    target.stride = stride;
+    if (m->row != &unfold_op) { eg__copy(&target, &g); return true; }
+    int64_t size = dim[m->ny - 1];      /* windows may overlap: one place in the window after the other */
+    target.rank--;
+    g.rank--;
+    for (int64_t k = 0; k < size; k++) {
+        eg__add_to(&target, &g);
+        target.data += stride[m->ny - 1] * eg__width[y->dtype];
+        g.data += g.stride[m->ny - 1] * eg__width[y->dtype];
+    }
+    return true;
+}
+static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return finish(y->attr, g); }
+static eg_tensor *adjoint(const map *m, eg_tensor *g)
+{
+    map back;
+    return inverse(m, &back) ? finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
+}
+static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return adjoint(y->attr, g); }
+
+static eg_tensor *embed_call(eg_tensor *const *x)           /* every second column of a (3, 8) matrix */
+{
+    map m;
+    if (!begin(&m, &slice_op, x[0])) return poison_of(x[0]);
+    m.axis[1].size = 8;
+    m.axis[3].at = 2;
+    return eg_apply(&embed_op, &m, map_size(&m), 1, x);
+}
+static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows of 3 in steps of 1 over 6 places */
+{
+    map m;
+    if (!begin(&m, &unfold_op, x[0])) return poison_of(x[0]);
+    m.nx = 1;
+    m.axis[0] = (axis){ 6, 0, -1, -1 };
+    m.axis[1] = (axis){ 4, 1, 0, -1 };
+    m.axis[2] = (axis){ 3, 1, 0, -1 };
+    return eg_apply(&embed_op, &m, map_size(&m), 1, x);
+}
+static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
+static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule, EG_USES_NOTHING, embed_samples };
+
+/* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------------------- */
+eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &permute_op, x)) return poison_of(x);
+    if (rank != x->rank)
+        return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank, eg__dims_text(x, text, sizeof text), x->rank);
+    uint32_t seen = 0;
+    for (int k = 0; k < rank; k++) {
+        int a = eg__axis("permute", x, axes[k]);
+        if (a < 0) return poison_of(x);
+        if (seen >> a & 1) return eg_fail(x->cx, "permute: axis %d is given twice", a);
+        seen |= UINT32_C(1) << a;
+        m.axis[rank + k] = (axis){ x->dim[a], 1, a, -1 };
+    }
+    return finish(&m, x);
+}
+eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
+{
+    int order[EG_RANK_MAX];
+    if (!eg__check("transpose", x)) return poison_of(x);
+    int a = eg__axis("transpose", x, axis_a), b = a < 0 ? -1 : eg__axis("transpose", x, axis_b);
+    if (b < 0) return poison_of(x);
+    for (int k = 0; k < x->rank; k++) order[k] = k == a ? b : k == b ? a : k;
+    return eg_permute_n(x, x->rank, order);
+}
+static eg_tensor *permute_call(eg_tensor *const *x) { return eg_permute(x[0], 2, 0, 1); }
+static eg_tensor *transpose_call(eg_tensor *const *x) { return eg_transpose(x[0], 0, -1); }
+static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 }, { transpose_call, "3x4", 0, 0 }, { permute_call, "2x3x4:i9", 0, 0 }, { 0 } };
+static const eg_op permute_op = { "permute", "y[i_p0, i_p1…] = x[i0, i1…]", "g permuted back", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, permute_samples };
+
+/* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules -------------------------------------------------------------------------- */
+eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
+{
+    map m;
+    if (!begin(&m, &slice_op, x)) return poison_of(x);
+    int k = eg__axis("slice", x, axis_k);
+    if (k < 0) return poison_of(x);
+    if (step == 0) return eg_fail(x->cx, "slice: the step along axis %d is 0", k);
+    int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;    /* where start and stop may lie */
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step;                            /* as good as any longer step   */
+    if (start == EG_END) start = step < 0 ? high : low;
+    else if (start < 0) start += n;
+    if (stop == EG_END) stop = step < 0 ? low : high;
+    else if (stop < 0) stop += n;
+    start = start < low ? low : start > high ? high : start;
+    stop = stop < low ? low : stop > high ? high : stop;
+    int64_t count = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
+    m.axis[m.nx + k].size = count > 0 ? count : 0;
+    m.axis[m.nx + k].at = step;
+    m.axis[k].at = count > 0 ? start : 0;
+    return finish(&m, x);
+}
+eg_tensor *eg_flip(eg_tensor *x, int axis_k) { return eg_slice(x, axis_k, EG_END, EG_END, -1); }
+
+int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tensor **parts)
+{
+    char text[256];
+    bool good = eg__check("split", x);
+    int k = good ? eg__axis("split", x, axis_k) : -1;
+    int64_t n = k < 0 ? 0 : x->dim[k], total = 0;
+    good = k >= 0;
+    if (good && (count < 1 || (!sizes && n % count))) {
+        eg_fail(x->cx, "split: axis %d of %s does not split into %d equal parts", k, eg__dims_text(x, text, sizeof text), count);
+        good = false;
+    }
+    for (int i = 0; good && sizes && i < count; i++) {
+        if (sizes[i] < 0 || sizes[i] > n - total) {
+            eg_fail(x->cx, "split: part %d of size %lld does not fit into axis %d of %s after %lld", i + 1, (long long)sizes[i], k,
+                    eg__dims_text(x, text, sizeof text), (long long)total);
+            good = false;
+        }
+        total += sizes[i];
+    }
+    if (good && sizes && total != n) {
+        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld", (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
+        good = false;
+    }
+    int64_t from = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t size = !good ? 0 : sizes ? sizes[i] : n / count;
+        parts[i] = good ? eg_slice(x, k, from, from + size, 1) : poison_of(x);
+        from += size;
+    }
+    return good && !eg__failed(x->cx) ? 0 : -1;
+}
+static eg_tensor *slice_call(eg_tensor *const *x) { return eg_slice(x[0], 1, 1, EG_END, 2); }
+static eg_tensor *back_call(eg_tensor *const *x) { return eg_slice(x[0], 0, -1, EG_END, -2); }
+static eg_tensor *flip_call(eg_tensor *const *x) { return eg_flip(x[0], -1); }
+static eg_tensor *split_call(eg_tensor *const *x)
+{
+    eg_tensor *part[2];
+    return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? poison_of(x[0]) : part[1];
+}
+static const eg_sample slice_samples[] = {
+    { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 }, { flip_call, "3x4", 0, 0 }, { split_call, "4x2", 0, 0 }, { slice_call, "3x6:i9", 0, 0 }, { 0 },
+};
+static const eg_op slice_op = { "slice", "y[i] = x[start + i step]", "g at these places, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, slice_samples };
+
+/* -- select: y[…] = x[…, index, …] --------------------------------------------------------------------------------------------------------- */
+eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &select_op, x)) return poison_of(x);
+    int k = eg__axis("select", x, axis_k);
+    if (k < 0) return poison_of(x);
+    if (index >= x->dim[k] || index < -x->dim[k])
+        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s", (long long)index, k, eg__dims_text(x, text, sizeof text));
+    m.axis[k].at = index < 0 ? index + x->dim[k] : index;
+    drop(&m, k);
+    return finish(&m, x);
+}
+static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
+static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 }, { select_call, "2x3:b", 0, 0 }, { 0 } };
+static const eg_op select_op = { "select", "y = x[…, index, …]", "g at this index, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, select_samples };
+
+/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes ------------------------------------------------------------------------------- */
+eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &squeeze_op, x)) return poison_of(x);
+    int k = eg__axis("squeeze", x, axis_k);
+    if (k < 0) return poison_of(x);
+    if (x->dim[k] != 1)
+        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k, eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
+    drop(&m, k);
+    return finish(&m, x);
+}
+static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
+static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
+static const eg_op squeeze_op = { "squeeze", "y[i, j] = x[i, 0, j]", "g unsqueezed", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, squeeze_samples };
+
+eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &unsqueeze_op, x)) return poison_of(x);
+    if (axis_k > x->rank || axis_k < -x->rank - 1)
+        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s", axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
+    if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 })) return poison_of(x);
+    return finish(&m, x);
+}
+static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
+static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
+static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, unsqueeze_samples };
+
+/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------------------------- */
+typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (view) strides */
+static size_t shape_size(int numbers) { return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t); }
+
+static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const eg_tensor *x = y->in[i];
+    shape s = { .rank = x->rank };
+    memcpy(s.v, x->dim, x->rank * sizeof *s.v);
+    return eg_apply(&sum_to_op, &s, shape_size(s.rank), 1, &g);
+}
+eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &expand_op, x)) return poison_of(x);
+    if (rank > EG_RANK_MAX || rank < x->rank)
+        return eg_fail(x->cx, "expand: %s cannot become rank %d", eg__dims_text(x, text, sizeof text), rank);
+    int lead = rank - x->rank;
+    m.ny = rank;
+    for (int k = 0; k < rank; k++) {
+        int from = k - lead;
+        int64_t n = from < 0 ? 1 : x->dim[from], to = dims[k] == -1 && from >= 0 ? n : dims[k];
+        if (to < 0) return eg_fail(x->cx, "expand: size %lld of axis %d is negative", (long long)to, k);
+        if (n != 1 && to != n)
+            return eg_fail(x->cx, "expand: axis %d of %s is %lld and cannot become %lld", from, eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
+        m.axis[m.nx + k] = n == 1 && to != 1 ? (axis){ to, 0, -1, -1 } : (axis){ to, 1, from, -1 };
+    }
+    return finish(&m, x);
+}
+static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3, 4, 5); }
+static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 }, { expand_call, "5", 0, 0 }, { 0 } };
+static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape, NULL, expand_rule, EG_USES_NOTHING, expand_samples };
+
+/* -- sum_to: the adjoint of expand: y = Σ x over the axes that y lacks or has as 1,  dx = g expanded ----------------------------------------- */
+static bool sum_to_shape(eg_tensor *y)
+{
+    const shape *s = y->attr;
+    return eg__shape(y, y->in[0]->dtype, s->rank, s->v);
+}
+static bool sum_to_forward(eg_tensor *y) { return eg__fold(y, y->in[0]); }
+static eg_tensor *sum_to_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_expand_n(g, y->in[i]->rank, y->in[i]->dim); }
+static eg_tensor *sum_to_call(eg_tensor *const *x)
+{
+    shape s = { .rank = 2, .v = { 3, 1 } };
+    return eg_apply(&sum_to_op, &s, shape_size(s.rank), 1, x);
+}
+static const eg_sample sum_to_samples[] = { { sum_to_call, "2x3x4", 0, 0 }, { 0 } };
+static const eg_op sum_to_op = { "sum_to", "y = Σ x over what expand stretched", "g expanded", 1, sum_to_shape, sum_to_forward, sum_to_rule, EG_USES_NOTHING, sum_to_samples };
+
+/* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------------------------ */
+eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &diagonal_op, x)) return poison_of(x);
+    int a = eg__axis("diagonal", x, axis_a), b = a < 0 ? -1 : eg__axis("diagonal", x, axis_b);
+    if (b < 0) return poison_of(x);
+    if (a == b) return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a, eg__dims_text(x, text, sizeof text));
+    int64_t na = x->dim[a], nb = x->dim[b];
+    if (offset > nb || offset < -na)
+        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s", (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
+    int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
+    int64_t n = na - down < nb - right ? na - down : nb - right;
+    m.axis[a].at = n ? down : 0;
+    m.axis[b].at = n ? right : 0;
+    drop(&m, a > b ? a : b);
+    drop(&m, a > b ? b : a);
+    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? finish(&m, x) : poison_of(x);
+}
+static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
+static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
+static eg_tensor *below_call(eg_tensor *const *x) { return eg_diagonal(x[0], -2, -1, -2); }
+static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 }, { above_call, "3x4", 0, 0 }, { below_call, "3x5", 0, 0 }, { 0 } };
+static const eg_op diagonal_op = { "diagonal", "y[…, k] = x[k, k + offset]", "g on this diagonal, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, diagonal_samples };
+
+/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last --------------------------------------------------------------- */
+eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
+{
+    map m;
+    char text[256];
+    if (!begin(&m, &unfold_op, x)) return poison_of(x);
+    int k = eg__axis("unfold", x, axis_k);
+    if (k < 0) return poison_of(x);
+    if (step < 1) return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k, (long long)step);
+    if (size < 1 || size > x->dim[k])
+        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s", (long long)size, k, eg__dims_text(x, text, sizeof text));
+    m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
+    return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? finish(&m, x) : poison_of(x);
+}
+static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3, 2); }
+static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }
+static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 }, { apart_call, "8", 0, 0 }, { 0 } };
+static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + k, …]", "windows of g added up", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, unfold_samples };
+
+/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back -------------------------------------------------------- */
+
+/* Strides under which x's storage shows the sizes of s. Axes of x that are one run make a chunk, and whole axes of the result
+ * must share it out; where they would straddle two chunks, *left and *right name the axes of x between which it breaks. */
+static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
+{
+    int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
+    int k = s->rank - 1, last = -1;     /* last: the first axis of the chunk that has more than one element */
+    if (eg_size(x) == 0) { eg__row_major(s->rank, dim, stride); return true; }
+    for (int r = x->rank; r-- > 0; ) {
+        if (x->dim[r] == 1) continue;
+        if (last < 0) base = x->stride[r];
+        last = r;
+        chunk *= x->dim[r];
+        int next = r - 1;
+        while (next >= 0 && x->dim[next] == 1) next--;
+        if (next >= 0 && x->stride[next] == chunk * base) continue;
+        int64_t taken = 1;
+        for (; k >= 0 && (taken < chunk || dim[k] == 1); taken *= dim[k--]) stride[k] = taken * base;
+        if (taken != chunk) { *left = next; *right = r; return false; }
+        last = -1;
+        chunk = 1;
+    }
+    for (; k >= 0; k--) stride[k] = 1;  /* ones are left */
+    return true;
+}
+
+/* Checks the sizes and infers the −1. */
+static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
+{
+    char from[256], to[256];
+    if (!eg__check(who, x)) return false;
+    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(x->cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
+    int64_t size = eg_size(x), known = 1;
+    int unknown = -1;
+    bool fits = true;
+    s->rank = rank;
+    for (int k = 0; k < rank; k++) {
+        s->v[k] = dims[k];
+        if (dims[k] >= 0) { fits = fits && !__builtin_mul_overflow(known, dims[k], &known); continue; }
+        if (dims[k] < -1) { eg_fail(x->cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
+        if (unknown >= 0) { eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown, k); return false; }
+        unknown = k;
+    }
+    if (unknown >= 0 && known == 0) {
+        eg_fail(x->cx, "%s: axis %d cannot be inferred beside a size of 0", who, unknown);
+        return false;
+    }
+    fits = fits && (unknown < 0 ? known == size : size % known == 0);
+    if (fits && unknown >= 0) s->v[unknown] = size / known;
+    eg_tensor asked = { .rank = (uint8_t)rank, .dim = s->v };
+    if (!fits)
+        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who, eg__dims_text(x, from, sizeof from), (long long)size, eg__dims_text(&asked, to, sizeof to));
+    return fits;
+}
+
+static bool refit_shape(eg_tensor *y)
+{
+    const shape *s = y->attr;
+    return eg__shape_view(y, y->in[0], s->rank, s->v, s->v + s->rank, 0);
+}
+static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
+static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
+static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
+static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule, EG_USES_NOTHING, view_samples };
+eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
+{
+    shape s;
+    int left, right;
+    char text[256], strides[256];
+    if (!sized("view", x, rank, dims, &s)) return poison_of(x);
+    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(2 * rank), 1, &x);
+    eg_tensor bare = { .rank = x->rank, .dim = x->stride };
+    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies", left, right,
+                   eg__dims_text(x, text, sizeof text), eg__dims_text(&bare, strides, sizeof strides));
+}
+
+/* -- reshape: a view if there is one, else a copy ------------------------------------------------------------------------------------------------ */
+static bool reshape_forward(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0];
+    int64_t stride[EG_RANK_MAX];
+    eg_tensor target = *y;
+    eg__row_major(x->rank, x->dim, stride);
+    target.rank = x->rank;
+    target.dim = x->dim;
+    target.stride = stride;
+    eg__copy(&target, x);
+    return true;
+}
+static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
+static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
+static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, sum_to_shape, reshape_forward, reshape_rule, EG_USES_NOTHING, reshape_samples };
+eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
+{
+    shape s;
+    int left, right;
+    if (!sized("reshape", x, rank, dims, &s)) return poison_of(x);
+    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(2 * rank), 1, &x);
+    return eg_apply(&reshape_op, &s, shape_size(rank), 1, &x);
+}
+
+const eg_op *const eg__view_rows[] = {
+    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &sum_to_op, &diagonal_op, &unfold_op, &embed_op, &view_op, &reshape_op, NULL,
+};
