@@ -21,6 +21,7 @@ EG_API void       eg_params_close(eg_params *);          /* early end, of module
 EG_API eg_params *eg_params_under(eg_params *, const char *name); /* the same list; names get "name." in front; NULL, "": the list */
 EG_API eg_ctx    *eg_params_context(const eg_params *);
 EG_API eg_dtype   eg_params_type(const eg_params *);
+EG_API eg_owner  *eg_params_owner(eg_params *);
 EG_API void      *eg_params_alloc(eg_params *, size_t bytes);     /* for a module's struct: zeroed, lives as the list; NULL after an error */
 /* Adds a tensor. Rank 0 and 1: zeros; above: Xavier with fan_in the first size and fan_out the product of the others, until an
  * eg_init_… says otherwise. axes has one letter or name per size. Refused: a name that is taken, a size below 1. */

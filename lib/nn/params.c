@@ -44,6 +44,7 @@ void eg_params_close(eg_params *p)
 eg_ctx *eg_params_context(const eg_params *p)          { return p ? eg_owner_context(p->all->owner) : NULL; }
 eg_dtype eg_params_type(const eg_params *p)            { return p ? p->all->dtype : EG_DEFAULT; }
 void *eg_params_alloc(eg_params *p, size_t bytes)      { return p ? eg_owner_alloc(p->all->owner, bytes) : NULL; }
+eg_owner *eg_params_owner(eg_params *p)                { return p ? p->all->owner : NULL; }
 int eg_params_count(const eg_params *p)                { return p ? p->all->count : 0; }
 int64_t eg_params_size(const eg_params *p)             { return p ? p->all->numbers : 0; }
 const eg_named *eg_params_at(const eg_params *p, int k) { return p && k >= 0 && k < p->all->count ? p->all->item[k] : NULL; }

@@ -1,0 +1,142 @@
+/* eingrad/train.h: optimisers, schedules, sequence tasks, a training loop with checkpoints.
+ *
+ * Optimisers, data and trainers live as long as the list of parameters or the scope they were made in; nobody frees them.
+ * int results: 0, or −1 after recording the failure in the context; pointers: NULL after recording it. */
+#ifndef EINGRAD_TRAIN_H
+#define EINGRAD_TRAIN_H
+#include <eingrad/nn.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- schedules: the learning rate of step s = 0, 1, … is lr · factor(s) ---------------------------------------------------------
+ *   warm-up   s < w      factor = (s + 1)/w
+ *   then      t = min(1, (s − w)/(steps − w)),  from 1 at t = 0 to `last` at t = 1:
+ *   constant  1          linear  1 + (last − 1) t          cosine  last + (1 − last)(1 + cos πt)/2 */
+typedef enum eg_decay { EG_CONSTANT, EG_LINEAR, EG_COSINE } eg_decay;
+typedef struct eg_schedule { eg_decay decay; int64_t warmup, steps; double last; } eg_schedule;
+EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
+
+/* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1), λ weight_decay -------------------------
+ * clipping      g ← clip(g, ±clip_value);  g ← g · min(1, clip_norm/(‖g‖ + 1e-6)), ‖g‖ over all parameters
+ * sgd           g ← g + λθ;  u ← μu + (1 − dampening) g (first step: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
+ * adam          g ← g + λθ;  m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  θ ← θ − η/(1 − β₁ᵗ) m/(√v/√(1 − β₂ᵗ) + eps)
+ * adamw         θ ← (1 − ηλ) θ;  then as adam without λ.   Kingma, Ba 2015; Loshchilov, Hutter 2019; as PyTorch computes them */
+typedef struct eg_opt eg_opt;
+typedef struct eg_opt_args {
+    size_t size;
+    eg_params *params;
+    double lr;                          /* 1e-3 */
+    double momentum, dampening;         /* sgd: 0, 0 */
+    bool   nesterov;                    /* sgd: needs momentum and no dampening */
+    double beta1, beta2, eps;           /* adam, adamw: 0.9, 0.999, 1e-8 */
+    double weight_decay;                /* 0; adamw: 0.01 */
+    double clip_norm, clip_value;       /* none */
+    eg_schedule schedule;               /* constant, no warm-up */
+} eg_opt_args;
+EG_API eg_opt *eg_sgd_with  (const eg_opt_args *);       /* moments are made here: a step takes no memory for keeps */
+EG_API eg_opt *eg_adam_with (const eg_opt_args *);
+EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
+EG_API int     eg_step(eg_opt *, eg_tensor *loss);       /* gradients of loss, clipping, update in place; the parameters made until eg_adam… count */
+EG_API int     eg_step_by(eg_opt *, eg_tensor *const *gradients); /* the same with gradients in the parameters' order: sums over micro-batches */
+typedef struct eg_opt_report {
+    int64_t steps;                      /* done */
+    int64_t norm_clipped, value_clipped;/* steps in which clipping changed something */
+    double  norm;                       /* of the last step's gradient, before clip_norm */
+    double  lr;                         /* of the next step */
+} eg_opt_report;
+EG_API eg_opt_report eg_opt_now(const eg_opt *);
+EG_API int     eg_opt_set_lr(eg_opt *, double lr);       /* from now on; the schedule's factor still applies */
+EG_API const eg_named *eg_opt_state(const eg_opt *, int k); /* all that a step reads but parameters: "opt.m.NAME", "opt.v.NAME", "opt.u.NAME", "opt.steps" … */
+
+/* -- tasks: a row each; an example is a pure function of (seed, number) ----------------------------------------------------------- */
+enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };   /* tokens; symbols are numbered from EG_FIRST */
+typedef struct eg_dice { uint64_t seed, number, count; } eg_dice;
+EG_API uint32_t eg_roll(eg_dice *, uint32_t below);      /* in [0, below), unbiased; a hash of (seed, number, count++) */
+typedef struct eg_example { int inputs, outputs; int32_t input[EG_LONGEST], output[EG_LONGEST]; } eg_example;
+typedef struct eg_task {
+    const char *name, *about, *symbols; /* symbols: one UTF-8 character each; in an example the k-th is k */
+    int  longest_input, longest_output;
+    bool decoder;                       /* the model that the task asks for: decoder over input SEP output, or encoder */
+    bool asks;                          /* the input ends with its question: no SEP after it */
+    void (*make)(eg_dice *, eg_example *);
+    double lr; int64_t warmup, steps;   /* defaults of a trainer */
+} eg_task;
+EG_API const eg_task *eg_task_at(int k);                 /* NULL past the end */
+EG_API const eg_task *eg_task_find(const char *name);    /* NULL if there is none */
+
+/* -- data: examples by number. One input in ten, by a hash of its text, is held out for tests ------------------------------------- */
+typedef struct eg_data eg_data;
+EG_API eg_data *eg_data_task (eg_ctx *, const eg_task *);      /* a row of the table, or the user's own */
+EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);     /* lines "input TAB output"; symbols are characters, or words if a blank occurs */
+EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name); /* the same from memory; name: for messages */
+EG_API const char *eg_data_name(const eg_data *);
+EG_API const char *eg_data_text(const eg_data *);              /* of pairs, as read; NULL of a task */
+EG_API bool eg_data_decoder(const eg_data *);                  /* the model it asks for; pairs: true */
+EG_API int64_t eg_data_size(const eg_data *);                  /* pairs; 0 of a task: as many as there are numbers */
+EG_API int  eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *); /* in tokens; pairs: a new order each time round */
+EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
+EG_API int  eg_data_symbols(const eg_data *);                  /* tokens, PAD SEP STOP included */
+EG_API const char *eg_data_symbol(const eg_data *, int token);
+EG_API int  eg_data_read (const eg_data *, const char *text, int room, int32_t *tokens); /* how many; −1 after an error: an unknown symbol, too many */
+EG_API size_t eg_data_write(const eg_data *, int count, const int32_t *tokens, char *out, size_t room); /* as snprintf counts */
+
+/* -- training ------------------------------------------------------------------------------------------------------------------------ */
+typedef struct eg_trainer eg_trainer;
+typedef struct eg_trainer_args {
+    size_t size;
+    eg_data *data;
+    const char *model;                  /* "encoder", "decoder"; what the data asks for. An encoder needs input and output of one length */
+    int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model */
+    double  dropout, lr, clip_norm;     /* 0, the task's, none */
+    eg_schedule schedule;               /* constant after the task's warm-up */
+    int64_t batch, steps;               /* 64, the task's */
+    uint64_t seed;                      /* of first values, dropout and examples: 0 */
+    double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99; EG_OFF: runs all steps */
+} eg_trainer_args;
+typedef struct eg_progress {
+    int64_t step, steps;                /* done, planned */
+    double  loss, accuracy;             /* of this batch; share of right tokens */
+    double  exact;                      /* share of exact test sequences when last evaluated; −1: not yet */
+    double  rate, seconds, lr;          /* tokens a second, in this step; training time; learning rate */
+} eg_progress;
+typedef struct eg_score { int64_t sequences, exact, tokens, right; } eg_score;
+EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
+EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch; refused: a loss that is not finite */
+EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding */
+/* Steps until `steps` or `goal`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is looked at when
+ * the last 25 batches were nearly at the goal, and at the end. */
+EG_API int    eg_trainer_run(eg_trainer *, bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user, eg_progress *);
+EG_API int    eg_trainer_test(eg_trainer *, int k, eg_example *);       /* the k-th test example */
+EG_API const char *eg_trainer_predict(eg_trainer *, const char *input); /* valid until the next call */
+/* The weights (layer h i j) for an input; the axes' tokens are tokens[0 … i). A decoder's sequence is input SEP its own answer. In the open scope. */
+EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
+EG_API eg_params  *eg_trainer_params(eg_trainer *);
+EG_API eg_opt     *eg_trainer_opt(eg_trainer *);
+EG_API eg_data    *eg_trainer_data(eg_trainer *);
+EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *);    /* with the defaults filled in */
+
+/* Gradients of the model as it stands, in f64 copies, on a batch of test examples, against central differences with Richardson's extrapolation.
+ * Tensors of up to 64 numbers: entry by entry. Larger ones: random signs s, ⟨g, s⟩ against (f(θ+hs) − f(θ−hs))/2h, so that a gradient wrong by
+ * e in one entry shows as ±e. `right` counts the entries of tensors whose every difference agrees to 1e-6 of the largest one of that kind. */
+typedef struct eg_trainer_check_report { int64_t entries, right; double worst; const char *worst_name; } eg_trainer_check_report;
+EG_API int    eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
+
+/* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs, vocabulary, step, draws, next example. A resumed run has the
+ * bits of one that was never interrupted, for any number of threads. */
+EG_API int    eg_trainer_save(eg_trainer *, const char *path);
+EG_API eg_trainer *eg_trainer_load(eg_ctx *, const char *path, int64_t steps);    /* steps: planned in all; 0: as saved */
+
+#ifndef __cplusplus
+#define eg_sgd(...)         eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adam(...)        eg_adam_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adamw(...)       eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_trainer_new(...) eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
+#else
+} /* extern "C" */
+inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_sgd_with(&o); }
+inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adam_with(&o); }
+inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adamw_with(&o); }
+inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args()) { o.size = sizeof o; o.data = data; return eg_trainer_new_with(&o); }
+#endif
+#endif
