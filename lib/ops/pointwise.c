@@ -25,7 +25,7 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 
 /* -- the rows: X(name, value, cotangent dx from x, y and g, what it reads, sampled, dtypes, equation, gradient).
  * `value` sets y from x, in type T; F(exp) is exp or expf. No large argument overflows into a NaN: every exponential has an argument
- * below 0 or stands under a fraction, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
+ * below 0, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
 #define ROWS(X)                                                                                                                 \
     X(neg,      y = -x,                                                                                                         \
       eg_neg(g), NOTHING, EVERYWHERE, NUMBERS, "y = −x", "dx = −g")                                                             \
@@ -60,12 +60,13 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       "y = erf x", "dx = g 2/√π e^−x²")                                                                                         \
     X(relu,     y = x < 0 ? 0 : x,                                                                                              \
       eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")                                    \
-    X(gelu,     const T z = x < -1000 ? -1000 : x; y = (T).5 * z * F(erfc)((T)-M_SQRT1_2 * z),                                  \
+    X(gelu,     const T z = x < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                              \
       eg_mul(g, gelu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                           \
-    X(gelu_tanh, const T z = x < -1000 ? -1000 : x; y = z / (1 + F(exp)(-z * ((T)V1 + (T)V3 * z * z))),                         \
+    X(gelu_tanh, const T z = x < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v));   \
+      y = z * ((v < 0 ? e : 1) / (1 + e)),                                                                                      \
       eg_mul(g, gelu_tanh_slope(x)), OPERANDS, EVERYWHERE, FLOATS,                                                              \
       "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                                                \
-    X(silu,     const T z = x < -1000 ? -1000 : x; y = z / (1 + F(exp)(-z)),                                                    \
+    X(silu,     const T z = x < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((x < 0 ? e : 1) / (1 + e)),        \
       eg_mul(g, silu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                          \
     X(softplus, y = (x > 0 ? x : 0) + F(log1p)(F(exp)(-F(fabs)(x))),                                                            \
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
@@ -78,7 +79,7 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 /* Slopes: f′ in one pass, where it would take six to ten. Their own rules are made of public operations, so every order is there. */
 #define SLOPES(X)                                                                                                               \
     X(gelu_slope, const T z = F(fabs)(x) < 1000 ? x : 0;                                                                        \
-      y = (T).5 * F(erfc)((T)-M_SQRT1_2 * x) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),                    \
+      y = (T).5 * (1 + F(erf)((T)M_SQRT1_2 * x)) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),                \
       eg_mul(g, gelu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = Φ(x) + x φ(x)", "dx = g φ(x) (2 − x²)")                      \
     X(gelu_tanh_slope, const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); const T z = F(fabs)(x) < 1000 ? x : 0; \
       y = (v < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                            \

@@ -5,7 +5,11 @@
 static void gather(int width, int64_t n, void *to, const char *from, int64_t step)
 {
     if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
-#define GATHER(T) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step)
+#define GATHER(T) do {                                                                                                  \
+        const T first = n ? *(const T *)from : 0;                                                                       \
+        if (step == 0) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                                            \
+        else for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step);                              \
+    } while (0)
     if (width == 4) GATHER(uint32_t); else if (width == 8) GATHER(uint64_t); else GATHER(uint8_t);
 }
 
