@@ -22,13 +22,16 @@ bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, 
 /* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal */
 
 /* -- blis.c ---------------------------------------------------------------------------------------------------------------------- */
+enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */
 typedef struct eg_kernel {          /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
     const char *name;               /* "skx", "haswell", "plain C"                                     */
     int mr, nr;
-    bool rows;                      /* prefers to store c by rows (cs_c = 1)                           */
+    bool rows;                      /* prefers to store c by rows (cs = 1)                             */
     void (*run)(const struct eg_kernel *, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs);
     void *ukr, *cntx;
 } eg_kernel;
+typedef enum eg_isa { EG_ISA_PLAIN, EG_ISA_AVX2, EG_ISA_AVX512 } eg_isa;
 const eg_kernel *eg__kernel(eg_dtype);              /* chosen once per process from CPUID and BLIS_ARCH_TYPE; never NULL */
-const char *eg__kernel_why(void);                   /* one sentence: what was chosen and why           */
+eg_isa eg__kernel_isa(void);                        /* what our own kernels may use                   */
+const char *eg__kernel_why(void);                   /* one sentence: what was chosen and why          */
 #endif

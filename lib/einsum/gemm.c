@@ -1,0 +1,269 @@
+/* gemm.c: c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any strides.
+ *
+ * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into panels mr wide, and the
+ * micro-kernel makes c tile by tile; where the elements of a block lie is in tables of offsets, so that no operand is ever copied
+ * whole. KC is the same for all kernels and every tile starts its sum from c or 0, so an element's value depends on k alone: not
+ * on the blocking of m and n, not on threads. A tile that is not whole, or not contiguous in the kernel's direction, goes
+ * through a buffer.
+ *
+ * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out whole. */
+#include "einsum/gemm.h"
+#include <stddef.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#define IRREGULAR INT64_MIN
+enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+
+/* -- where elements lie ------------------------------------------------------------------------------------------------------------- */
+eg_place eg__place(const eg_list *l, int64_t i)
+{
+    eg_place at = { 0, 0, 0 };
+    for (int x = l->n - 1; x >= 0 && i; x--) {
+        int64_t here = i % l->axis[x].size;
+        i /= l->axis[x].size;
+        at.a += here * l->axis[x].sa;
+        at.b += here * l->axis[x].sb;
+        at.c += here * l->axis[x].sc;
+    }
+    return at;
+}
+
+#define STRIDE(x) (*(const int64_t *)((const char *)&l->axis[x] + which))
+void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, int64_t *off)
+{
+    if (l->n == 0) { for (int64_t i = 0; i < count; i++) off[i] = 0; return; }
+    int last = l->n - 1;
+    int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size, step = STRIDE(last), i = from;
+    for (int x = last; x >= 0; x--) {
+        index[x] = x ? i % l->axis[x].size : i;
+        i /= l->axis[x].size;
+        base += index[x] * STRIDE(x);
+    }
+    for (int64_t done = 0; done < count;) {
+        int64_t run = least(count - done, size - index[last]), at = base;
+        for (int64_t q = 0; q < run; q++, at += step) off[done + q] = at;
+        done += run;
+        base += run * step;
+        index[last] += run;
+        for (int x = last; x > 0 && index[x] == l->axis[x].size; x--) {      /* carry */
+            base += STRIDE(x - 1) - index[x] * STRIDE(x);
+            index[x] = 0;
+            index[x - 1]++;
+        }
+    }
+}
+
+/* k elements [from, from + count) as runs; at most one more than the number of times the innermost axis begins anew */
+static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_run *run)
+{
+    if (l->n == 0) { run[0] = (eg_run){ 0, count, 0 }; return 1; }
+    const int64_t size = l->axis[l->n - 1].size, step = STRIDE(l->n - 1);
+    int n = 0;
+    while (count > 0) {
+        int64_t len = least(count, size - from % size), at;
+        eg__offsets(l, which, from, 1, &at);
+        run[n++] = (eg_run){ at, len, step };
+        from += len;
+        count -= len;
+    }
+    return n;
+}
+#undef STRIDE
+
+/* The constant stride of a panel's offsets, or IRREGULAR */
+static int64_t regular(const int64_t *off, int64_t n)
+{
+    int64_t s = n > 1 ? off[1] - off[0] : 1;
+    for (int64_t i = 2; i < n; i++) if (off[i] - off[i - 1] != s) return IRREGULAR;
+    return s;
+}
+
+/* -- one thread's room ---------------------------------------------------------------------------------------------------------------- */
+typedef struct side {           /* a block's rows (of a) or columns (of b) */
+    int64_t *from, *to;         /* offsets in the operand and in c */
+    int64_t *stride;            /* of each panel's offsets in c */
+    eg_run  *run;
+    char    *panels;
+} side;
+typedef struct shape { int64_t mc, nc, kc; size_t width; const eg_kernel *kernel; } shape;
+
+static size_t room(int64_t block, int64_t kc, int w, size_t width)
+{
+    return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(2 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run), 64);
+}
+static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
+{
+    side s;
+    s.panels = p;
+    p += up(block * kc * (int64_t)width, 64);
+    s.from = (int64_t *)(void *)p;
+    s.to = s.from + block;
+    s.stride = s.to + block;
+    s.run = (eg_run *)(void *)(s.stride + up(block, w) / w);
+    return s;
+}
+
+static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_t count, int w)
+{
+    eg__offsets(l, which, from, count, s->from);
+    eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
+    for (int64_t i = 0; i < count; i += w) s->stride[i / w] = regular(s->to + i, least(w, count - i));
+}
+static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src, int64_t kc, size_t width)
+{
+    int64_t i = panel * w, rows = least(w, count - i);
+    eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src, s->panels + (size_t)(panel * w * kc) * width, kc);
+}
+
+/* -- tiles -------------------------------------------------------------------------------------------------------------------------------- */
+#define SCATTER(name, type)                                                                                                          \
+    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m, const int64_t *n, bool near, bool add) \
+    {                                                                                                                                \
+        if (rs != 1) {                                          /* t is stored by rows: exchange the two */                          \
+            const int64_t *o = m; int64_t q = rows;                                                                                  \
+            m = n; n = o; rows = cols; cols = q; cs = rs;                                                                            \
+        }                                                                                                                            \
+        for (int64_t j = 0; j < cols; j++) {                                                                                         \
+            type *to = c + n[j];                                                                                                     \
+            const type *from = t + j * cs;                                                                                           \
+            if (near) {                                                                                                              \
+                to += m[0];                                                                                                          \
+                if (add) for (int64_t i = 0; i < rows; i++) to[i] += from[i];                                                        \
+                else for (int64_t i = 0; i < rows; i++) to[i] = from[i];                                                             \
+            } else if (add) for (int64_t i = 0; i < rows; i++) to[m[i]] += from[i];                                                  \
+            else for (int64_t i = 0; i < rows; i++) to[m[i]] = from[i];                                                              \
+        }                                                                                                                            \
+    }
+SCATTER(scatter_f32, float)
+SCATTER(scatter_f64, double)
+
+static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc, char *c, bool add)
+{
+    const eg_kernel *kn = s->kernel;
+    const int mr = kn->mr, nr = kn->nr;
+    _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
+    const int64_t trs = kn->rows ? nr : 1, tcs = kn->rows ? 1 : mr;
+    for (int64_t j = 0; j < nc; j += nr) {
+        const char *pb = b->panels + (size_t)(j * kc) * s->width;
+        int64_t cs = b->stride[j / nr];
+        for (int64_t i = 0; i < mc; i += mr) {
+            const char *pa = a->panels + (size_t)(i * kc) * s->width;
+            int64_t rs = a->stride[i / mr];
+            char *tile = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
+            if (i + mr <= mc && j + nr <= nc && rs != IRREGULAR && cs != IRREGULAR && (kn->rows ? cs == 1 : rs == 1)) {
+                kn->run(kn, kc, pa, pb, add, tile, rs, cs);
+                continue;
+            }
+            kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
+            const bool near = (kn->rows ? cs : rs) == 1;
+            if (s->width == 4) scatter_f32((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (float *)(void *)c, a->to + i, b->to + j, near, add);
+            else scatter_f64((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (double *)(void *)c, a->to + i, b->to + j, near, add);
+        }
+    }
+}
+
+/* -- one batch by one thread ---------------------------------------------------------------------------------------------------------------- */
+static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a, side *b)
+{
+    const int mr = s->kernel->mr, nr = s->kernel->nr;
+    const size_t w = s->width;
+    const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
+    char *pc = g->c + at.c * (int64_t)w;
+    for (int64_t j = from; j < to; j += s->nc) {
+        int64_t nc = least(s->nc, to - j);
+        tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
+        for (int64_t p = 0; p < g->k.total; p += EG_KC) {
+            int64_t kc = least(EG_KC, g->k.total - p);
+            int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run), ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
+            for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
+            for (int64_t i = 0; i < g->m.total; i += s->mc) {
+                int64_t mc = least(s->mc, g->m.total - i);
+                tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
+                for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
+                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
+            }
+        }
+    }
+}
+
+/* -- one batch by a team: b's block is packed together, then everyone takes blocks of a ------------------------------------------------------- */
+#if defined(_OPENMP)
+static void together(const shape *s, const eg_gemm *g, eg_place at, side *a, side *b)
+{
+    const int mr = s->kernel->mr, nr = s->kernel->nr;
+    const size_t w = s->width;
+    const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
+    char *pc = g->c + at.c * (int64_t)w;
+    for (int64_t j = 0; j < g->n.total; j += s->nc) {
+        int64_t nc = least(s->nc, g->n.total - j);
+        for (int64_t p = 0; p < g->k.total; p += EG_KC) {
+            int64_t kc = least(EG_KC, g->k.total - p);
+            int ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run), rb = 0;
+#pragma omp single copyprivate(rb)
+            {
+                if (p == 0) tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
+                rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run);
+            }
+#pragma omp for schedule(static)
+            for (int64_t q = 0; q < up(nc, nr) / nr; q++) pack(b, q, nc, nr, rb, pb, kc, w);
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t i = 0; i < g->m.total; i += s->mc) {
+                int64_t mc = least(s->mc, g->m.total - i);
+                tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
+                for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
+                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
+            }
+        }
+    }
+}
+#endif
+
+bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
+{
+    shape s = { .kernel = eg__kernel(g->dtype), .width = g->dtype == EG_F64 ? 8 : 4, .kc = least(EG_KC, g->k.total) };
+    const int mr = s.kernel->mr, nr = s.kernel->nr;
+    s.mc = least(up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
+    s.nc = least(up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
+
+    const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
+    int team = eg__team(cx, work, 1 << 18);
+#if !defined(_OPENMP)
+    team = 1;
+#endif
+    /* Shares: whole batches; or stretches of n, where m has few panels; else a block of b together. */
+    int64_t shares = 1, width = g->n.total;
+    const bool dealt = team > 1 && (batches >= 4 * team || g->m.total < 2 * team * mr);
+    if (dealt && batches < 4 * team) {
+        shares = (4 * team + batches - 1) / batches;
+        width = up((g->n.total + shares - 1) / shares, nr);
+        shares = (g->n.total + width - 1) / width;
+    }
+    if (team > 1 && !dealt) s.mc = least(s.mc, up((g->m.total + 2 * team - 1) / (2 * team), mr));
+    if (width < s.nc) s.nc = up(width, nr);
+    const size_t ra = room(s.mc, s.kc, mr, s.width), rb = room(s.nc, s.kc, nr, s.width);
+    char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
+    if (!p) return false;
+    if (team == 1) {
+        side a = take(p, s.mc, s.kc, mr, s.width), b = take(p + ra, s.nc, s.kc, nr, s.width);
+        for (int64_t i = 0; i < batches; i++) alone(&s, g, eg__place(&g->batch, i), 0, g->n.total, &a, &b);
+        return true;
+    }
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(team)
+    {
+        char *mine = p + (size_t)omp_get_thread_num() * (ra + rb);
+        side a = take(mine, s.mc, s.kc, mr, s.width), b = take((dealt ? mine : p) + ra, s.nc, s.kc, nr, s.width);
+        if (dealt) {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < batches * shares; i++)
+                alone(&s, g, eg__place(&g->batch, i / shares), i % shares * width, least(g->n.total, (i % shares + 1) * width), &a, &b);
+        } else for (int64_t i = 0; i < batches; i++) together(&s, g, eg__place(&g->batch, i), &a, &b);
+    }
+#endif
+    return true;
+}

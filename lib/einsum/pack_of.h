@@ -1,0 +1,63 @@
+/* pack_of.h: pack.c's body for one width of element: WORD is an unsigned integer of that width, LANES of them make 16 bytes. */
+
+/* dst[p·w + i] = src[p·ks + i] for i < W, W known to the compiler */
+#define COPIES(W) case W: for (int64_t p = 0; p < n; p++, src += ks, dst += W) memcpy(dst, src, W * sizeof(WORD)); return;
+static void NAME(copy)(int w, int64_t n, const WORD *src, int64_t ks, WORD *dst)
+{
+    switch (w) {
+    COPIES(4) COPIES(6) COPIES(8) COPIES(12) COPIES(14) COPIES(16) COPIES(24) COPIES(32)
+    default: for (int64_t p = 0; p < n; p++, src += ks, dst += w) memcpy(dst, src, (size_t)w * sizeof(WORD));
+    }
+}
+
+/* dst[p·w + i] = src[off[i] + p]: rows become columns, a square of 16-byte rows at a time in registers */
+static void NAME(turn)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst)
+{
+    int64_t i = 0;
+    for (; i + LANES <= rows; i += LANES) {
+        const WORD *row[LANES];
+        for (int r = 0; r < LANES; r++) row[r] = src + off[i + r];
+        WORD *to = dst + i;
+        int64_t p = 0;
+        for (; p + LANES <= n; p += LANES, to += (int64_t)LANES * w) {
+            NAME(vec) x[LANES], y[LANES];
+            for (int r = 0; r < LANES; r++) memcpy(&x[r], row[r] + p, 16);
+            SQUARE(x, y)
+            for (int r = 0; r < LANES; r++) memcpy(to + (int64_t)r * w, &y[r], 16);
+        }
+        for (; p < n; p++, to += w) for (int r = 0; r < LANES; r++) to[r] = row[r][p];
+    }
+    for (; i < rows; i++) for (int64_t p = 0; p < n; p++) dst[p * w + i] = src[off[i] + p];
+}
+
+static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, int64_t ks, WORD *dst)
+{
+    int64_t i = 0;
+    while (i < rows) {                      /* stretches of neighbours, as of two axes that do not fuse */
+        int64_t stretch = 1;
+        while (i + stretch < rows && off[i + stretch] == off[i + stretch - 1] + 1) stretch++;
+        const WORD *from = src + off[i];
+        WORD *to = dst + i;
+        if (stretch >= 4) {
+            for (int64_t p = 0; p < n; p++, from += ks, to += w) for (int64_t q = 0; q < stretch; q++) to[q] = from[q];
+            i += stretch;
+            continue;
+        }
+        int64_t to_row = i + 1;             /* single elements: all rows up to the next stretch, k outermost, so that writes run on */
+        while (to_row < rows && (to_row + 3 >= rows || off[to_row + 3] != off[to_row] + 3)) to_row++;
+        for (int64_t p = 0; p < n; p++) for (int64_t q = i; q < to_row; q++) dst[p * w + q] = src[off[q] + p * ks];
+        i = to_row;
+    }
+}
+
+static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run, const WORD *src, WORD *dst, int64_t k)
+{
+    if (rows < w) memset(dst, 0, (size_t)(k * w) * sizeof *dst);
+    for (; runs > 0; runs--, run++) {
+        const WORD *from = src + run->at;
+        if (rs == 1 && rows == w) NAME(copy)(w, run->n, from + off[0], run->stride, dst);
+        else if (run->stride == 1 && run->n > 1) NAME(turn)(w, rows, off, run->n, from, dst);
+        else NAME(gather)(w, rows, off, run->n, from, run->stride, dst);
+        dst += run->n * w;
+    }
+}
