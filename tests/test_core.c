@@ -1,0 +1,217 @@
+/* test_core.c: lifetimes, errors, memory: what a context promises. */
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include "tests.h"
+
+START_TEST(error_is_sticky_and_the_first_wins)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_ptr_null(eg_error(cx));
+    eg_tensor *a = eg_ones(cx, 2, 3), *b = eg_ones(cx, 4, 5);
+    eg_tensor *y = eg_exp(eg_neg(eg_add(a, b)));
+    ck_assert_ptr_nonnull(y);
+    ck_assert(!eg_ok(y));
+    char *first = strdup(eg_error(cx));
+    ck_assert_ptr_nonnull(strstr(first, "add"));
+    eg_mul(a, eg_ones(cx, 7));
+    ck_assert_str_eq(eg_error(cx), first);
+    eg_clear(cx);
+    ck_assert(eg_ok(eg_add(a, a)));
+    eg_exp(y);                                  /* a poison tensor does not recover with the context */
+    eg_assert_error(cx, "failed");
+    free(first);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(null_flows_through)
+{
+    ck_assert_ptr_null(eg_exp(NULL));
+    ck_assert_ptr_null(eg_add(NULL, NULL));
+    ck_assert_ptr_null(eg_einsum("ij,jk->ik", NULL, NULL));
+    ck_assert_ptr_null(eg_zeros(NULL, 2, 3));
+    ck_assert_str_eq(eg_error(NULL), "out of memory: there is no context");
+    ck_assert(isnan(eg_item(NULL)));
+    eg_close(NULL);
+    eg_owner_close(NULL);
+    eg_pop(NULL, eg_push(NULL));
+    eg_ctx *cx = eg_open();
+    ck_assert(!eg_ok(eg_add(eg_ones(cx, 2), NULL)));
+    eg_assert_error(cx, "operand 2 is NULL");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(contexts_do_not_mix)
+{
+    eg_ctx *one = eg_open(), *two = eg_open();
+    eg_add(eg_ones(one, 2), eg_ones(two, 2));
+    eg_assert_error(one, "another context");
+    eg_close(one);
+    eg_close(two);
+}
+END_TEST
+
+START_TEST(open_refuses_bad_options)
+{
+    ck_assert_ptr_null(eg_open(.dtype = EG_I64));
+    ck_assert_ptr_null(eg_open(.threads = -1));
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1, .seed = 7);
+    ck_assert_int_eq(eg_type(eg_ones(cx, 1)), EG_F64);
+    ck_assert_int_eq(eg_threads(cx, 0), 1);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(scopes_free_and_keep_hands_outward)
+{
+    eg_ctx *cx = eg_open();
+    eg_mark outer = eg_push(cx);
+    eg_mark inner = eg_push(cx);
+    eg_tensor *y = eg_keep(eg_full(cx, 3, 2, 2));
+    eg_pop(cx, inner);
+    ck_assert_double_eq(eg_get(y, 1, 1), 3);
+    eg_pop(cx, outer);
+    ck_assert_uint_eq(eg_stats(cx).used, 0);
+    eg_pop(cx, inner);
+    eg_assert_error(cx, "pop");
+    eg_mark left = eg_push(cx);
+    eg_push(cx);
+    eg_ones(cx, 1000);
+    eg_pop(cx, left);                           /* takes the inner one along */
+    ck_assert_uint_eq(eg_stats(cx).used, 0);
+    eg_close(cx);
+}
+END_TEST
+
+#if !EG_DEBUG_ALLOC     /* with a malloc per tensor the sanitizer reports this one */
+START_TEST(use_after_pop_is_named)
+{
+    eg_ctx *cx = eg_open();
+    eg_mark m = eg_push(cx);
+    eg_tensor *x = eg_ones(cx, 3);
+    eg_pop(cx, m);
+    ck_assert(!eg_ok(eg_exp(x)));
+    eg_assert_error(cx, "exp: operand 1 was used after the scope that held it was popped");
+    eg_close(cx);
+}
+END_TEST
+#endif
+
+START_TEST(owner_lives_in_its_own_scope)
+{
+    eg_ctx *cx = eg_open();
+    eg_owner *o = eg_owner_open(cx);
+    eg_mark m = eg_push(cx);
+    eg_tensor *w = eg_owner_tensor(o, EG_DEFAULT, 2, (int64_t[]){ 3, 4 });
+    eg_pop(cx, m);
+    ck_assert(eg_ok(eg_exp(w)));
+    m = eg_push(cx);
+    eg_owner *p = eg_owner_open(cx), *q = eg_owner_open(cx);
+    ck_assert_ptr_nonnull(eg_owner_alloc(p, 100));
+    ck_assert_ptr_nonnull(eg_owner_alloc(q, 100000));
+    eg_owner_close(p);
+    eg_pop(cx, m);                              /* closes q */
+    eg_owner_close(o);
+    eg_close(cx);
+}
+END_TEST
+
+/* An allocator that counts, and can refuse. */
+typedef struct meter { long calls, left; size_t held; } meter;
+static void *metered(void *user, void *p, size_t old_size, size_t new_size)
+{
+    meter *m = user;
+    m->held -= p ? old_size : 0;
+    if (!new_size) { free(p); return NULL; }
+    m->calls++;
+    if (m->left == 0) { m->held += p ? old_size : 0; return NULL; }
+    if (m->left > 0) m->left--;
+    m->held += new_size;
+    return realloc(p, new_size);
+}
+
+static double step(eg_ctx *cx, eg_tensor *w, int rows)
+{
+    eg_mark m = eg_push(cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, rows, 8), *dw;
+    eg_tensor *h = eg_tanh(eg_einsum("bi,ij->bj", x, w));
+    eg_tensor *s = eg_softmax("b [j]", h);
+    eg_tensor *loss = eg_mean(NULL, eg_square(eg_layernorm("b [j]", eg_add(h, s))));
+    eg_grad(loss, NULL, 1, &w, &dw);
+    double l = eg_item(loss) + eg_item(eg_sum(NULL, dw));
+    eg_pop(cx, m);
+    return l;
+}
+
+#if !EG_DEBUG_ALLOC
+START_TEST(warm_step_calls_no_allocator)
+{
+    meter m = { .left = -1 };
+    eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
+    eg_tensor *w = eg_normal(cx, 0, 1, 8, 8);
+    for (int k = 0; k < 3; k++) step(cx, w, 500);
+    long warm = m.calls;
+    for (int k = 0; k < 20; k++) step(cx, w, 500);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(m.calls, warm);
+    ck_assert_uint_eq(eg_stats(cx).bytes, m.held);
+    eg_close(cx);
+    ck_assert_uint_eq(m.held, 0);
+}
+END_TEST
+#endif
+
+START_TEST(every_allocation_may_fail)
+{
+    for (long n = 0; ; n++) {
+        meter m = { .left = n };
+        eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
+        if (!cx) { ck_assert_uint_eq(m.held, 0); continue; }
+        eg_tensor *w = eg_normal(cx, 0, 1, 8, 8);
+        step(cx, w, 60);
+        bool done = !eg_error(cx);
+        if (!done) ck_assert_msg(strstr(eg_error(cx), "out of memory") != NULL, "after %ld allocations: %s", n, eg_error(cx));
+        eg_close(cx);
+        ck_assert_uint_eq(m.held, 0);
+        if (done) { ck_assert_int_gt(n, 2); break; }
+    }
+}
+END_TEST
+
+START_TEST(draws_repeat_and_can_be_set)
+{
+    eg_ctx *cx = eg_open(.seed = 5, .dtype = EG_F64);
+    eg_tensor *a = eg_normal(cx, 0, 1, 100), *b = eg_normal(cx, 0, 1, 100);
+    uint64_t at = eg_draws(cx);
+    eg_tensor *c = eg_uniform(cx, 0, 1, 100);
+    eg_seed(cx, 5);
+    eg_tensor *a2 = eg_normal(cx, 0, 1, 100);
+    eg_set_draws(cx, at);
+    eg_tensor *c2 = eg_uniform(cx, 0, 1, 100);
+    eg_assert_close(a, a2, 0);
+    eg_assert_close(c, c2, 0);
+    ck_assert(eg_item(eg_all(NULL, eg_eq(a, b))) == 0);
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_core(void)
+{
+    Suite *s = suite_create("core");
+    TCase *t = tcase_create("context");
+    tcase_add_test(t, error_is_sticky_and_the_first_wins);
+    tcase_add_test(t, null_flows_through);
+    tcase_add_test(t, contexts_do_not_mix);
+    tcase_add_test(t, open_refuses_bad_options);
+    tcase_add_test(t, scopes_free_and_keep_hands_outward);
+    tcase_add_test(t, owner_lives_in_its_own_scope);
+    tcase_add_test(t, every_allocation_may_fail);
+    tcase_add_test(t, draws_repeat_and_can_be_set);
+#if !EG_DEBUG_ALLOC
+    tcase_add_test(t, use_after_pop_is_named);
+    tcase_add_test(t, warm_step_calls_no_allocator);
+#endif
+    suite_add_tcase(s, t);
+    return s;
+}
