@@ -1,0 +1,272 @@
+/* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back as the same number, at most 8
+ * after the point; one exponent rule and one width for all; more than 1000 elements are cut to 3 at each end; lines of at most 75. */
+#include "impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PRECISION = 8, LINE = 75, MANY = 1000, EDGE = 3, WORD = 64 };
+
+typedef struct sink { FILE *file; char *out; size_t room, n; bool bad; } sink;
+static void put(sink *s, const char *text, size_t n)
+{
+    if (s->file) s->bad |= fwrite(text, 1, n, s->file) != n;
+    else if (s->n < s->room) memcpy(s->out + s->n, text, n < s->room - s->n ? n : s->room - s->n);
+    s->n += n;
+}
+static void put_many(sink *s, char c, int n) { while (n-- > 0) put(s, &c, 1); }
+
+/* -- numbers ---------------------------------------------------------------------------------------------------------------------- */
+typedef struct value { double f; int64_t i; } value;
+static value value_at(const eg_tensor *x, char *p)
+{
+    value v = { 0, 0 };
+    eg_tensor from = *x, to;
+    from.rank = 0;
+    from.data = p;
+    to = from;
+    to.dtype = eg__is_float(x->dtype) ? EG_F64 : EG_I64;
+    to.data = eg__is_float(x->dtype) ? (char *)&v.f : (char *)&v.i;
+    eg__copy(&to, &from);
+    return v;
+}
+
+typedef struct digits { bool minus; int n, exponent; char d[24]; } digits;  /* d0.d1d2… 10^exponent */
+
+/* Digits of "%.*e" text, whatever the locale's point is. */
+static void parse(const char *text, digits *t)
+{
+    t->n = 0;
+    for (; *text && *text != 'e'; text++) if (*text >= '0' && *text <= '9') t->d[t->n++] = *text;
+    t->exponent = (int)strtol(text + 1, NULL, 10);
+}
+static bool reads_back(const digits *t, double v, bool narrow)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%.*se%d", t->n, t->d, t->exponent - (t->n - 1));
+    return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
+}
+/* The fewest digits that read back as v; among them the nearest to v (Steele, White 1990). */
+static digits shortest(double v, bool narrow)
+{
+    digits t = { .minus = signbit(v) };
+    char text[48];
+    int e;
+    v = fabs(v);
+    bool lopsided = frexp(v, &e) == 0.5;        /* a power of two: its neighbour below is nearer than the one above */
+    for (int n = 0; n < (narrow ? 9 : 17); n++) {
+        snprintf(text, sizeof text, "%.*e", n, v);
+        parse(text, &t);
+        if (v == 0 || reads_back(&t, v, narrow)) break;
+        if (!lopsided || t.d[n] == '9') continue;
+        t.d[n]++;
+        if (reads_back(&t, v, narrow)) break;
+    }
+    while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
+    return t;
+}
+/* v rounded to `after` digits after the point of its scientific form. */
+static digits rounded(double v, int after)
+{
+    digits t = { .minus = signbit(v) };
+    char text[48];
+    snprintf(text, sizeof text, "%.*e", after, fabs(v));
+    parse(text, &t);
+    while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
+    return t;
+}
+static digits to_digits(double v, bool narrow, int after, bool scientific)
+{
+    digits t = shortest(v, narrow);
+    int places = scientific ? t.n - 1 : t.n - 1 - t.exponent;
+    if (places <= after) return t;
+    return rounded(v, scientific ? after : after + t.exponent);
+}
+
+static int whole(const digits *t) { return t->minus + (t->exponent > 0 ? t->exponent + 1 : 1); }       /* characters before the point */
+static int fraction(const digits *t) { return t->n - 1 > t->exponent ? t->n - 1 - t->exponent : 0; }   /* digits after it */
+
+static char *positional(char *out, const digits *t)
+{
+    if (t->minus) *out++ = '-';
+    for (int k = t->exponent < 0 ? t->exponent : 0; k < t->n || k <= t->exponent; k++) {
+        *out++ = k >= 0 && k < t->n ? t->d[k] : '0';
+        if (k == t->exponent) *out++ = '.';
+    }
+    return out;
+}
+static char *scientific(char *out, const digits *t, int places, int exponent)
+{
+    if (t->minus) *out++ = '-';
+    *out++ = t->d[0];
+    if (places >= 0) *out++ = '.';
+    for (int k = 1; k <= places; k++) *out++ = k < t->n ? t->d[k] : '0';
+    return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
+}
+
+/* -- one format for all elements --------------------------------------------------------------------------------------------------- */
+typedef struct format {
+    bool cut;                           /* edges only                                               */
+    bool narrow, scientific;
+    int  left, right, exponent;         /* characters before the point, digits after it, digits of the exponent */
+    bool odd, minus_inf;                /* not everything is finite                                  */
+    double most, least;                 /* largest and smallest |v| ≠ 0                              */
+} format;
+
+static void survey(format *f, const eg_tensor *x, value v)          /* what decides about the exponent */
+{
+    (void)x;
+    if (!isfinite(v.f)) { f->odd = true; f->minus_inf |= v.f == -(double)INFINITY; return; }
+    double a = fabs(v.f);
+    if (a > f->most) f->most = a;
+    if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
+}
+static void measure(format *f, const eg_tensor *x, value v)         /* how wide the parts are */
+{
+    char text[WORD];
+    if (!eg__is_float(x->dtype)) {
+        int n = snprintf(text, sizeof text, "%lld", (long long)v.i);
+        if (n > f->left) f->left = n;
+        return;
+    }
+    if (!isfinite(v.f)) return;
+    digits t = to_digits(v.f, f->narrow, PRECISION, f->scientific);
+    int left = f->scientific ? 1 + t.minus : whole(&t), right = f->scientific ? t.n - 1 : fraction(&t);
+    int exponent = t.exponent > 99 || t.exponent < -99 ? 3 : 2;
+    if (left > f->left) f->left = left;
+    if (right > f->right) f->right = right;
+    if (f->scientific && exponent > f->exponent) f->exponent = exponent;
+}
+static void each(format *f, const eg_tensor *x, int axis, char *p, void (*see)(format *, const eg_tensor *, value))
+{
+    if (axis == x->rank) { see(f, x, value_at(x, p)); return; }
+    int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
+    for (int64_t i = 0; i < n; i++) {
+        if (f->cut && n > 2 * EDGE && i == EDGE) i = n - EDGE;
+        each(f, x, axis + 1, p + i * step, see);
+    }
+}
+static format fit(const eg_tensor *x)
+{
+    format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32 };
+    if (eg__is_float(x->dtype)) {
+        each(&f, x, 0, x->data, survey);
+        double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
+        if (f.narrow) { ratio = (float)f.most / (float)(f.least ? f.least : 1); tiny = (float)tiny; }
+        f.scientific = f.least && (f.most >= (f.narrow ? 1e6 : 1e8) || f.least < tiny || ratio > 1000);
+    }
+    if (x->dtype != EG_BOOL) each(&f, x, 0, x->data, measure);
+    if (f.odd) {
+        int after = f.right + 1 + (f.scientific ? f.exponent + 2 : 0), widest = 3 + f.minus_inf;
+        if (widest - after > f.left) f.left = widest - after;
+    }
+    return f;
+}
+
+static int word(const format *f, const eg_tensor *x, value v, char *out)
+{
+    if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? " True" : "False");
+    if (!eg__is_float(x->dtype)) return sprintf(out, "%*lld", f->left, (long long)v.i);
+    int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
+    if (!isfinite(v.f)) return sprintf(out, "%*s", f->left + after, v.f != v.f ? "nan" : v.f < 0 ? "-inf" : "inf");
+    digits t = f->scientific ? rounded(v.f, f->right) : to_digits(v.f, f->narrow, PRECISION, false);
+    char *end = out;
+    for (int k = f->scientific ? 1 + t.minus : whole(&t); k < f->left; k++) *end++ = ' ';
+    end = f->scientific ? scientific(end, &t, f->right, f->exponent) : positional(end, &t);
+    while (end < out + f->left + after) *end++ = ' ';
+    return (int)(end - out);
+}
+/* An array without axes prints as the number itself does. */
+static int lone(const eg_tensor *x, value v, char *out)
+{
+    if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
+    if (!eg__is_float(x->dtype)) return sprintf(out, "%lld", (long long)v.i);
+    if (!isfinite(v.f)) return sprintf(out, "%s", v.f != v.f ? "nan" : v.f < 0 ? "-inf" : "inf");
+    digits t = shortest(v.f, x->dtype == EG_F32);
+    double a = fabs(v.f), most = x->dtype == EG_F32 ? 1e6 : 1e16;
+    char *end = a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t) : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
+    if (end[-1] == '.') *end++ = '0';
+    return (int)(end - out);
+}
+
+/* -- brackets and lines --------------------------------------------------------------------------------------------------------------- */
+typedef struct page { sink *to; const format *f; const eg_tensor *x; int column, blanks; } page;   /* blanks: owed at the end of the line, dropped where it breaks */
+
+static void put_word(page *g, const char *text, int n, int indent, int width, bool first)
+{
+    if (!first && g->column + n > width) {      /* column: the line so far with the blank after the last word */
+        put(g->to, "\n", 1);
+        g->column = indent;
+        g->blanks = indent;
+    }
+    put_many(g->to, ' ', g->blanks);
+    int tail = 0;
+    while (tail < n && text[n - 1 - tail] == ' ') tail++;
+    put(g->to, text, (size_t)(n - tail));
+    g->blanks = tail + 1;
+    g->column += n + 1;
+}
+static void row(page *g, int axis, char *p)
+{
+    const eg_tensor *x = g->x;
+    int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
+    int indent = axis + 1, width = LINE - axis - 1;
+    char text[WORD];
+    g->column = indent;
+    g->blanks = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (g->f->cut && n > 2 * EDGE && i == EDGE) {
+            put_word(g, "...", 3, indent, width, false);
+            i = n - EDGE;
+        }
+        put_word(g, text, word(g->f, x, value_at(x, p + i * step), text), indent, width, g->column == indent);
+    }
+    put_many(g->to, ' ', g->blanks - 1);
+}
+static void brackets(page *g, int axis, char *p)
+{
+    const eg_tensor *x = g->x;
+    int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
+    put(g->to, "[", 1);
+    if (axis == x->rank - 1) row(g, axis, p);
+    else for (int64_t i = 0; i < n; i++) {
+        bool gap = g->f->cut && n > 2 * EDGE && i == EDGE;
+        if (i) { put_many(g->to, '\n', x->rank - 1 - axis); put_many(g->to, ' ', axis + 1); }
+        if (gap) {
+            put(g->to, "...", 3);
+            put_many(g->to, '\n', x->rank - 1 - axis);
+            put_many(g->to, ' ', axis + 1);
+            i = n - EDGE;
+        }
+        brackets(g, axis + 1, p + i * step);
+    }
+    put(g->to, "]", 1);
+}
+
+static bool print(const char *who, sink *s, eg_tensor *x)
+{
+    char text[WORD];
+    if (!eg__check(who, x)) return false;
+    if (eg_size(x) == 0) put(s, "[]", 2);
+    else if (x->rank == 0) put(s, text, (size_t)lone(x, value_at(x, x->data), text));
+    else {
+        format f = fit(x);
+        brackets(&(page){ .to = s, .f = &f, .x = x }, 0, x->data);
+    }
+    return true;
+}
+
+int eg_print(FILE *file, eg_tensor *x)
+{
+    sink s = { .file = file };
+    if (!file || !print("print", &s, x)) return -1;
+    put(&s, "\n", 1);
+    return s.bad ? -1 : 0;
+}
+size_t eg_format(eg_tensor *x, char *out, size_t room)
+{
+    sink s = { .out = out, .room = room ? room - 1 : 0 };
+    bool good = print("format", &s, x);
+    if (room) out[good ? s.n < room ? s.n : room - 1 : 0] = 0;
+    return s.n;
+}
