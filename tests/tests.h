@@ -6,5 +6,7 @@
 #endif
 
 SUITE(build)
+SUITE(notation)
+SUITE(ops)
 
 #undef SUITE

@@ -1,6 +1,6 @@
 /* notation.h: the one parser. A string names axes; binding it to tensors gives every axis a size, or a caret.
  *
- *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1)
+ *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1); knows no operand, so its result can be kept by string
  *   bind.c     terms + operands → a table of axes with sizes; every operand as a view in which groups are split
  *   where.c    mask predicates: "j <= i", "|i|", windows, blocks; values, and none/all/test for a tile
  *
@@ -9,31 +9,37 @@
 #define EG_NOTATION_H
 #include "impl.h"
 
-enum { EG_TERMS_MAX = 66, EG_ITEMS_MAX = 256 };
+enum {
+    EG_OPERANDS_MAX = 64,
+    EG_TERMS_MAX = 66,                  /* operands, output, one more                                  */
+    EG_AXES_MAX  = 512,                 /* different names in one string, ellipsis axes included       */
+    EG_ITEMS_MAX = 2560                 /* items in one string                                         */
+};
 
-/* One axis of the string: a letter, a name, an ellipsis axis, or a literal 1. */
+/* One axis of the string: a letter, a name, or an ellipsis axis. */
 typedef struct eg_axis_name {
-    const char *text; int length;       /* in the spec ("d", "batch"); "..." for ellipsis axes         */
+    const char *text; int length;       /* ("d", "batch"); "..." for ellipsis axes                     */
     int64_t size;                       /* −1 until bound                                              */
     int     from;                       /* operand that fixed the size; −1: the string or an option    */
 } eg_axis_name;
 
-typedef struct eg_letter { uint16_t axis; uint16_t at; bool bracket; uint8_t group; } eg_letter; /* at: byte offset in the spec; group: 0 none, else number of its ( ) */
+typedef struct eg_letter { uint16_t axis; uint16_t at; bool bracket; uint8_t group; } eg_letter; /* at: byte offset in the spec; group: 0 none, else number of its ( ) within the term */
 
 typedef struct eg_bound_term {
-    int items; eg_letter *item;           /* after ellipsis expansion, groups flattened, literal 1 dropped */
-    int rank; int64_t *dim;             /* of the operand as it is (output: as it will be)              */
+    int items; eg_letter *item;         /* after ellipsis expansion; groups flattened; literal 1, and a 1 that stretches, dropped */
+    int rank; int64_t *dim;             /* of the operand as it is (output: as it will be)             */
     int *first, *last;                  /* items [first, last) make axis r of the operand: a group, one axis, or nothing (1) */
     eg_tensor *x;                       /* operand with groups split and ones dropped: one axis per item. A recorded view, x itself where nothing changes */
 } eg_bound_term;
 
 typedef struct eg_bound {
-    const char *who, *spec;             /* operation, string: for messages                             */
+    const char *who, *spec;             /* operation; the string, copied: for messages                 */
     eg_ctx *cx;
-    int axes; eg_axis_name *axis;
-    int terms; eg_bound_term *term;     /* the operands' terms                                          */
-    bool arrow;                         /* the string has -> (or the implicit output was asked for)     */
-    eg_bound_term out;                  /* valid if arrow or EG_NOTATION_IMPLICIT                       */
+    int axes; eg_axis_name *axis;       /* in order of first appearance, ellipsis axes after all others */
+    int dots;                           /* ellipsis axes: axis[axes − dots …]                          */
+    int terms; eg_bound_term *term;     /* the operands' terms                                         */
+    bool arrow;                         /* out is valid: the string has ->, or IMPLICIT or UNION was asked for */
+    eg_bound_term out;
 } eg_bound;
 
 typedef struct eg_given { const char *name; int length; int64_t size; } eg_given;    /* .h = 8           */
@@ -45,10 +51,28 @@ enum {
     EG_NOTATION_UNION    = 16           /* without ->: output = all axes in order of first appearance (eg_on) */
 };
 /* Binds spec to n operands. A term for which xs[k] is NULL only gives names (its axes must be sized by others). Returns NULL
- * after recording a message with caret. Everything lives in the open scope. */
+ * after recording a message with caret. Everything lives in the open scope. A size of 1 that stretches (ellipsis; letters with
+ * ONES) loses its item: to the caller the letter is missing from that operand, and a missing letter broadcasts. */
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size);
 eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);   /* y has one axis per item of out: merges groups and puts ones back (a reshape) */
-eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...) __attribute__((format(printf, 4, 5))); /* caret under that item */
+eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...) __attribute__((format(printf, 4, 5))); /* caret under that item; item −1: the whole term; term = terms: the output */
+
+/* parse.c */
+enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };   /* eg_letter.axis of a literal 1 (or ()) and of an ellipsis */
+typedef struct eg_parsed_axis { uint16_t at, length, inputs, outputs, term; uint16_t size_at; int64_t size; } eg_parsed_axis; /* appearances in operands, in the output; first term; size in the string or −1 */
+typedef struct eg_parsed_term { uint16_t begin, end, at, stop; uint8_t slots, names, dots; bool plain; } eg_parsed_term; /* items [begin, end), bytes [at, stop); slots: axes of the operand, ellipsis counted as one; names: items that are names; dots: 1 has an ellipsis, 2 inside a group; plain: letters only */
+typedef struct eg_parsed {
+    bool names, arrow;
+    int  bracket;                       /* offset of the first [, or −1                                */
+    int  length, axes, terms, items;    /* terms: of operands; term[terms] is the output if arrow      */
+    eg_parsed_axis *axis; eg_parsed_term *term; eg_letter *item;
+} eg_parsed;
+typedef struct eg_parse_room { eg_parsed head; eg_parsed_term term[EG_TERMS_MAX]; eg_parsed_axis axis[EG_AXES_MAX]; eg_letter item[EG_ITEMS_MAX]; } eg_parse_room;
+const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *); /* NULL after a message; depends on nothing but spec */
+
+typedef struct eg_caret { int at, length; } eg_caret;
+eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *, const char *tail, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 8, 9))); /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
 
 /* where.c */
 typedef struct eg_predicate eg_predicate;

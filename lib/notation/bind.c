@@ -1,0 +1,655 @@
+/* bind.c: terms + operands → every axis with its size, every operand as a view with one axis per item; or a sentence with carets.
+ *
+ * Sizes come from the string (h=8), from options (.h = 8), from operands: first the axes that stand alone, then groups, where
+ * (a b c) = n with one unknown a gives a = n / (b c), until nothing changes. */
+#include "notation.h"
+#include <string.h>
+
+typedef struct bind {
+    eg_ctx *cx;
+    const char *who, *spec;
+    int flags;
+    eg_tensor *const *xs;
+    const eg_parsed *p;
+    eg_bound *b;
+    bool groups, stretch;
+} bind;
+
+/* -- words for messages -------------------------------------------------------------------------------------------------------- */
+typedef struct words { char s[240]; size_t n; } words;
+static const char *say(words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static const char *say(words *w, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int n = vsnprintf(w->s + w->n, sizeof w->s - w->n, format, list);
+    va_end(list);
+    if (n > 0) w->n += (size_t)n;
+    if (w->n > sizeof w->s - 1) w->n = sizeof w->s - 1;
+    return w->s;
+}
+static void say_dims(words *w, int rank, const int64_t *dim)
+{
+    say(w, "(");
+    for (int r = 0; r < rank; r++) say(w, "%s%lld", r ? ", " : "", (long long)dim[r]);
+    say(w, rank == 1 ? ",)" : ")");
+}
+static void say_operand(words *w, int k, int rank, const int64_t *dim) /* "operand 1 is (10, 2)" */
+{
+    if (rank > 8) say(w, "%soperand %d has rank %d", w->n ? ", " : "", k + 1, rank);
+    else say(w, "%soperand %d is ", w->n ? ", " : "", k + 1), say_dims(w, rank, dim);
+}
+static int clip(int length) { return length < 40 ? length : 40; }
+static const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
+static int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
+static eg_caret term_caret(const bind *B, int k) /* the whole term, without the blanks around it */
+{
+    eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
+    while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at])) c.at++, c.length--;
+    while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at + c.length - 1])) c.length--;
+    return c;
+}
+static int item_length(const bind *B, const eg_letter *l)
+{
+    return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length; /* ellipsis axes come after the others */
+}
+
+/* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------------------------------------------- */
+static bool plain(const bind *B)
+{
+    for (int k = 0; k < B->p->terms; k++) if (!B->p->term[k].plain || !B->xs[k]) return false;
+    return true;
+}
+static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* operands x and y exchanged; term `without` left out */
+{
+    for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
+    for (int k = 0; k < B->p->terms; k++) {
+        if (k == without) continue;
+        const eg_parsed_term *t = &B->p->term[k];
+        const eg_tensor *u = B->xs[k == x ? y : k == y ? x : k];
+        if (u->rank != t->slots) return false;
+        for (int r = 0; r < u->rank; r++) {
+            int64_t *s = &size[B->p->item[t->begin + r].axis];
+            if (*s < 0) *s = u->dim[r]; else if (*s != u->dim[r]) return false;
+        }
+    }
+    return true;
+}
+typedef struct search { const eg_letter *item; const int64_t *dim; int n, found, near, steps; uint8_t order[8], best[8], nearest[8]; int64_t *size; } search;
+static void permute(search *s, int r, unsigned used)
+{
+    if (s->steps++ > 20000) { s->found = 99; return; }
+    if (r == s->n) {
+        int moved = 0;
+        for (int i = 0; i < r; i++) moved += s->item[s->order[i]].axis != s->item[i].axis;
+        if (moved == 2 && s->near++ == 0) memcpy(s->nearest, s->order, sizeof s->order);
+        if (s->found++ == 0) memcpy(s->best, s->order, sizeof s->order);
+        return;
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (used >> i & 1) continue;
+        bool again = false;             /* equal letters give equal strings                            */
+        for (int j = 0; j < i; j++) again |= !(used >> j & 1) && s->item[j].axis == s->item[i].axis;
+        int64_t *size = &s->size[s->item[i].axis], old = *size;
+        if (again || (old >= 0 && old != s->dim[r])) continue;
+        *size = s->dim[r], s->order[r] = (uint8_t)i;
+        permute(s, r + 1, used | 1u << i);
+        *size = old;
+    }
+}
+static const char *guess(const bind *B, words *w, int first, int second)
+{
+    int64_t size[EG_AXES_MAX];
+    const int n = B->p->terms, tried[2] = { second, first };
+    if (!plain(B)) return NULL;
+    for (int m = 0; m < 2; m++) {
+        const int k = tried[m];
+        if (k < 0 || (m && k == second)) continue;
+        const eg_parsed_term *t = &B->p->term[k];
+        if (B->xs[k]->rank != t->slots || t->slots > 8 || !fits(B, -1, -1, k, size)) continue;
+        search s = { .item = B->p->item + t->begin, .dim = B->xs[k]->dim, .n = t->slots, .size = size };
+        permute(&s, 0, 0);
+        if (s.near != 1 && s.found != 1) continue;
+        const uint8_t *order = s.near == 1 ? s.nearest : s.best;
+        say(w, "operand %d would fit as '", k + 1);
+        for (int r = 0; r < s.n; r++) {
+            const int a = s.item[order[r]].axis;
+            say(w, "%s%.*s", B->p->names && r ? " " : "", a_length(B, a), a_name(B, a));
+        }
+        return say(w, "'");
+    }
+    int x = -1, y = -1, found = 0;
+    for (int i = 0; i < n && n <= 8; i++)
+        for (int j = i + 1; j < n; j++)
+            if (fits(B, i, j, -1, size)) x = i, y = j, found++;
+    return found == 1 ? say(w, "operands %d and %d exchanged would fit", x + 1, y + 1) : NULL;
+}
+
+/* -- refusals -------------------------------------------------------------------------------------------------------------------- */
+static const eg_bound *bad_count(const bind *B, int n)
+{
+    const int terms = B->p->terms;
+    eg_caret c = { B->p->length, 1 };
+    if (n < terms) c = term_caret(B, n);
+    else if (B->p->arrow) c.at = B->p->term[terms - 1].stop;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, NULL, "the string has %d operand%s but %d %s given", terms, terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
+}
+
+static const eg_bound *bad_rank(const bind *B, int k)
+{
+    const eg_parsed_term *t = &B->p->term[k];
+    const eg_tensor *x = B->xs[k];
+    const eg_caret c = term_caret(B, k);
+    words dims = { .n = 0 }, w = { .n = 0 };
+    const char *hint = guess(B, &w, -1, -1);
+    bool words_apart = false;           /* a word of two letters or more                               */
+    int letters = 0;
+    for (int i = t->at; i + 1 < t->stop; i++) words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 && (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
+    for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
+    if (!hint && B->p->names && letters == x->rank && words_apart) hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
+    if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3) hint = "every letter is an axis here: names stand apart by blanks, as in 'batch head'";
+    say_dims(&dims, x->rank, x->dim);
+    const int slots = t->slots - (t->dots ? 1 : 0);
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "operand %d has rank %d: %s, its term '%.*s' names %s%d ax%s", k + 1, x->rank, dims.s,
+        clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"), NULL;
+}
+
+static int find(const eg_bound_term *t, int a, int skip) /* item of axis a, after `skip` others of it */
+{
+    for (int i = 0; i < t->items; i++) if (t->item[i].axis == a && skip-- == 0) return i;
+    return -1;
+}
+
+/* axis a is axis->size already, and `size` under item i of operand k */
+static const eg_bound *bad_size(const bind *B, int a, int64_t size, int k, int i)
+{
+    const eg_bound *b = B->b;
+    const eg_axis_name *axis = &b->axis[a];
+    const int from = axis->from;
+    const long long one = axis->size, other = size;
+    const eg_letter *there = &b->term[k].item[i], *here = NULL;
+    eg_caret mark[2];
+    int marks = 0;
+    words tail = { .n = 0 }, w = { .n = 0 };
+    const char *hint = NULL;
+    if (from >= 0) {
+        const int j = find(&b->term[from], a, 0);
+        if (j >= 0) here = &b->term[from].item[j], mark[marks++] = (eg_caret){ here->at, item_length(B, here) };
+        if (from != k) say_operand(&tail, from, b->term[from].rank, b->term[from].dim);
+    }
+    mark[marks++] = (eg_caret){ there->at, item_length(B, there) };
+    say_operand(&tail, k, b->term[k].rank, b->term[k].dim);
+    if (a >= B->p->axes)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL, "axis %d of '...', counted from the right, is %lld in operand %d but %lld in operand %d",
+            b->axes - a, one, from + 1, other, k + 1), NULL;
+    if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
+        if (strcmp(B->who, "einsum") == 0) say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d", (one == 1 ? from : k) + 1);
+        else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts", (one == 1 ? from : k) + 1);
+        hint = w.s;
+    } else hint = guess(B, &w, from, k);
+    if (from < 0)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is given as %lld but is %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+    if (from == k)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld in operand %d but %lld in operand %d", a_length(B, a), a_name(B, a), one, from + 1, other, k + 1), NULL;
+}
+
+static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c) /* "(h d)" */
+{
+    const eg_letter *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
+    int from = l->at, to = m->at + item_length(B, m);
+    while (from > 0 && B->spec[from] != '(') from--;
+    while (to < B->p->length && B->spec[to] != ')') to++;
+    *c = (eg_caret){ from, to + 1 - from };
+    return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
+}
+static const eg_bound *bad_group(const bind *B, int k, int r, int64_t known, int unknown)
+{
+    const eg_bound_term *t = &B->b->term[k];
+    words w = { .n = 0 }, v = { .n = 0 }, tail = { .n = 0 };
+    eg_caret c;
+    const char *text = group_text(B, t, r, &w, &c);
+    const long long n = t->dim[r];
+    say_operand(&tail, k, t->rank, t->dim);
+    if (unknown == 0) {
+        for (int i = t->first[r]; i < t->last[r]; i++)
+            if (t->item[i].axis < B->p->axes)
+                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, known < 0 ? "%s is %lld in operand %d, but the product of %s does not fit in 64 bits" : "%s is %lld in operand %d, but %s gives another size", text, n, k + 1, v.s), NULL;
+    }
+    if (unknown == 1) {
+        const char *what = "";
+        int a = 0, count = 0;
+        for (int i = t->first[r]; i < t->last[r]; i++) {
+            const int other = t->item[i].axis;
+            const int64_t size = B->b->axis[other].size;
+            if (size < 0) { a = other; continue; }
+            count++;
+            say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other), (long long)size);
+            what = v.s;
+        }
+        if (known == 0 && n == 0)
+            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is 0 in operand %d, and with %s any '%.*s' would do: give its size", text, k + 1, what, a_length(B, a), a_name(B, a)), NULL;
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in operand %d, which %s do%s not divide", text, n, k + 1, what, count == 1 ? "es" : ""), NULL;
+    }
+    int one = -1;
+    for (int i = t->first[r]; i < t->last[r]; i++) {
+        const int a = t->item[i].axis;
+        if (B->b->axis[a].size >= 0) continue;
+        if (one < 0) one = a;
+        if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
+    }
+    words hint = { .n = 0 };
+    if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
+        say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one), a_length(B, one), a_name(B, one));
+    else say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s, "%s is %lld in operand %d, and more than one of its sizes is unknown: %s", text, n, k + 1, v.s), NULL;
+}
+
+/* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or (inside the word) replaced.
+ * d_k and d_v, xpos and ypos, axis1 and axis2 are meant to differ. */
+static bool slip(const char *a, int n, const char *b, int m)
+{
+    if (n > m) return slip(b, m, a, n);
+    if (n < 3 || m < 4 || m - n > 1) return false;
+    int i = 0, j = 0;
+    while (i < n && a[i] == b[i]) i++;
+    while (j < n - i && a[n - 1 - j] == b[m - 1 - j]) j++;
+    if (m > n) return i + j >= n && i > 0 && !(i == n && ((unsigned)(b[i] - '0') < 10 || b[i] == '_'));
+    if (i + j == n - 1) return i > 0 && j > 0 && a[i - 1] != '_' && !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
+    return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
+}
+static const eg_bound *bad_out(const bind *B, int a, int at)
+{
+    const eg_parsed *p = B->p;
+    words w = { .n = 0 };
+    const char *hint = NULL;
+    for (int o = 0; o < p->axes && !hint; o++) {
+        const eg_parsed_axis *y = &p->axis[o], *x = &p->axis[a];
+        if (o == a || !y->inputs) continue;
+        const bool other_case = x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
+        if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
+    }
+    if (!hint && B->flags & EG_NOTATION_NEW_OUT) hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
+    return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ at, p->axis[a].length }, NULL, hint,
+        B->flags & EG_NOTATION_NEW_OUT ? "output index '%.*s' is in no operand and has no size" : "output index '%.*s' is in no operand", a_length(B, a), a_name(B, a)), NULL;
+}
+
+/* A name that occurs once, one slip away from another of the same size that never stands beside it: summed (or broadcast) in silence
+ * it would give a wrong result, so it is refused. */
+static const eg_bound *typo(const bind *B, bool *found)
+{
+    const eg_parsed *p = B->p;
+    for (int a = 0; a < p->axes; a++) {
+        const eg_parsed_axis *x = &p->axis[a];
+        if (x->inputs != 1 || x->outputs || x->length < 3) continue;
+        for (int o = 0; o < p->axes; o++) {
+            const eg_parsed_axis *y = &p->axis[o];
+            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) || B->b->axis[o].size != B->b->axis[a].size || !slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) continue;
+            bool beside = false;
+            for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++) beside |= p->item[i].axis == o;
+            if (beside) continue;
+            *found = true;
+            return eg__caret(B->cx, B->who, B->spec, 2, (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
+                "name '%.*s' occurs once and is one slip away from '%.*s': if it is another axis, call it something else", a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)), NULL;
+        }
+    }
+    return NULL;
+}
+
+/* -- binding --------------------------------------------------------------------------------------------------------------------- */
+static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots) /* items with the ellipsis expanded; their places */
+{
+    const eg_letter *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
+    int r = 0, m = 0;
+    if (pt->plain) {
+        for (; item < end; item++, m++) t->item[m] = *item, t->first[m] = m, t->last[m] = m + 1;
+        t->items = t->rank = m;
+        return;
+    }
+    while (item < end) {
+        const int group = item->group, start = m;
+        do {
+            if (item->axis == EG_ITEM_DOTS)
+                for (int e = 0; e < dots; e++) {
+                    t->item[m] = *item, t->item[m++].axis = (uint16_t)(B->b->axes - dots + e);
+                    if (!group) t->first[r] = m - 1, t->last[r++] = m;
+                }
+            else {
+                if (item->axis != EG_ITEM_ONE) t->item[m++] = *item;
+                if (!group) t->first[r] = start, t->last[r++] = m;
+            }
+            item++;
+        } while (group && item < end && item->group == group);
+        if (group) t->first[r] = start, t->last[r++] = m;
+    }
+    t->items = m, t->rank = r;
+}
+
+static bool meet(bind *B, int a, int64_t size, int k, int i)
+{
+    eg_axis_name *axis = &B->b->axis[a];
+    if (axis->size == size) return true;
+    if (axis->size < 0) { axis->size = size, axis->from = k; return true; }
+    if (a >= B->p->axes || B->flags & EG_NOTATION_ONES) {
+        const eg_bound_term *t = &B->b->term[k];
+        for (int r = 0; r < t->rank; r++) { /* a diagonal does not stretch: ii of (1, 5)                   */
+            if (t->first[r] >= i) break;
+            if (t->item[t->first[r]].axis == a && t->dim[r] != size) { axis->size = t->dim[r], axis->from = k; return bad_size(B, a, size, k, i), false; }
+        }
+        if (size == 1) return B->stretch = true;
+        if (axis->size == 1 && axis->from >= 0) { axis->size = size, axis->from = k; return B->stretch = true; }
+    }
+    return bad_size(B, a, size, k, i), false;
+}
+
+static bool solve_groups(bind *B)
+{
+    eg_bound *b = B->b;
+    for (bool last = false, progress = true; ; last = !progress) {
+        progress = false;
+        for (int k = 0; k < b->terms; k++) {
+            const eg_bound_term *t = &b->term[k];
+            if (!t->x) continue;
+            for (int r = 0; r < t->rank; r++) {
+                if (t->first[r] == t->last[r] || !t->item[t->first[r]].group) continue;
+                int64_t known = 1;
+                int unknown = 0, a = 0;
+                bool fit = true, zero = false;
+                for (int i = t->first[r]; i < t->last[r]; i++) {
+                    const int64_t size = b->axis[t->item[i].axis].size;
+                    if (size < 0) unknown++, a = t->item[i].axis;
+                    else if (size == 0) zero = true;
+                    else if (__builtin_mul_overflow(known, size, &known)) fit = false;
+                }
+                if (zero) known = 0, fit = true;
+                if (unknown == 0) {
+                    if (!last) continue;
+                    if (fit && known == t->dim[r]) continue;
+                    if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) { B->stretch = true; continue; }
+                    return bad_group(B, k, r, fit ? known : -1, 0), false;
+                }
+                if (unknown == 1) {
+                    if (!fit || known == 0 || t->dim[r] % known) return bad_group(B, k, r, known, 1), false;
+                    b->axis[a].size = t->dim[r] / known, b->axis[a].from = k;
+                    progress = true;
+                } else if (last) return bad_group(B, k, r, known, 2), false;
+            }
+        }
+        if (last) return true;
+    }
+}
+
+/* A slot of size 1 under an axis that is longer loses its items: the letter is missing there, and a missing letter broadcasts. */
+static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
+{
+    int m = 0;
+    for (int r = 0; r < t->rank; r++) {
+        const int first = t->first[r], last = t->last[r];
+        bool drop = false;
+        for (int i = first; i < last; i++) drop |= t->dim[r] == 1 && axis[t->item[i].axis].size != 1;
+        t->first[r] = m;
+        for (int i = first; i < last && !drop; i++) t->item[m++] = t->item[i];
+        t->last[r] = m;
+    }
+    t->items = m;
+}
+
+/* Sizes other than 0 multiply to what 64 bits can count in bytes, even where a 0 makes the tensor empty: strides are such products. */
+static bool countable(const bind *B, const eg_bound_term *t)
+{
+    int64_t all = 1;
+    bool fit = true;
+    for (int i = 0; i < t->items; i++) {
+        const int64_t size = B->b->axis[t->item[i].axis].size;
+        if (size && (__builtin_mul_overflow(all, size, &all) || all > INT64_MAX / 8)) fit = false;
+    }
+    if (!fit) eg__refuse(B->b, (int)(t == &B->b->out ? B->b->terms : t - B->b->term), -1, "the sizes multiply to more than 64 bits can count");
+    return fit;
+}
+static bool sizes_of(const bind *B, eg_bound_term *t) /* dim of a term without tensor: products of groups */
+{
+    if (!countable(B, t)) return false;
+    for (int r = 0; r < t->rank; r++) {
+        t->dim[r] = 1;
+        for (int i = t->first[r]; i < t->last[r]; i++) t->dim[r] *= B->b->axis[t->item[i].axis].size;
+    }
+    return true;
+}
+
+static const eg_bound *bad_given(const bind *B, int a, int64_t size)
+{
+    const eg_parsed_axis *x = &B->p->axis[a];
+    if (size < 0) return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a), a_name(B, a), (long long)size), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL, "index '%.*s' is %lld in the string but %lld in the option .%.*s", a_length(B, a), a_name(B, a),
+        (long long)x->size, (long long)size, a_length(B, a), a_name(B, a)), NULL;
+}
+
+const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size)
+{
+    eg_ctx *cx = eg__context_of(n, xs);
+    if (!cx || eg__failed(cx)) return NULL;
+    if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
+    for (int k = 0; k < n; k++) if (xs[k] && !eg__check(who, xs[k])) return NULL;
+
+    eg_parse_room room;
+    const eg_parsed *p = eg__parse(cx, who, spec, &room);
+    if (!p) return NULL;
+    bind B = { .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p };
+    if (p->terms != n) return bad_count(&B, n);
+    if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS)) return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL, "brackets have no meaning here"), NULL;
+
+    /* ranks; how many axes an ellipsis has: the most over the operands */
+    int dots = 0, items = 0, slots = 0, dims = 0;
+    for (int k = 0; k < n; k++) {
+        const eg_parsed_term *t = &p->term[k];
+        const int rank = xs[k] ? xs[k]->rank : t->slots;
+        if (t->dots == 2) return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL, "an ellipsis stands in a group of operand %d, so its axes cannot be told apart", k + 1), NULL;
+        if (t->dots ? rank < t->slots - 1 : rank != t->slots) return bad_rank(&B, k);
+        if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
+    }
+    for (int k = 0; k <= n; k++) {
+        const eg_parsed_term *t = &p->term[k];
+        if (k == n && !p->arrow) break;
+        const int e = !t->dots ? 0 : k < n && xs[k] ? xs[k]->rank - t->slots + 1 : dots, extra = t->dots ? e - 1 : 0;
+        if (t->names + e > EG_RANK_MAX) return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL, "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX), NULL;
+        items += t->end - t->begin + (t->dots ? e : 0), slots += t->slots + (t->dots == 1 ? extra : 0) + (t->dots == 1 && e == 0 ? 1 : 0);
+        if (k == n || !xs[k]) dims += t->slots + e;
+    }
+    const int axes = p->axes + dots;
+    const bool implicit = !p->arrow && flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION);
+    if (implicit) items += axes, slots += axes, dims += axes;
+
+    /* one block: head, axes, terms, sizes, places, items, the string */
+    char *block = eg__alloc(cx, sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) + (size_t)n * sizeof(eg_bound_term)
+        + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) + (size_t)items * sizeof(eg_letter) + (size_t)p->length + 1);
+    if (!block) return NULL;
+    eg_bound *b = B.b = (eg_bound *)block;
+    *b = (eg_bound){ .who = who, .cx = cx, .axes = axes, .dots = dots, .terms = n, .arrow = p->arrow || implicit };
+    block += sizeof(eg_bound);
+    b->axis = (eg_axis_name *)block, block += (size_t)axes * sizeof(eg_axis_name);
+    b->term = (eg_bound_term *)block, block += (size_t)n * sizeof(eg_bound_term);
+    int64_t *dim = (int64_t *)block; block += (size_t)dims * sizeof(int64_t);
+    int *place = (int *)block; block += 2 * (size_t)slots * sizeof(int);
+    eg_letter *item = (eg_letter *)block; block += (size_t)items * sizeof(eg_letter);
+    b->spec = memcpy(block, spec, (size_t)p->length + 1);
+
+    for (int a = 0; a < p->axes; a++) b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at, .length = p->axis[a].length, .size = p->axis[a].size, .from = -1 };
+    for (int a = p->axes; a < axes; a++) b->axis[a] = (eg_axis_name){ .text = "...", .length = 3, .size = -1, .from = -1 };
+    for (int g = 0; g < sizes; g++) {
+        int a = 0;
+        while (a < p->axes && (b->axis[a].length != size[g].length || memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length))) a++;
+        if (a == p->axes) return eg__caret(cx, who, spec, 0, NULL, NULL, NULL, "a size is given for '%.*s', which is not in the string", clip(size[g].length), size[g].name), NULL;
+        if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size)) return bad_given(&B, a, size[g].size);
+        b->axis[a].size = size[g].size;
+    }
+
+    /* operands */
+    for (int k = 0; k < n; k++) {
+        eg_bound_term *t = &b->term[k];
+        const eg_parsed_term *pt = &p->term[k];
+        eg_tensor *x = t->x = xs[k];
+        const int e = !pt->dots ? 0 : x ? x->rank - pt->slots + 1 : dots;
+        t->item = item, t->first = place;
+        t->last = place + (x ? x->rank : pt->slots - (pt->dots == 1) + (pt->dots == 1 ? e : 0));
+        fill(&B, t, pt, e);
+        item += t->items, place += 2 * t->rank;
+        if (!x) { t->dim = dim, dim += t->rank; continue; }
+        t->dim = x->dim;
+        for (int r = 0; r < t->rank; r++) {
+            const int i = t->first[r];
+            if (i == t->last[r]) {
+                if (t->dim[r] != 1) {
+                    words tail = { .n = 0 };
+                    int nth = 0, at = pt->at;
+                    for (int q = pt->begin; q < pt->end; nth += !p->item[q].group || q + 1 == pt->end || p->item[q + 1].group != p->item[q].group ? p->item[q].axis == EG_ITEM_DOTS ? e : 1 : 0, q++)
+                        if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
+                    say_operand(&tail, k, t->rank, t->dim);
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, NULL, "axis %d of operand %d is %lld where the string has 1", r + 1, k + 1, (long long)t->dim[r]), NULL;
+                }
+            } else if (t->item[i].group) B.groups = true;
+            else if (!meet(&B, t->item[i].axis, t->dim[r], k, i)) return NULL;
+        }
+    }
+    if (B.groups && !solve_groups(&B)) return NULL;
+
+    /* the output */
+    eg_bound_term *o = &b->out;
+    if (b->arrow) {
+        o->item = item, o->first = place, o->dim = dim;
+        if (p->arrow) {
+            const eg_parsed_term *pt = &p->term[n];
+            for (int i = pt->begin; i < pt->end; i++) {
+                const int a = p->item[i].axis;
+                if (a < p->axes && !p->axis[a].inputs && !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0)) return bad_out(&B, a, p->item[i].at);
+            }
+            if (!pt->dots && dots)
+                for (int k = 0; k < n; k++)
+                    for (int i = 0; i < b->term[k].items; i++)
+                        if (b->term[k].item[i].axis >= p->axes && !b->term[k].item[i].bracket)
+                            return eg__caret(cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 }, NULL, NULL, "the output has no '...', which stands for %d ax%s of operand %d", dots, dots == 1 ? "is" : "es", k + 1), NULL;
+            o->last = place + pt->slots + (pt->dots == 1 ? dots - 1 : 0);
+            fill(&B, o, pt, dots);
+        } else {
+            int m = 0;
+            if (flags & EG_NOTATION_UNION) {
+                bool had[EG_AXES_MAX];
+                memset(had, 0, (size_t)axes);
+                for (int k = 0; k < n; k++) {
+                    bool first_dots = true;
+                    for (int i = 0; i < b->term[k].items; i++) {
+                        const eg_letter l = b->term[k].item[i];
+                        if (l.axis >= p->axes) { /* all ellipsis axes where the first ellipsis stands */
+                            for (int a = p->axes; a < axes && first_dots; a++) if (!had[a]) had[a] = true, o->item[m] = l, o->item[m].group = 0, o->item[m++].axis = (uint16_t)a;
+                            first_dots = false;
+                        } else if (!had[l.axis]) had[l.axis] = true, o->item[m] = l, o->item[m++].group = 0;
+                    }
+                }
+            } else {
+                for (int a = p->axes; a < axes; a++) o->item[m++] = (eg_letter){ .axis = (uint16_t)a, .at = (uint16_t)p->length };
+                for (int a = 0; a < p->axes; a++) {
+                    if (p->axis[a].inputs != 1) continue;
+                    int j = m++;
+                    for (; j > dots; j--) { /* alphabetical, as NumPy: capitals first */
+                        const eg_axis_name *x = &b->axis[o->item[j - 1].axis], *y = &b->axis[a];
+                        const int shorter = x->length < y->length ? x->length : y->length, order = memcmp(x->text, y->text, (size_t)shorter);
+                        if (order < 0 || (order == 0 && x->length < y->length)) break;
+                        o->item[j] = o->item[j - 1];
+                    }
+                    o->item[j] = (eg_letter){ .axis = (uint16_t)a, .at = p->axis[a].at };
+                }
+            }
+            if (m > EG_RANK_MAX) return eg_fail(cx, "%s: the output has %d axes, %d is the most", who, m, EG_RANK_MAX), NULL;
+            o->items = o->rank = m, o->last = place + m;
+            for (int i = 0; i < m; i++) o->first[i] = i, o->last[i] = i + 1;
+        }
+    }
+    for (int a = 0; a < axes; a++)
+        if (b->axis[a].size < 0) {
+            if (a >= p->axes) { b->axis[a].size = 1; continue; }
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length }, NULL, NULL, "index '%.*s' has no size", a_length(&B, a), a_name(&B, a)), NULL;
+        }
+    if (b->arrow && !sizes_of(&B, o)) return NULL;
+    if (p->names && n > 1) {
+        bool found = false;
+        typo(&B, &found);
+        if (found) return NULL;
+    }
+
+    /* views */
+    for (int k = 0; k < n; k++) {
+        eg_bound_term *t = &b->term[k];
+        if (!t->x) { if (!sizes_of(&B, t)) return NULL; continue; }
+        if (B.stretch) drop_ones(t, b->axis);
+        if (p->term[k].plain && !B.stretch) continue;
+        bool changed = false;
+        for (int r = 0; r < t->rank; r++) changed |= t->last[r] - t->first[r] != 1;
+        if (!changed) continue;
+        if (!countable(&B, t)) return NULL;
+        int64_t shape[EG_RANK_MAX];
+        for (int i = 0; i < t->items; i++) shape[i] = b->axis[t->item[i].axis].size;
+        t->x = eg_view_n(t->x, t->items, shape);
+        if (!eg_ok(t->x)) return NULL;
+    }
+    return b;
+}
+
+eg_tensor *eg__merge(const eg_bound *b, eg_tensor *y)
+{
+    const eg_bound_term *o = &b->out;
+    bool changed = false;
+    for (int r = 0; r < o->rank; r++) changed |= o->last[r] - o->first[r] != 1;
+    return changed ? eg_reshape_n(y, o->rank, o->dim) : y;
+}
+
+eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format, ...)
+{
+    char sentence[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(sentence, sizeof sentence, format, list);
+    va_end(list);
+    const eg_bound_term *t = term < b->terms ? &b->term[term] : &b->out;
+    eg_caret c = { 0, 1 };
+    words tail = { .n = 0 };
+    if (item >= 0 && item < t->items) {
+        const eg_axis_name *axis = &b->axis[t->item[item].axis];
+        c = (eg_caret){ t->item[item].at, axis->length };
+    } else {                            /* the whole term: between commas and arrow                     */
+        int at = 0, k = 0;
+        const char *s = b->spec;
+        for (; s[at] && k < term; at++) {
+            if (s[at] == '-' && s[at + 1] == '>') k = b->terms, at++;
+            else if (s[at] == ',') k++;
+        }
+        while (s[at] == ' ') at++;
+        int end = at;
+        while (s[end] && s[end] != ',' && s[end] != '-') end++;
+        while (end > at && s[end - 1] == ' ') end--;
+        c = (eg_caret){ at, end - at };
+    }
+    if (term < b->terms && t->x) say_operand(&tail, term, t->rank, t->dim);
+    return eg__caret(b->cx, b->who, b->spec, 1, &c, tail.s, NULL, "%s", sentence);
+}
+
+/* -- eg_axes: shapes asserted and sizes read ------------------------------------------------------------------------------------- */
+bool eg_axes_with(const eg_axes_args *o)
+{
+    int64_t *out[EG_RANK_MAX] = { NULL };
+    const size_t at = offsetof(eg_axes_args, o0);
+    if (!o || o->size < at) return false;
+    const size_t bytes = o->size - at < sizeof out ? o->size - at : sizeof out;
+    memcpy(out, (const char *)o + at, bytes - bytes % sizeof *out);
+    int given = EG_RANK_MAX;
+    while (given > 0 && !out[given - 1]) given--;
+    for (int k = 0; k < given; k++) if (out[k]) *out[k] = 0; /* after an error nobody reads what was never set */
+    if (!o->x || !eg__check("axes", o->x)) return false;
+
+    const eg_bound *b = eg__bind("axes", o->spec, EG_NOTATION_BRACKETS, 1, (eg_tensor *[]){ o->x }, 0, NULL);
+    if (!b) return false;
+    if (b->arrow) return eg__refuse(b, b->terms, -1, "the string has an arrow, but one shape is asked for"), false;
+    const int axes = b->axes - b->dots;
+    if (given > axes) return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given, axes, axes == 1 ? "is" : "es"), false;
+    for (int k = 0; k < given; k++) if (out[k]) *out[k] = b->axis[k].size;
+    return true;
+}
