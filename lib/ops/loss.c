@@ -1,0 +1,172 @@
+/* loss.c: cross entropy over the bracketed axes, binary cross entropy with logits, mean squared error. */
+#include "ops/rows.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct xent { int inner; bool ignoring; int64_t ignore; double smoothing; } xent;
+typedef struct xent_job { const eg_arithmetic *m; xent a; eg_strip x; } xent_job;
+
+static bool counts(const xent *a, int64_t target) { return !a->ignoring || target != a->ignore; }
+
+/* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
+static void xent_row(const void *user, int64_t row, char *const *p)
+{
+    const xent_job *j = user;
+    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
+    const int64_t target = *(const int64_t *)(const void *)p[2];
+    const double smoothing = j->a.smoothing;
+    const void *x = NULL;
+    double top = -INFINITY, total = 0, sum = 0, loss = 0, hit = 0;
+    (void)row;
+    if (counts(&j->a, target)) {
+        for (int64_t k = 0, n; k < j->x.n; k += n) {
+            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+            x = eg__strip_read(&j->x, p[1], k, n, in);
+            const double t = j->m->top(n, x);
+            top = t > top || t != t ? t : top;
+            if (target >= k && target < k + n) hit = j->m->at(x, target - k);
+        }
+        for (int64_t k = 0, n; k < j->x.n; k += n) {
+            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+            if (j->x.n > EG_CHUNK) x = eg__strip_read(&j->x, p[1], k, n, in);
+            total += j->m->expsum(n, x, top, out);
+            if (smoothing > 0) sum += j->m->sum(n, x);
+        }
+        const double rest = log(total);
+        loss = hit == -INFINITY ? INFINITY : (1 - smoothing) * (rest - (hit - top));
+        if (smoothing > 0) loss += smoothing * (rest - (sum / (double)j->x.n - top));
+    }
+    if (j->x.width == 8) *(double *)(void *)p[0] = loss; else *(float *)(void *)p[0] = (float)loss;
+}
+static bool xent_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim); }
+static bool xent_forward(eg_tensor *y)
+{
+    xent_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .a = *(const xent *)y->attr };
+    eg__strip(&j.x, y->in[0], j.a.inner);
+    eg__rows(y->cx, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, 4 * j.x.n, xent_row, &j);
+    return true;
+}
+
+/* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count: constants. NULL after an error. */
+static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
+{
+    const xent *a = y->attr;
+    const eg_tensor *x = y->in[0];
+    const int64_t n = eg__last(x, a->inner), rows = eg__count(y->rank, y->dim), *target = (const int64_t *)(void *)y->in[1]->data;
+    const double even = a->smoothing / (double)n;
+    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim), *k = a->ignoring ? eg__new(y->cx, EG_BOOL, y->rank, y->dim) : NULL;
+    if (!t || (a->ignoring && !k)) return NULL;
+    for (int64_t row = 0; row < rows; row++) {
+        const bool yes = counts(a, target[row]);
+        if (k) ((bool *)k->data)[row] = yes;
+        if (!yes) continue;
+#define FILL(T) { T *to = (T *)(void *)t->data + row * n; \
+            if (even > 0) for (int64_t c = 0; c < n; c++) to[c] = (T)even; \
+            to[target[row]] += (T)(1 - a->smoothing); }
+        if (x->dtype == EG_F64) FILL(double) else FILL(float)
+    }
+    *keep = NULL;
+    if (k) {
+        int64_t stride[EG_RANK_MAX] = { 0 };
+        if (y->rank) memcpy(stride, k->stride, (size_t)y->rank * sizeof *stride);
+        if (!(*keep = eg__alias(k, x->rank, x->dim, stride, 0))) return NULL;
+    }
+    return t;
+}
+
+/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t), 0 where the target does not count ------------------------------------ */
+static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = ((const xent *)y->attr)->inner;
+    eg_tensor *keep, *t = distribution(y, &keep);
+    if (!t) return eg__poison(y->cx);
+    return eg_mul(eg_sub(eg__softmax_last(y->in[i], keep, inner), t), eg__widen(g, inner));
+}
+static eg_tensor *xent_plain(eg_tensor *const *x) { return eg_cross_entropy("i [v]", x[0], x[1]); }
+static eg_tensor *xent_options(eg_tensor *const *x) { return eg_cross_entropy("b [v] l", x[0], x[1], .ignore = 2, .smoothing = .2, .each = true); }
+static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 }, { xent_options, "2x4x3, 2x3:i4", 0, 0 }, { 0 } };
+static const eg_op xent_op = {
+    .name = "cross_entropy", .equation = "y = -sum t ln softmax(x)", .gradient = "dx = g (softmax(x) - t)",
+    .arity = 2, .shape = xent_shape, .forward = xent_forward, .rule = xent_rule, .uses = EG_USES_OPERANDS, .samples = xent_samples,
+};
+const eg_op *const eg__loss_rows[] = { &xent_op, NULL };
+
+/* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many count. NULL after a message. */
+static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
+{
+    eg_ctx *cx = f->x->cx;
+    int64_t want[EG_RANK_MAX];
+    char have_text[256], want_text[256];
+    const int rank = eg__focus_dims(f, false, want);
+    const eg_tensor shape = { .rank = (uint8_t)rank, .dim = want };
+    if (!eg__is_int(target->dtype))
+        return eg_fail(cx, "cross_entropy: the target is %s; class numbers are i32 or i64", eg_type_name(target->dtype)), NULL;
+    if (!eg__same_shape(target, &shape))
+        return eg_fail(cx, "cross_entropy: the target is %s but the logits without their bracketed axes are %s", eg__dims_text(target, have_text, sizeof have_text),
+                       eg__dims_text(&shape, want_text, sizeof want_text)), NULL;
+    if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
+    target = eg_contiguous(target);
+    if (!eg_ok(target)) return NULL;
+    const int64_t n = eg__count(rank, want), classes = eg__last(f->x, f->inner), *t = (const int64_t *)(void *)target->data;
+    *counted = 0;
+    for (int64_t k = 0; k < n; k++) {
+        if (!counts(a, t[k])) continue;
+        ++*counted;
+        if (t[k] >= 0 && t[k] < classes) continue;
+        int64_t at[EG_RANK_MAX], rest = k;
+        for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
+        const eg_tensor place = { .rank = (uint8_t)rank, .dim = at };
+        return eg_fail(cx, "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)", eg__dims_text(&place, have_text, sizeof have_text),
+                       (long long)t[k], (long long)classes), NULL;
+    }
+    return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
+}
+
+eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
+{
+    eg_cross_entropy_args o = { .size = sizeof o };
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_tensor *const xs[] = { o.logits, o.target };
+    eg_ctx *cx = eg__context_of(2, xs);
+    if (!cx || !eg__check_all(cx, "cross_entropy", 2, xs)) return eg__poison(cx);
+    eg_focus f;
+    if (!eg__floats("cross_entropy", o.logits, 1)) return eg__poison(cx);
+    if (!o.spec) return eg_fail(cx, "cross_entropy: the spec is NULL");
+    if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
+    if (f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the loss has no axes to name; .each gives one loss per target");
+    if (!(o.smoothing >= 0 && o.smoothing <= 1)) return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
+    const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
+    int64_t counted;
+    eg_tensor *t = checked(&f, &a, o.target, &counted);
+    if (!t) return eg__poison(cx);
+    eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
+    return o.each ? eg__focus_rest(&f, each) : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
+}
+
+/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms: nothing cancels -------------------------------- */
+static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
+{
+    eg_tensor *const xs[] = { a, b };
+    eg_ctx *cx = eg__context_of(2, xs);
+    if (!cx || !eg__check_all(cx, who, 2, xs)) return false;
+    if (!eg__floats(who, a, 1) || !eg__floats(who, b, 2)) return false;
+    char one[256], two[256];
+    if (!eg__same_shape(a, b)) {
+        eg_fail(cx, "%s: operand 1 is %s but operand 2 is %s", who, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+        return false;
+    }
+    return true;
+}
+eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
+{
+    if (!alike("bce_logits", logits, target)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ logits, target }));
+    eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))), *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
+    return eg_mean(NULL, eg_add(yes, no));
+}
+
+/* -- mse: mean of (a − b)² --------------------------------------------------------------------------------------------------------------- */
+eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
+{
+    if (!alike("mse", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
+    return eg_mean(NULL, eg_square(eg_sub(a, b)));
+}

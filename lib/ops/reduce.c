@@ -1,0 +1,251 @@
+/* reduce.c: reductions over the bracketed axes. Every row sees them last (rows.h); its attribute is how many they are. */
+#include "ops/rows.h"
+#include "ops/vmath.h"
+#include <string.h>
+
+/* A row's result has the outer axes of its operand. */
+static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype) { return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim); }
+/* What a failed focus returns: the poison of the context, if there is one. */
+static eg_tensor *refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+
+/* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ------------------------------------------------------------------------------------ */
+eg_tensor *eg_sum(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "sum", spec, x)) return refused(x);
+    eg_tensor *v = eg__is_float(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
+    return eg__focus_rest(&f, eg__sum_last(v, f.inner));
+}
+
+static eg_tensor *mean_last(eg_tensor *x, int inner) { return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__last(x, inner)); }
+
+/* Of nothing there is no mean, no maximum. */
+static bool some(const eg_focus *f)
+{
+    if (eg__last(f->x, f->inner)) return true;
+    char dims[256];
+    eg_fail(f->x->cx, "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s", f->who, eg__dims_text(f->given, dims, sizeof dims));
+    return false;
+}
+eg_tensor *eg_mean(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f)) return refused(x);
+    return eg__focus_rest(&f, mean_last(f.x, f.inner));
+}
+
+/* -- var: y = Σ (x − mean)² / (n − correction), in two passes; std: y = √var ----------------------------------------------------------- */
+static eg_tensor *variance(const char *who, const eg_var_args *given, eg_tensor *(*last)(eg_tensor *))
+{
+    eg_var_args o = { .size = sizeof o };
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_focus f;
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return refused(o.x);
+    const double n = (double)eg__last(f.x, f.inner), correction = eg__opt(o.correction, 1);
+    if (!(n - correction > 0)) return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who, n, correction);
+    eg_tensor *d = eg_sub(f.x, eg__widen(mean_last(f.x, f.inner), f.inner));
+    eg_tensor *y = eg_scale(eg__dot_last(d, d, f.inner), 1 / (n - correction));
+    return eg__focus_rest(&f, last ? last(y) : y);
+}
+eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, NULL); }
+eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, eg_sqrt); }
+
+/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right with any number of zeros ---------------- */
+eg_tensor *eg_prod(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "prod", spec, x)) return refused(x);
+    eg_tensor *v = eg__is_float(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
+    int64_t n = eg__last(f.x, f.inner), dim[EG_RANK_MAX + 1];
+    if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
+    if (!n) return eg__focus_rest(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
+    if (f.inner) {
+        dim[f.outer] = n;
+        v = eg_reshape_n(v, f.outer + 1, dim);
+        for (; n > 1; n /= 2) {
+            const int64_t half = n / 2;
+            eg_tensor *last = n % 2 ? eg_slice(v, -1, n - 1, n, 1) : NULL;
+            v = eg_mul(eg_slice(v, -1, 0, half, 1), eg_slice(v, -1, half, 2 * half, 1));
+            if (last) odd = odd ? eg_mul(odd, last) : last;
+        }
+        v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);
+    }
+    return eg__focus_rest(&f, v);
+}
+
+/* -- extremes: one value is better than another, or a NaN; searched by lanes ---------------------------------------------------------------- */
+typedef struct eg_search {
+    bool    (*better)(int64_t n, const void *x, void *best);        /* best of best and x; true if that is new       */
+    int64_t (*find)  (int64_t n, const void *x, const void *best);  /* the first k with x[k] = best                  */
+} eg_search;
+#define SEARCH(NAME, T, BETTER, ODD)                                                                                    \
+    EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)                                        \
+    {                                                                                                                   \
+        const T *x = from, had = *(const T *)best;                                                                      \
+        T lane[EG_LANES], odd[EG_LANES] = { 0 };                                                                        \
+        int64_t k = 0;                                                                                                  \
+        if (ODD(had)) return false;                                                                                     \
+        for (int l = 0; l < EG_LANES; l++) lane[l] = had;                                                               \
+        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
+            for (int l = 0; l < EG_LANES; l++) {                                                                        \
+                const T v = x[k + l];                                                                                   \
+                lane[l] = v BETTER lane[l] ? v : lane[l];                                                               \
+                odd[l] = ODD(v) ? 1 : odd[l];                                                                           \
+            }                                                                                                           \
+        for (int l = 0; k < n; k++, l++) { lane[l] = x[k] BETTER lane[l] ? x[k] : lane[l]; odd[l] = ODD(x[k]) ? 1 : odd[l]; } \
+        for (int l = 1; l < EG_LANES; l++) { lane[0] = lane[l] BETTER lane[0] ? lane[l] : lane[0]; odd[0] = odd[l] ? 1 : odd[0]; } \
+        if (odd[0]) lane[0] = (T)NAN_OF_##ODD;                                                                          \
+        *(T *)best = lane[0];                                                                                           \
+        return odd[0] || lane[0] BETTER had;                                                                            \
+    }                                                                                                                   \
+    static int64_t find_##NAME(int64_t n, const void *from, const void *best)                                           \
+    {                                                                                                                   \
+        const T *x = from, b = *(const T *)best;                                                                        \
+        int64_t k = 0;                                                                                                  \
+        while (k < n - 1 && !(x[k] == b || (ODD(b) && ODD(x[k])))) k++;                                                 \
+        return k;                                                                                                       \
+    }
+#define IS_NAN(v) ((v) != (v))
+#define NEVER(v) 0
+#define NAN_OF_IS_NAN NAN
+#define NAN_OF_NEVER 0
+#define TYPES(X)                                                                                                        \
+    X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER)                         \
+    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER)
+#define BOTH(DTYPE, S, T, ODD) SEARCH(max_##S, T, >, ODD) SEARCH(min_##S, T, <, ODD)
+#define ENTRY(DTYPE, S, T, ODD) [DTYPE] = { { better_max_##S, find_max_##S }, { better_min_##S, find_min_##S } },
+TYPES(BOTH)
+static const eg_search search[][2] = { TYPES(ENTRY) };              /* by dtype; [1]: smallest                       */
+
+typedef struct extreme { int inner; bool smallest, index; } extreme;
+typedef struct search_job { const eg_search *search; eg_strip x; bool index; } search_job;
+
+static void search_row(const void *user, int64_t row, char *const *p)
+{
+    const search_job *j = user;
+    (void)row;
+    _Alignas(64) char buffer[EG_CHUNK * 8];
+    uint64_t best = 0;
+    int64_t first = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
+        if (k == 0) memcpy(&best, x, (size_t)j->x.width);
+        if (j->search->better(n, x, &best) && j->index) first = k + j->search->find(n, x, &best);
+    }
+    if (j->index) memcpy(p[0], &first, sizeof first);
+    else memcpy(p[0], &best, (size_t)j->x.width);
+}
+static bool extreme_shape(eg_tensor *y)
+{
+    const extreme *a = y->attr;
+    return shape_outer(y, a->inner, a->index ? EG_I64 : (eg_dtype)y->in[0]->dtype);
+}
+static bool extreme_forward(eg_tensor *y)
+{
+    const extreme *a = y->attr;
+    const eg_tensor *x = y->in[0];
+    search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
+    eg__strip(&j.x, x, a->inner);
+    if (!j.x.n) eg__fill(y, a->smallest);                           /* only any and all come here with nothing       */
+    else eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
+    return true;
+}
+/* Ties share evenly: dx = g [x = y] / Σ [x = y]. */
+static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = ((const extreme *)y->attr)->inner;
+    eg_tensor *x = y->in[i], *hit = eg_cast(eg_eq(x, eg__widen(y, inner)), (eg_dtype)x->dtype);
+    return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
+}
+
+/*    name    smallest index  rule           equation                           gradient                     */
+#define EXTREMES(X)                                                                                              \
+    X(max,    false,   false, extreme_rule,  "y = max x",                       "dx = g [x = y] / ties")         \
+    X(min,    true,    false, extreme_rule,  "y = min x",                       "dx = g [x = y] / ties")         \
+    X(argmax, false,   true,  eg_zero_rule,  "y = first index of max x",        "dx = 0")                        \
+    X(argmin, true,    true,  eg_zero_rule,  "y = first index of min x",        "dx = 0")                        \
+    X(any,    false,   false, eg_zero_rule,  "y = x1 or x2 or …",               "dx = 0")                        \
+    X(all,    true,    false, eg_zero_rule,  "y = x1 and x2 and …",             "dx = 0")
+#define ROW(NAME, SMALLEST, INDEX, RULE, EQUATION, GRADIENT)                                                             \
+    static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }                              \
+    static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); }                       \
+    static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 }, { NAME##_columns, "2x3x4", 0, 0 }, { 0 } }; \
+    static const eg_op NAME##_op = { .name = #NAME, .equation = EQUATION, .gradient = GRADIENT, .arity = 1, .shape = extreme_shape, \
+        .forward = extreme_forward, .rule = RULE, .uses = EG_USES_ALL, .samples = NAME##_samples };
+EXTREMES(ROW)
+static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest, bool index)
+{
+    return eg__focus_rest(f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
+}
+#define OF_SOME(NAME, SMALLEST, INDEX)                                                                                  \
+    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                                                \
+    {                                                                                                                   \
+        eg_focus f;                                                                                                     \
+        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return refused(x);                                             \
+        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);                                                     \
+    }
+#define OF_TRUTH(NAME, SMALLEST)                                                                                        \
+    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                                                \
+    {                                                                                                                   \
+        eg_focus f;                                                                                                     \
+        if (!eg__focus(&f, #NAME, spec, x)) return refused(x);                                                          \
+        return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), SMALLEST, false);       \
+    }
+OF_SOME(max, false, false)
+OF_SOME(min, true, false)
+OF_SOME(argmax, false, true)
+OF_SOME(argmin, true, true)
+OF_TRUTH(any, false)
+OF_TRUTH(all, true)
+
+/* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) --------------------------------------------------------- */
+typedef struct lse_job { const eg_arithmetic *m; eg_strip x; } lse_job;
+static void lse_row(const void *user, int64_t row, char *const *p)
+{
+    const lse_job *j = user;
+    (void)row;
+    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
+    double top = -INFINITY, total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        const double t = j->m->top(n, eg__strip_read(&j->x, p[1], k, n, in));
+        top = t > top || t != t ? t : top;
+    }
+    if (top - top == 0)
+        for (int64_t k = 0, n; k < j->x.n; k += n) {
+            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+            total += j->m->expsum(n, eg__strip_read(&j->x, p[1], k, n, in), top, out);
+        }
+    const double y = top - top == 0 ? top + log(total) : top;       /* ±inf and NaN are their own answer             */
+    if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
+}
+static bool lse_shape(eg_tensor *y) { return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype); }
+static bool lse_forward(eg_tensor *y)
+{
+    lse_job j = { .m = eg__arithmetic((eg_dtype)y->dtype) };
+    eg__strip(&j.x, y->in[0], *(const int *)y->attr);
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, lse_row, &j);
+    return true;
+}
+static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = *(const int *)y->attr;
+    return eg_mul(eg__softmax_last(y->in[i], NULL, inner), eg__widen(g, inner));
+}
+static eg_tensor *lse_rows(eg_tensor *const *x) { return eg_logsumexp("i [j]", x[0]); }
+static eg_tensor *lse_columns(eg_tensor *const *x) { return eg_logsumexp("[i] j [k]", x[0]); }
+static const eg_sample lse_samples[] = { { lse_rows, "3x4", 0, 0 }, { lse_columns, "2x3x4", 0, 0 }, { 0 } };
+static const eg_op lse_op = {
+    .name = "logsumexp", .equation = "y = ln sum e^x", .gradient = "dx = g softmax(x)",
+    .arity = 1, .shape = lse_shape, .forward = lse_forward, .rule = lse_rule, .uses = EG_USES_OPERANDS, .samples = lse_samples,
+};
+eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1)) return refused(x);
+    return eg__focus_rest(&f, eg_apply(&lse_op, &f.inner, sizeof f.inner, 1, &f.x));
+}
+
+#define REF(NAME, ...) &NAME##_op,
+const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) &lse_op, NULL };

@@ -1,0 +1,345 @@
+/* rows.c: what the operations on bracketed axes share: focusing a string, aligning by letters, walking rows, row arithmetic. */
+#include "ops/rows.h"
+#include "ops/vmath.h"
+#include "einsum/einsum.h"
+#include <string.h>
+
+/* -- strings ------------------------------------------------------------------------------------------------------------------ */
+int eg__item_of(const eg_bound_term *t, int axis)
+{
+    for (int k = 0; k < t->items; k++) if (t->item[k].axis == axis) return k;
+    return -1;
+}
+
+bool eg__no_repeats(const eg_bound *b, int term)
+{
+    const eg_bound_term *t = term == b->terms ? &b->out : &b->term[term];
+    for (int k = 1; k < t->items; k++)
+        if (eg__item_of(t, t->item[k].axis) < k) {
+            const eg_axis_name *a = &b->axis[t->item[k].axis];
+            eg__refuse(b, term, k, "index '%.*s' stands twice in one term; take the diagonal first with eg_einsum or eg_diagonal", a->length, a->text);
+            return false;
+        }
+    return true;
+}
+
+/* The axes of x in another order: x itself if it is the same. */
+static eg_tensor *reordered(eg_tensor *x, int rank, const int *order)
+{
+    bool same = true;
+    for (int k = 0; k < rank; k++) same &= order[k] == k;
+    return same ? x : eg_permute_n(x, rank, order);
+}
+
+bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
+{
+    const eg_bound_term *t = &b->term[0];
+    *f = (eg_focus){ .who = b->who, .bound = b, .given = given };
+    if (t->items > EG_RANK_MAX) { eg__refuse(b, 0, -1, "%d axes; at most %d", t->items, EG_RANK_MAX); return false; }
+    if (!eg__no_repeats(b, 0)) return false;
+    for (int inside = 0; inside < 2; inside++)
+        for (int k = 0; k < t->items; k++)
+            if (t->item[k].bracket == inside) {
+                f->item[f->outer + f->inner] = k;
+                if (inside) f->inner++; else f->outer++;
+            }
+    if (!f->inner) { eg__refuse(b, 0, -1, "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\""); return false; }
+    f->x = reordered(t->x, t->items, f->item);
+    return eg_ok(f->x);
+}
+
+bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
+{
+    if (!eg__check(who, x)) return false;
+    if (spec) {
+        const eg_bound *b = eg__bind(who, spec, EG_NOTATION_BRACKETS, 1, &x, 0, NULL);
+        return b && eg__focus_bound(f, b, x);
+    }
+    *f = (eg_focus){ .who = who, .given = x, .x = x, .inner = x->rank };
+    for (int k = 0; k < x->rank; k++) f->item[k] = k;
+    return true;
+}
+
+eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
+{
+    int back[EG_RANK_MAX], rank = f->outer + f->inner;
+    for (int k = 0; k < rank; k++) back[f->item[k]] = k;
+    y = reordered(y, rank, back);
+    if (!eg_ok(y) || eg__same_shape(y, f->given)) return y;
+    return eg_reshape_n(y, f->given->rank, f->given->dim);
+}
+
+int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
+{
+    const eg_bound *b = f->bound;
+    int rank = 0;
+    if (!b) {
+        for (int k = 0; bracketed && k < f->inner; k++) dim[rank++] = f->x->dim[k];
+        return rank;
+    }
+    const eg_bound_term *t = &b->term[0];
+    for (int r = 0; r < t->rank; r++) {
+        int64_t size = 1;
+        bool mine = t->first[r] == t->last[r] && !bracketed;
+        for (int k = t->first[r]; k < t->last[r]; k++)
+            if (t->item[k].bracket == bracketed) { mine = true; size *= b->axis[t->item[k].axis].size; }
+        if (mine) dim[rank++] = size;
+    }
+    return rank;
+}
+
+/* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups merged and ones kept. */
+eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
+{
+    const eg_bound *b = f->bound;
+    if (!b || !eg_ok(y)) return y;
+    const eg_bound_term *t = &b->term[0];
+    if (b->arrow) {
+        int order[EG_RANK_MAX];
+        for (int k = 0; k < b->out.items; k++) {
+            int at = 0;
+            while (at < f->outer && t->item[f->item[at]].axis != b->out.item[k].axis) at++;
+            if (at == f->outer) return eg__refuse(b, b->terms, k, "a bracketed index is reduced and cannot stand in the output");
+            order[k] = at;
+        }
+        if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
+        for (int k = 0; k < f->outer; k++) {
+            const eg_letter *l = &t->item[f->item[k]];
+            if (eg__item_of(&b->out, l->axis) < 0)
+                return eg__refuse(b, 0, f->item[k], "index '%.*s' is neither in brackets nor in the output", b->axis[l->axis].length, b->axis[l->axis].text);
+        }
+        return eg__merge(b, reordered(y, f->outer, order));
+    }
+    int64_t dim[EG_RANK_MAX];
+    const int rank = eg__focus_dims(f, false, dim);
+    if (rank == y->rank && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim)) return y;
+    return eg_reshape_n(y, rank, dim);
+}
+
+eg_tensor *eg__align(const eg_bound *b, int term, int rank, const uint16_t *axis)
+{
+    const eg_bound_term *t = &b->term[term];
+    int order[EG_RANK_MAX], have = 0;
+    int64_t dim[EG_RANK_MAX];
+    for (int r = 0; r < rank; r++) {
+        int k = eg__item_of(t, axis[r]);
+        dim[r] = b->axis[axis[r]].size;
+        if (k >= 0) order[have++] = k;
+    }
+    eg_tensor *x = reordered(t->x, have, order);
+    for (int r = 0; have < rank && r < rank; r++) if (eg__item_of(t, axis[r]) < 0) x = eg_unsqueeze(x, r);
+    return have < rank ? eg_expand_n(x, rank, dim) : x;
+}
+
+eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank, const uint16_t *axis)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    for (int r = 0; r < rank; r++) {
+        int k = eg__item_of(&b->term[term], axis[r]);
+        dim[r] = b->axis[axis[r]].size;
+        stride[r] = k < 0 ? 0 : x->stride[k];
+    }
+    return eg__alias(x, rank, dim, stride, 0);
+}
+
+/* -- trailing axes, differentiable ---------------------------------------------------------------------------------------------- */
+static const uint16_t counting[EG_RANK_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+
+eg_tensor *eg__sum_last(eg_tensor *x, int inner)
+{
+    if (!eg__check("sum", x)) return x ? eg__poison(x->cx) : NULL;
+    return eg__einsum(1, &x, (const uint16_t *[]){ counting }, x->rank - inner, counting);
+}
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner)
+{
+    if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
+    return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting }, a->rank - inner, counting);
+}
+eg_tensor *eg__widen(eg_tensor *y, int inner)
+{
+    if (!eg_ok(y) || !inner) return y;
+    int64_t dim[EG_RANK_MAX];
+    for (int k = 0; k < y->rank + inner; k++) dim[k] = k < y->rank ? y->dim[k] : 1;
+    return eg_reshape_n(y, y->rank + inner, dim);
+}
+bool eg__floats(const char *who, const eg_tensor *x, int operand)
+{
+    if (eg__is_float(x->dtype)) return true;
+    eg_fail(x->cx, "%s: operand %d is %s; cast it to f32 or f64 first", who, operand, eg_type_name(x->dtype));
+    return false;
+}
+int64_t eg__last(const eg_tensor *x, int inner) { return eg__count(inner, x->dim + (x->rank - inner)); }
+
+/* -- strips: one row in memory ----------------------------------------------------------------------------------------------------- */
+void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
+{
+    s->rank = 0;
+    s->width = eg__width[x->dtype];
+    s->n = 1;
+    for (int r = x->rank - inner; r < x->rank; r++) {
+        int64_t size = x->dim[r], step = x->stride[r] * s->width;
+        s->n *= size;
+        if (size == 1) continue;
+        if (s->rank && s->step[s->rank - 1] == step * size) {
+            s->dim[s->rank - 1] *= size;
+            s->step[s->rank - 1] = step;
+        } else {
+            s->dim[s->rank] = size;
+            s->step[s->rank++] = step;
+        }
+    }
+    if (s->rank == 0) { s->rank = 1; s->dim[0] = s->n; s->step[0] = s->width; }
+}
+
+/* Copies count elements from number `start` on between the strip and a contiguous buffer. */
+static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer, bool out)
+{
+    int64_t at[EG_RANK_MAX], rest = start;
+    for (int r = s->rank; r-- > 0; rest /= s->dim[r]) {
+        at[r] = rest % s->dim[r];
+        row += at[r] * s->step[r];
+    }
+    const int last = s->rank - 1;
+    const int64_t step = s->step[last];
+#define PASS(T) for (int64_t k = 0; k < run; k++) { \
+        T *inside = (T *)(void *)(row + k * step), *outside = (T *)(void *)buffer + k; \
+        if (out) *inside = *outside; else *outside = *inside; }
+    while (count > 0) {
+        int64_t run = s->dim[last] - at[last];
+        if (run > count) run = count;
+        if (s->width == 4) PASS(uint32_t) else if (s->width == 8) PASS(uint64_t) else PASS(uint8_t)
+        buffer += run * s->width;
+        count -= run;
+        row -= at[last] * step;
+        at[last] = 0;
+        for (int r = last; r-- > 0; ) {
+            row += s->step[r];
+            if (++at[r] < s->dim[r]) break;
+            row -= s->step[r] * s->dim[r];
+            at[r] = 0;
+        }
+    }
+}
+static bool contiguous(const eg_strip *s) { return s->rank == 1 && s->step[0] == s->width; }
+const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count, void *buffer)
+{
+    if (contiguous(s)) return row + start * s->width;
+    pass(s, (char *)row, start, count, buffer, false);
+    return buffer;
+}
+void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
+{
+    return contiguous(s) ? row + start * s->width : buffer;
+}
+void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, const void *written)
+{
+    if (!contiguous(s)) pass(s, row, start, count, (char *)written, true);
+}
+
+/* -- every row, shared among threads --------------------------------------------------------------------------------------------- */
+typedef struct walk {
+    int outer, operands;
+    const int64_t *dim;
+    const eg_tensor *const *x;
+    int64_t step[EG_ROW_OPERANDS][EG_RANK_MAX];
+    eg_row_body *body;
+    const void *user;
+} walk;
+
+static void some_rows(const walk *w, int64_t from, int64_t to)
+{
+    char *p[EG_ROW_OPERANDS];
+    int64_t at[EG_RANK_MAX], rest = from;
+    for (int k = 0; k < w->operands; k++) p[k] = w->x[k]->data;
+    for (int r = w->outer; r-- > 0; rest /= w->dim[r]) {
+        at[r] = rest % w->dim[r];
+        for (int k = 0; k < w->operands; k++) p[k] += at[r] * w->step[k][r];
+    }
+    for (int64_t row = from; row < to; row++) {
+        w->body(w->user, row, p);
+        for (int r = w->outer; r-- > 0; ) {
+            for (int k = 0; k < w->operands; k++) p[k] += w->step[k][r];
+            if (++at[r] < w->dim[r]) break;
+            for (int k = 0; k < w->operands; k++) p[k] -= w->step[k][r] * w->dim[r];
+            at[r] = 0;
+        }
+    }
+}
+
+void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *body, const void *user)
+{
+    walk w = { .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user };
+    int64_t rows = eg__count(outer, x[0]->dim);
+    for (int k = 0; k < operands; k++)
+        for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
+    int team = eg__team(cx, rows * (work + 8), 1 << 15);
+    if (team <= 1 || rows < 2) { some_rows(&w, 0, rows); return; }
+    #pragma omp parallel for num_threads(team) schedule(static)
+    for (int t = 0; t < team; t++) some_rows(&w, rows * t / team, rows * (t + 1) / team);
+}
+
+/* -- arithmetic: sums by lanes, so that they are vectors and yet always added in one order ------------------------------------------ */
+#define TREE(lane) for (int w = EG_LANES / 2; w > 0; w /= 2) for (int l = 0; l < w; l++) (lane)[l] += (lane)[l + w];
+#define SUM(NAME, T, TERM)                                                                                              \
+    EG_CLONES static double NAME(int64_t n, const void *from, double shift)                                             \
+    {                                                                                                                   \
+        const T *x = from, s = (T)shift;                                                                                \
+        T lane[EG_LANES] = { 0 };                                                                                       \
+        int64_t k = 0;                                                                                                  \
+        (void)s;                                                                                                        \
+        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
+            for (int l = 0; l < EG_LANES; l++) { const T v = x[k + l]; lane[l] += TERM; }                               \
+        for (int l = 0; k < n; k++, l++) { const T v = x[k]; lane[l] += TERM; }                                         \
+        TREE(lane)                                                                                                      \
+        return (double)lane[0];                                                                                         \
+    }
+#define ARITHMETIC(S, T)                                                                                                \
+    EG_CLONES static double top_##S(int64_t n, const void *from)                                                        \
+    {                                                                                                                   \
+        const T *x = from;                                                                                              \
+        T lane[EG_LANES], odd[EG_LANES] = { 0 };                                                                        \
+        int64_t k = 0;                                                                                                  \
+        for (int l = 0; l < EG_LANES; l++) lane[l] = -(T)INFINITY;                                                      \
+        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
+            for (int l = 0; l < EG_LANES; l++) {                                                                        \
+                const T v = x[k + l];                                                                                   \
+                lane[l] = v > lane[l] ? v : lane[l];                                                                    \
+                odd[l] = v == v ? odd[l] : 1;                                                                           \
+            }                                                                                                           \
+        for (int l = 0; k < n; k++, l++) { lane[l] = x[k] > lane[l] ? x[k] : lane[l]; odd[l] = x[k] == x[k] ? odd[l] : 1; } \
+        for (int w = EG_LANES / 2; w > 0; w /= 2)                                                                       \
+            for (int l = 0; l < w; l++) { lane[l] = lane[l + w] > lane[l] ? lane[l + w] : lane[l]; odd[l] += odd[l + w]; } \
+        return odd[0] > 0 ? (double)NAN : (double)lane[0];                                                              \
+    }                                                                                                                   \
+    EG_CLONES static void select_##S(int64_t n, const void *from, const uint8_t *keep, void *to)                        \
+    {                                                                                                                   \
+        const T *x = from;                                                                                              \
+        T *y = to;                                                                                                      \
+        for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;                                           \
+    }                                                                                                                   \
+    EG_CLONES static void peaks_##S(int64_t n, const void *from, void *to)                                              \
+    {                                                                                                                   \
+        const T *x = from;                                                                                              \
+        T *y = to;                                                                                                      \
+        for (int64_t k = 0; k < n; k++) y[k] = x[k] == (T)INFINITY ? 0 : -(T)INFINITY;                                  \
+    }                                                                                                                   \
+    EG_CLONES static void affine_##S(int64_t n, const void *from, double shift, double scale, void *to)                 \
+    {                                                                                                                   \
+        const T *x = from, s = (T)shift, c = (T)scale;                                                                  \
+        T *y = to;                                                                                                      \
+        for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;                                                          \
+    }                                                                                                                   \
+    SUM(total_##S, T, v)                                                                                                \
+    SUM(squares_##S, T, (v - s) * (v - s))                                                                              \
+    static double sum_##S(int64_t n, const void *x) { return total_##S(n, x, 0); }                                      \
+    static double expsum_##S(int64_t n, const void *x, double shift, void *y)                                           \
+    {                                                                                                                   \
+        eg__exp_##S(n, x, y, (T)shift);                                                                                 \
+        return total_##S(n, y, 0);                                                                                      \
+    }                                                                                                                   \
+    static double at_##S(const void *x, int64_t k) { return (double)((const T *)x)[k]; }                                \
+    static const eg_arithmetic arithmetic_##S = { .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, \
+        .affine = affine_##S, .sum = sum_##S, .sumsq = squares_##S, .at = at_##S };
+ARITHMETIC(f32, float)
+ARITHMETIC(f64, double)
+const eg_arithmetic *eg__arithmetic(eg_dtype dtype) { return dtype == EG_F64 ? &arithmetic_f64 : &arithmetic_f32; }

@@ -1,0 +1,61 @@
+/* rows.h: operations on bracketed axes. Their rows (eg_op) see the bracketed axes last, in the string's order, so that
+ * "b [l] d" and "b d [l]" are one operation on a permuted view; a row of numbers is what lies along those axes.
+ *
+ * Numbers are read in chunks of at most EG_CHUNK contiguous elements, gathered where the strides are not 1: the blocks of a sum
+ * are functions of the row's length alone, and a value never depends on the layout or on the number of threads. */
+#ifndef EG_ROWS_H
+#define EG_ROWS_H
+#include "notation/notation.h"
+
+/* -- strings: who, spec and x → x with the bracketed axes last ---------------------------------------------------------------- */
+typedef struct eg_focus {
+    const char *who;
+    const eg_bound *bound;              /* NULL: spec was NULL, all axes                                     */
+    eg_tensor *given, *x;               /* the operand, and a view of it: `outer` other axes, then `inner` bracketed ones */
+    int outer, inner;
+    int item[EG_RANK_MAX];              /* axis of x → item of the operand's term                           */
+} eg_focus;
+bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);             /* false after a message      */
+bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);                    /* the same of a bound string's term 0 */
+eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);      /* y, shaped as x, in the operand's own shape          */
+eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);      /* y, which has x's outer axes, as the string orders them */
+int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim); /* the operand's own axes that are (not) in brackets, groups merged; how many */
+
+/* -- aligning by letters ------------------------------------------------------------------------------------------------------- */
+int eg__item_of(const eg_bound_term *, int axis);               /* the item that is this axis, or −1                   */
+bool eg__no_repeats(const eg_bound *, int term);                /* false after a message: an index stands twice       */
+eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis); /* recorded views: the term's operand over these axes, the missing ones expanded */
+eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, const uint16_t *axis); /* the same, unrecorded, of x shaped as the term's operand */
+
+/* -- trailing axes, differentiable ------------------------------------------------------------------------------------------- */
+eg_tensor *eg__sum_last(eg_tensor *x, int inner);                       /* Σ x over the last axes                     */
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner);         /* Σ a b over the last axes                   */
+eg_tensor *eg__widen(eg_tensor *y, int inner);                          /* y with that many axes of size 1 appended   */
+int64_t    eg__last(const eg_tensor *x, int inner);                     /* elements of one row                        */
+eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);  /* softmax.c; keep: NULL, or bool of x's shape */
+bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false after a message: x is not f32 or f64 */
+
+/* -- numbers ------------------------------------------------------------------------------------------------------------------- */
+enum { EG_CHUNK = 512 };
+typedef struct eg_strip { int rank, width; int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX]; } eg_strip; /* a row: axes merged, steps in bytes */
+void eg__strip(eg_strip *, const eg_tensor *x, int inner);
+const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count, void *buffer);  /* in place where contiguous */
+void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);         /* where to write a chunk … */
+void  eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);       /* … and that it is written */
+
+typedef void eg_row_body(const void *user, int64_t row, char *const *p); /* row: its number, row-major; p[k]: the row in operand k */
+enum { EG_ROW_OPERANDS = 4 };
+void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user); /* x[0] is written; work: additions a row costs */
+
+typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
+    double (*top)   (int64_t n, const void *x);                                 /* max x; −inf of none; NaN if there is one */
+    void   (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);   /* keep ? x : −inf                   */
+    void   (*peaks) (int64_t n, const void *x, void *y);                        /* x = +inf ? 0 : −inf               */
+    double (*expsum)(int64_t n, const void *x, double shift, void *y);          /* y = e^(x − shift); Σ y            */
+    void   (*affine)(int64_t n, const void *x, double shift, double c, void *y);/* (x − shift) c                     */
+    double (*sum)   (int64_t n, const void *x);                                 /* Σ x                               */
+    double (*sumsq) (int64_t n, const void *x, double shift);                   /* Σ (x − shift)²                    */
+    double (*at)    (const void *x, int64_t k);                                 /* x[k]                              */
+} eg_arithmetic;
+const eg_arithmetic *eg__arithmetic(eg_dtype);
+#endif

@@ -1,0 +1,259 @@
+/* softmax.c: softmax and log-softmax over the bracketed axes, with masks that carry letters.
+ *
+ * A row is read once for its maximum and once for its exponentials, chunk by chunk while it is in cache. What is masked is −inf
+ * to both, so that a row with nothing to attend to has the maximum −inf: it is 0 (log: −inf), and so is its gradient. */
+#include "ops/softmax.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct softmax_job {
+    const eg_arithmetic *m;
+    eg_strip y, x, mask[2];
+    int masks;
+    bool log;
+} softmax_job;
+
+/* Elements k … k + n of the scores, −inf where a mask is false. */
+static const void *scores(const softmax_job *j, char *const *p, int64_t k, int64_t n, void *buffer)
+{
+    _Alignas(64) uint8_t bytes[EG_CHUNK];
+    const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
+    for (int m = 0; m < j->masks; m++) {
+        j->m->select(n, x, eg__strip_read(&j->mask[m], p[2 + m], k, n, bytes), buffer);
+        x = buffer;
+    }
+    return x;
+}
+static void softmax_row(const void *user, int64_t row, char *const *p)
+{
+    const softmax_job *j = user;
+    (void)row;
+    const eg_arithmetic *m = j->m;
+    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
+    const void *x = NULL;
+    double top = -INFINITY, total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        x = scores(j, p, k, n, in);
+        const double t = m->top(n, x);
+        top = t > top || t != t ? t : top;
+    }
+    const bool none = top == -INFINITY, peaks = top == INFINITY, once = j->x.n <= EG_CHUNK;
+    const double shift = none || peaks ? 0 : top;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        if (!once) x = scores(j, p, k, n, in);
+        if (peaks) { m->peaks(n, x, in); x = in; }                  /* the limit: what is +inf shares evenly           */
+        void *e = j->log ? (void *)out : eg__strip_room(&j->y, p[0], k, out);
+        total += m->expsum(n, x, shift, e);
+        if (!once && !j->log) eg__strip_done(&j->y, p[0], k, n, e);
+    }
+    const double c = none ? 0 : 1 / total, last = none ? 0 : log(total);
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        void *y = eg__strip_room(&j->y, p[0], k, out);
+        if (j->log) {
+            if (!once) x = scores(j, p, k, n, in);
+            if (!once && peaks) { m->peaks(n, x, in); x = in; }
+            m->affine(n, x, shift, 1, y);                           /* x − m first: small, whatever x is               */
+            m->affine(n, y, last, 1, y);
+        } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, c, y);
+        eg__strip_done(&j->y, p[0], k, n, y);
+    }
+}
+
+/* operands: x, then up to two bool masks of its shape; attribute: how many axes are bracketed */
+static bool softmax_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool softmax_run(eg_tensor *y, bool log)
+{
+    const int inner = *(const int *)y->attr;
+    softmax_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .masks = y->count - 1, .log = log };
+    const eg_tensor *all[EG_ROW_OPERANDS] = { y, y->in[0] };
+    eg__strip(&j.y, y, inner);
+    eg__strip(&j.x, y->in[0], inner);
+    for (int k = 0; k < j.masks; k++) {
+        eg__strip(&j.mask[k], y->in[k + 1], inner);
+        all[k + 2] = y->in[k + 1];
+    }
+    if (j.x.n) eg__rows(y->cx, y->rank - inner, y->count + 1, all, (log ? 6 : 4) * j.x.n, softmax_row, &j);
+    return true;
+}
+
+/* -- softmax: y = e^x / Σ e^x,  dx = y (g − Σ g y) ------------------------------------------------------------------------------------ */
+static bool softmax_forward(eg_tensor *y) { return softmax_run(y, false); }
+static eg_tensor *softmax_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = *(const int *)y->attr;
+    (void)i;
+    return eg_mul(y, eg_sub(g, eg__widen(eg__dot_last(g, y, inner), inner)));
+}
+static eg_tensor *softmax_plain(eg_tensor *const *x) { return eg_softmax("i [j]", x[0]); }
+static eg_tensor *softmax_two(eg_tensor *const *x) { return eg_softmax("[s] i [t]", x[0]); }
+static eg_tensor *softmax_causal(eg_tensor *const *x)
+{
+    return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", x[1] }, .bias = { "ij", x[2] });
+}
+static const eg_sample softmax_samples[] = {
+    { softmax_plain, "3x4", 0, 0 }, { softmax_two, "2x3x3", 0, 0 }, { softmax_causal, "2x3x4, 2x4:b, 3x4", 0, 0 }, { 0 },
+};
+static const eg_op softmax_op = {
+    .name = "softmax", .equation = "y = e^x / sum e^x", .gradient = "dx = y (g - sum g y)",
+    .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule, .uses = EG_USES_RESULT, .samples = softmax_samples,
+};
+eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
+{
+    return eg_apply(&softmax_op, &inner, sizeof inner, keep ? 2 : 1, (eg_tensor *[]){ x, keep });
+}
+
+/* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf -------------------------------------------- */
+static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
+static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = *(const int *)y->attr;
+    const eg_dtype t = (eg_dtype)y->dtype;
+    (void)i;
+    eg_tensor *live = eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), g, eg_full_n(y->cx, t, 0, 0, NULL));
+    return eg_sub(live, eg_mul(eg_exp(y), eg__widen(eg__sum_last(live, inner), inner)));
+}
+static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
+static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
+static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 0 }, { log_softmax_two, "2x3x3", 0, 0 }, { 0 } };
+static const eg_op log_softmax_op = {
+    .name = "log_softmax", .equation = "y = x - ln sum e^x", .gradient = "dx = g - e^y sum g",
+    .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule, .uses = EG_USES_RESULT, .samples = log_softmax_samples,
+};
+const eg_op *const eg__softmax_rows[] = { &softmax_op, &log_softmax_op, NULL };
+
+/* -- predicates as data: bool over the axes that occur in them, then aligned without copying --------------------------------------------- */
+static eg_tensor *predicate_mask(const eg_masking *o)
+{
+    const eg_bound *b = o->bound;
+    eg_ctx *cx = b->cx;
+    const int rank = o->rank;
+    const eg_axis_name *name[EG_RANK_MAX] = { NULL };
+    int64_t size[EG_RANK_MAX];
+    for (int r = 0; r < rank; r++) {
+        name[r] = &b->axis[o->axis[r]];
+        size[r] = name[r]->size;
+    }
+    const eg_predicate *p = eg__where_parse(cx, b->who, o->where, rank, name);
+    if (!p) return NULL;
+    const unsigned uses = eg__where_uses(p);
+    int64_t index[EG_RANK_MAX] = { 0 }, start[EG_RANK_MAX] = { 0 }, dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    int used[EG_RANK_MAX], n = 0, query = -1;
+    for (int r = 0; r < rank; r++)
+        if (uses >> r & 1) {
+            if (r < rank - o->inner) query = r;                     /* the last letter that is not bracketed           */
+            dim[n] = size[r];
+            used[n++] = r;
+        }
+    if (query >= 0) start[query] = o->offset;
+    else if (o->offset) return eg_fail(cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move", b->who, (long long)o->offset, o->where), NULL;
+    eg_tensor *m = eg__new(cx, EG_BOOL, n, dim);
+    if (!m) return NULL;
+    const int run = n ? used[n - 1] : -1;
+    const int64_t count = n ? dim[n - 1] : 1, rows = count ? eg__count(n, dim) / count : 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t rest = row;
+        for (int r = 0; r < rank; r++) index[r] = start[r];
+        for (int k = n - 1; k-- > 0; rest /= dim[k]) index[used[k]] += rest % dim[k];
+        eg__where_row(p, run, count, index, size, (uint8_t *)m->data + row * count);
+    }
+    for (int r = 0, k = 0; r < rank; r++) stride[r] = uses >> r & 1 ? m->stride[k++] : 0;
+    return eg__alias(m, rank, size, stride, 0);
+}
+
+static bool letters_known(const eg_masking *o, int term, const char *which)
+{
+    const eg_bound *b = o->bound;
+    if (!eg__no_repeats(b, term)) return false;
+    for (int k = 0; k < b->term[term].items; k++) {
+        int r = 0;
+        while (r < o->rank && o->axis[r] != b->term[term].item[k].axis) r++;
+        if (r < o->rank) continue;
+        const eg_axis_name *a = &b->axis[b->term[term].item[k].axis];
+        eg__refuse(b, term, k, "index '%.*s' of %s is not an index of the scores", a->length, a->text, which);
+        return false;
+    }
+    return true;
+}
+
+/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` says no --------------------------------------------------------------- */
+eg_tensor *eg__softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
+{
+    const eg_bound *b = o->bound;
+    if (!eg__check(b->who, x)) return eg__poison(b->cx);
+    eg_tensor *operand[EG_ROW_OPERANDS - 1];
+    int n = 1;
+    if (o->bias >= 0) {
+        if (!letters_known(o, o->bias, ".bias")) return eg__poison(b->cx);
+        eg_tensor *bias = b->term[o->bias].x;
+        if (bias->dtype != x->dtype) return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who, eg_type_name(bias->dtype), eg_type_name(x->dtype));
+        x = eg_add(x, eg__align(b, o->bias, o->rank, o->axis));
+    }
+    if (o->where) {
+        if (!(operand[n++] = predicate_mask(o))) return eg__poison(b->cx);
+    } else if (o->offset) return eg_fail(b->cx, "%s: .offset is %lld, but there is no .where that it could move", b->who, (long long)o->offset);
+    if (o->keep >= 0) {
+        eg_tensor *keep = b->term[o->keep].x;
+        if (eg__is_float(keep->dtype))
+            return eg_fail(b->cx, "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias",
+                           b->who, eg_type_name(keep->dtype));
+        if (!letters_known(o, o->keep, ".keep")) return eg__poison(b->cx);
+        if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);
+        if (!eg_ok(keep) || !(operand[n++] = eg__align_alias(b, keep, o->keep, o->rank, o->axis))) return eg__poison(b->cx);
+    }
+    operand[0] = x;
+    return eg_apply(log ? &log_softmax_op : &softmax_op, &o->inner, sizeof o->inner, n, operand);
+}
+
+const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, const eg_masked *keep, const eg_masked *bias, const char *names,
+                           eg_tensor **xs, int *n, int *keep_term, int *bias_term)
+{
+    const struct { const char *option; const eg_masked *mask; int *term; } all[] = { { ".keep", keep, keep_term }, { ".bias", bias, bias_term } };
+    const char *arrow = strstr(spec, "->");
+    const size_t head = arrow ? (size_t)(arrow - spec) : strlen(spec);
+    size_t room = strlen(spec) + (names ? strlen(names) : 0) + 8;
+    for (int k = 0; k < 2; k++) room += all[k].mask->axes ? strlen(all[k].mask->axes) + 1 : 0;
+    char *out = eg__alloc(cx, room), *at = out;
+    if (!out) return NULL;
+    memcpy(at, spec, head);
+    at += head;
+    for (int k = 0; k < 2; k++) {
+        const eg_masked *m = all[k].mask;
+        *all[k].term = -1;
+        if (!m->axes && !m->x) continue;
+        if (!m->axes) return eg_fail(cx, "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }", who, all[k].option, all[k].option), NULL;
+        if (!m->x) return eg_fail(cx, "%s: %s has the letters \"%s\" but its tensor is NULL", who, all[k].option, m->axes), NULL;
+        *all[k].term = *n;
+        xs[(*n)++] = m->x;
+        at += sprintf(at, ",%s", m->axes);
+    }
+    if (names) { xs[(*n)++] = NULL; at += sprintf(at, ",%s", names); }
+    strcpy(at, spec + head);
+    return out;
+}
+
+static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool log)
+{
+    eg_softmax_args o = { .size = sizeof o };
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    if (!eg__check(who, o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!o.spec) return eg_fail(o.x->cx, "%s: the spec is NULL", who);
+    if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
+    eg_tensor *xs[3] = { o.x };
+    int n = 1;
+    eg_masking m = { .where = o.where, .offset = o.offset };
+    const char *spec = eg__masks_spec(o.x->cx, who, o.spec, &o.keep, &o.bias, NULL, xs, &n, &m.keep, &m.bias);
+    eg_focus f;
+    if (!spec || !(m.bound = eg__bind(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL)) || !eg__focus_bound(&f, m.bound, o.x)) return eg__poison(o.x->cx);
+    if (m.bound->arrow) return eg__refuse(m.bound, m.bound->terms, -1, "the result has the operand's axes; there is no output to name");
+    uint16_t axis[EG_RANK_MAX];
+    for (int k = 0; k < f.outer + f.inner; k++) axis[k] = m.bound->term[0].item[f.item[k]].axis;
+    m.axis = axis;
+    m.rank = f.outer + f.inner;
+    m.inner = f.inner;
+    return eg__focus_same(&f, eg__softmax_masked(&m, f.x, log));
+}
+eg_tensor *eg_softmax_with(const eg_softmax_args *o) { return softmax("softmax", o, false); }
+eg_tensor *eg_log_softmax_with(const eg_softmax_args *o) { return softmax("log_softmax", o, true); }
