@@ -29,6 +29,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
     int64_t n = eg_size(x);
     if (n == 0)
         return refuse(cx, who, "there is nothing to show", x);
+    if (n > 1 << 26)
+        return refuse(cx, who, "a heat map has at most 67108864 entries", x);
     map->mark = eg_push(cx);
     map->value = eg_f64(eg_cast(x, EG_F64));
     if (!map->value) {

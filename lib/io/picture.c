@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 2, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TOKEN = 24, TITLE = 60,
+enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TICK = 11, TOKEN = 24, TITLE = 60,
        SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
 
 typedef struct layout {
@@ -59,7 +59,7 @@ static void arrange(layout *l)
     for (int across = 1; across <= map->panels; across++) {
         int down = (map->panels + across - 1) / across;
         double shape = (double)across * (l->panel_width + SPACE) / ((double)down * (l->panel_height + SPACE));
-        double cost = fabs(log(shape / 1.5)) + 0.2 * (across * down - map->panels);
+        double cost = fabs(log(shape / 1.5)) + 0.3 * (across * down - map->panels);
         if (cost < best)
             best = cost, l->across = across, l->down = down;
     }
@@ -87,7 +87,7 @@ static bool size(layout *l)
         title = points(&label);
         l->top = title ? LINE + SPACE / 2 : 0;
     }
-    double width = (double)l->across * (l->panel_width + SPACE) + BAR + PAD + ticks, height = (double)l->down * (l->panel_height + SPACE) - SPACE;
+    double width = (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks, height = (double)l->down * (l->panel_height + SPACE) - SPACE;
     double grid = height - l->title - l->above;
     l->bar_height = grid < BAR_LEAST ? BAR_LEAST : grid > BAR_MOST ? BAR_MOST : (int)grid;
     height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
@@ -152,7 +152,7 @@ static void draw_scale(const layout *l, eg__canvas *c)
         int at = y + (n - 1) * (TICKS - 1 - k) / (TICKS - 1);
         tick(l->map, k, &label);
         c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
-        c->text(c, x + BAR + PAD, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
+        c->text(c, x + BAR + TICK, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
     }
 }
 

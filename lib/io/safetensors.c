@@ -3,6 +3,7 @@
 #include <eingrad/io.h>
 #include "file.h"
 #include "text.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -178,9 +179,12 @@ static json_t *read_json(eg__input *in)
     if (!text) {
         eg__file_refuse(in, "out of memory");
     } else if (eg__file_take(in, text, (size_t)length)) {
+        errno = 0;                                  /* jansson takes a lack of memory for bad syntax */
         if (!length || *text != '{')
             eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'");
-        else if (!(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error)))
+        else if (!(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error)) && errno == ENOMEM)
+            eg__file_refuse(in, "out of memory");
+        else if (!root)
             eg__file_refuse(in, "its header is not valid JSON at byte %d: %s", error.position, error.text);
     }
     free(text);
@@ -321,6 +325,24 @@ static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *na
     return true;
 }
 
+/* Into a buffer of the right size: json_dumps loses a key when its own buffer cannot grow (jansson 2.14). */
+static char *dump(eg_ctx *cx, const char *path, const json_t *root)
+{
+    const size_t how = JSON_COMPACT | JSON_PRESERVE_ORDER, n = json_dumpb(root, NULL, 0, how);
+    if (n > HEADER_MAX - 8) {
+        refuse(cx, path, "its header would be longer than 100 MB", NULL);
+        return NULL;
+    }
+    char *text = n ? malloc(n + 1) : NULL;
+    if (!text || json_dumpb(root, text, n, how) != n) {
+        free(text);
+        refuse(cx, path, "out of memory", NULL);
+        return NULL;
+    }
+    text[n] = 0;
+    return text;
+}
+
 /* Header of the tensors, the widest type first, and the order that makes; NULL after an error. */
 static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs, const char *const *metadata,
                          int *order)
@@ -335,15 +357,8 @@ static char *make_header(eg_ctx *cx, const char *path, int count, const char *co
                 order[n++] = k;
                 good = add_entry(cx, path, root, names[k], xs[k], &offset);
             }
-    char *text = good ? json_dumps(root, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-    if (good && !text)
-        refuse(cx, path, "out of memory", NULL);
+    char *text = good ? dump(cx, path, root) : NULL;
     json_decref(root);
-    if (text && strlen(text) > HEADER_MAX - 8) {
-        free(text);
-        refuse(cx, path, "its header would be longer than 100 MB", NULL);
-        return NULL;
-    }
     return text;
 }
 
