@@ -33,7 +33,7 @@ EG_API const eg_named *eg_params_at(const eg_params *, int k);    /* in order of
 EG_API eg_tensor *eg_params_find(const eg_params *, const char *name); /* NULL if there is none (no error)                     */
 EG_API int        eg_params_copy(eg_params *to, const eg_params *from); /* values by name, cast; every name of `to` must be there; 0 or −1 */
 EG_API int        eg_params_save(const eg_params *, const char *path);  /* one safetensors file; 0 or −1                       */
-EG_API int        eg_params_load(eg_params *, const char *path);        /* values by name, cast; shapes must agree; 0 or −1    */
+EG_API int        eg_params_load(eg_params *, const char *path);        /* values by name, cast; other names than opt.… refused  */
 EG_API int        eg_params_read(eg_params *, const eg_safetensors *, const char *path); /* … from an open file; path: for messages */
 
 /* -- initial values: in place, from the context's draws; each returns w -------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* store.c: parameters as one safetensors file, by their names */
 #include "module.h"
 #include <stdio.h>
+#include <string.h>
 
 int eg_params_save(const eg_params *p, const char *path)
 {
@@ -61,6 +62,16 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
         } else
             eg_fail(cx, "%s: tensor \"%s\" is %s, but parameters are f32 or f64", path, one->name, eg_type_name(eg_type(x)));
         return -1;
+    }
+    for (int k = 0; k < eg_safetensors_count(file); k++) {  /* a checkpoint has an optimiser's state as well */
+        const char *name = eg_safetensors_name(file, k);
+        int at = 0;
+        while (eg_params_at(p, at) && strcmp(eg_params_at(p, at)->name, name))
+            at++;
+        if (strncmp(name, "opt.", 4) && !eg_params_at(p, at)) {
+            eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter", path, name);
+            return -1;
+        }
     }
     bool was = eg_nograd(cx, true);
     int bad = 0;
