@@ -6,6 +6,7 @@
 #endif
 
 SUITE(build)
+SUITE(io)
 SUITE(notation)
 SUITE(ops)
 

@@ -1,0 +1,687 @@
+/* Files: .npy and safetensors in both directions, malformed ones, writing that is whole or not at all, heat maps. */
+#include <eingrad/io.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <dirent.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static char folder[256];
+
+static void setup(void)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/eingrad-io-XXXXXX", base && strlen(base) < 200 ? base : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    cx = eg_open(.threads = 1);
+    ck_assert_ptr_nonnull(cx);
+}
+
+static int entries(bool sweep)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d)); )
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
+            n++;
+            if (sweep)
+                unlinkat(dirfd(d), e->d_name, 0);
+        }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void teardown(void)
+{
+    eg_close(cx);
+    entries(true);
+    rmdir(folder);
+}
+
+static const char *golden(const char *name)
+{
+    static char path[1024];
+    const char *top = getenv("EG_SRCDIR");
+    snprintf(path, sizeof path, "%s/tests/data/%s", top ? top : ".", name);
+    return path;
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][512];
+    static int k;
+    k ^= 1;
+    snprintf(path[k], sizeof path[k], "%s/%s", folder, name);
+    return path[k];
+}
+
+static size_t slurp(const char *path, uint8_t *out, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    ck_assert_msg(f != NULL, "%s", path);
+    size_t n = fread(out, 1, room, f);
+    fclose(f);
+    return n;
+}
+
+static void same_bytes(const char *a, const char *b)
+{
+    static uint8_t x[8192], y[8192];
+    size_t n = slurp(a, x, sizeof x), m = slurp(b, y, sizeof y);
+    ck_assert_msg(n == m && !memcmp(x, y, n), "%s (%zu bytes) and %s (%zu bytes) differ", a, n, b, m);
+}
+
+static void refused(const char *part)
+{
+    ck_assert_msg(eg_error(cx) != NULL, "not refused: %s", part);
+    ck_assert_msg(strstr(eg_error(cx), part) != NULL, "'%s' lacks '%s'", eg_error(cx), part);
+    ck_assert_msg(!strchr(eg_error(cx), '\n'), "'%s' is not one line", eg_error(cx));
+    eg_clear(cx);
+}
+
+static void fine(void) { ck_assert_msg(!eg_error(cx), "%s", eg_error(cx)); }
+
+/* element k in row-major order is k − 3; unsigned: k; bool: k odd */
+static void has_values(eg_tensor *x, eg_dtype dtype, char kind, int rank, const int64_t *dims)
+{
+    fine();
+    ck_assert_int_eq(eg_type(x), dtype);
+    ck_assert_int_eq(eg_rank(x), rank);
+    for (int k = 0; k < rank; k++)
+        ck_assert_int_eq(eg_dim(x, k), dims[k]);
+    for (int64_t k = 0; k < eg_size(x); k++) {
+        double v = dtype == EG_F32 ? eg_f32(x)[k] : dtype == EG_F64 ? eg_f64(x)[k] : dtype == EG_I32 ? eg_i32(x)[k]
+                 : dtype == EG_I64 ? (double)eg_i64(x)[k] : eg_bool(x)[k];
+        ck_assert_double_eq(v, kind == 'b' ? (double)(k % 2) : kind == 'u' ? (double)k : (double)(k - 3));
+    }
+}
+
+/* -- .npy --------------------------------------------------------------------------------------------------------------------- */
+static const int64_t cube[] = { 2, 3, 4 };
+static const struct { const char *name; eg_dtype dtype; bool exact; } npy[] = {
+    { "f4", EG_F32, true }, { "f8", EG_F64, true }, { "i4", EG_I32, true }, { "i8", EG_I64, true }, { "b1", EG_BOOL, true },
+    { "f2", EG_F32, false }, { "i1", EG_I32, false }, { "u1", EG_I32, false }, { "i2", EG_I32, false }, { "u2", EG_I32, false },
+    { "f4_big", EG_F32, false }, { "f8_big", EG_F64, false }, { "i4_big", EG_I32, false }, { "i8_big", EG_I64, false },
+    { "f2_big", EG_F32, false }, { "i2_big", EG_I32, false }, { "u2_big", EG_I32, false },
+    { "f4_fortran", EG_F32, false }, { "f8_fortran", EG_F64, false }, { "i4_fortran", EG_I32, false }, { "i8_fortran", EG_I64, false },
+    { "b1_fortran", EG_BOOL, false }, { "f2_fortran", EG_F32, false }, { "i1_fortran", EG_I32, false }, { "u1_fortran", EG_I32, false },
+    { "i2_fortran", EG_I32, false }, { "u2_fortran", EG_I32, false }, { "f4_big_fortran", EG_F32, false },
+    { "f4_v2", EG_F32, false }, { "f4_v3", EG_F32, false },
+};
+enum { NPY = sizeof npy / sizeof *npy };
+
+START_TEST(npy_reads_numpy)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.npy", npy[_i].name);
+    eg_tensor *x = eg_npy_load(cx, golden(name));
+    has_values(x, npy[_i].dtype, *name, 3, cube);
+    ck_assert(eg_is_row_major(x));
+    const char *keep = getenv("EG_IO_KEEP");        /* for tests/reference/io.py check */
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", keep ? keep : folder, name);
+    ck_assert_int_eq(eg_npy_save(path, x), 0);
+    if (npy[_i].exact)
+        same_bytes(golden(name), path);
+    has_values(eg_npy_load(cx, path), npy[_i].dtype, *name, 3, cube);
+}
+END_TEST
+
+START_TEST(npy_shapes)
+{
+    has_values(eg_npy_load(cx, golden("f8_scalar.npy")), EG_F64, 'f', 0, NULL);
+    has_values(eg_npy_load(cx, golden("f4_empty.npy")), EG_F32, 'f', 3, (int64_t[]){ 3, 0, 2 });
+    has_values(eg_npy_load(cx, golden("f4_row.npy")), EG_F32, 'f', 1, (int64_t[]){ 5 });
+    static const char *const exact[] = { "f8_scalar.npy", "f4_empty.npy", "f4_row.npy" };
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(eg_npy_save(in_folder(exact[k]), eg_npy_load(cx, golden(exact[k]))), 0);
+        same_bytes(golden(exact[k]), in_folder(exact[k]));
+    }
+    eg_tensor *half = eg_npy_load(cx, golden("halves.npy")), *single = eg_npy_load(cx, golden("halves_f4.npy"));
+    fine();
+    for (int64_t k = 0; k < eg_size(half); k++) {
+        float a = eg_f32(half)[k], b = eg_f32(single)[k];
+        ck_assert_msg((isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)), "half %d: %g, but NumPy has %g", (int)k, a, b);
+    }
+}
+END_TEST
+
+START_TEST(npy_strided)
+{
+    eg_tensor *x = eg_npy_load(cx, golden("f4.npy")), *y = eg_permute(x, 2, 0, 1);
+    ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), y), 0);
+    eg_tensor *z = eg_npy_load(cx, in_folder("y.npy"));
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 2; j++)
+            for (int k = 0; k < 3; k++)
+                ck_assert_double_eq(eg_get(z, i, j, k), eg_get(x, j, k, i));
+    FILE *f = tmpfile();
+    ck_assert_int_eq(eg_npy_write(f, y), 0);
+    rewind(f);
+    uint8_t bytes[1024];
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    ck_assert_ptr_eq(eg_context(eg_npy_read(cx, bytes, n)), cx);
+    has_values(eg_permute(eg_npy_read(cx, bytes, n), 1, 2, 0), EG_F32, 'f', 3, cube);
+    ck_assert_int_eq(eg_npy_save(in_folder("n.npy"), NULL), -1);
+    ck_assert_int_eq(access(in_folder("n.npy"), F_OK), -1);
+}
+END_TEST
+
+#define D "{'descr': '<f4', 'fortran_order': False, 'shape': "
+static const struct { const char *header; int data; const char *refusal; } bad_npy[] = {
+    { D "(2,), }", 8, NULL },
+    { D "(2,)}   \n", 8, NULL },
+    { "{\"descr\": \"<f4\", \"shape\": (1, 2L,), \"fortran_order\": True}", 8, NULL },
+    { D "(2,), }", 9, NULL },                       /* more than needed */
+    { "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7), }", 0, NULL },
+    { D "(2,), }", 7, "needs 8 bytes of data, but 7 follow" },
+    { D "(2, 2), }", 0, "shape (2, 2) of <f4 needs 16 bytes" },
+    { "", 0, "not a Python dict" },
+    { "[1, 2]", 0, "not a Python dict" },
+    { D "(2,), ", 8, "a key in the header is not a string" },
+    { D "(2,), } x", 8, "goes on after its dict" },
+    { D "(2)}", 8, "not a tuple" },
+    { D "2}", 8, "not a tuple" },
+    { D "(2 2)}", 8, "not a tuple of whole numbers" },
+    { D "(2.5,)}", 8, "not a tuple of whole numbers" },
+    { D "(,)}", 8, "not a tuple of whole numbers" },
+    { D "(2, ", 8, "not a tuple of whole numbers" },
+    { D "(-2,)}", 8, "size of axis 0 is negative" },
+    { D "(1, 99999999999999999999999)}", 8, "size of axis 1 does not fit" },
+    { D "(4294967296, 4294967296)}", 8, "too large" },
+    { D "(0, 4294967296, 4294967296)}", 8, "too large" },
+    { D "(1000000000000,)}", 8, "needs 4000000000000 bytes" },
+    { D "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 8, "more than 32 axes" },
+    { "{'descr': '<f4', 'fortran_order': False}", 8, "lacks the key 'shape'" },
+    { "{'descr': '<f4', 'shape': (2,)}", 8, "lacks the key 'fortran_order'" },
+    { "{}", 8, "lacks the key 'descr'" },
+    { D "(2,), 'shape': (2,)}", 8, "'shape' twice" },
+    { D "(2,), 'more': 1}", 8, "unknown key 'more'" },
+    { D "(2,) 'more': 1}", 8, "lacks ','" },
+    { "{'descr' '<f4'}", 8, "lacks ':'" },
+    { "{'descr': '<f4", 8, "without end" },
+    { "{'descr': '<f\\x34'}", 8, "escapes" },
+    { "{'descr': 4}", 8, "'descr' in the header is not a string" },
+    { "{'descr': '<f4', 'fortran_order': 0}", 8, "neither True nor False" },
+    { "{'descr': '', 'fortran_order': False, 'shape': (2,)}", 8, "dtype '' (unknown)" },
+    { "{'descr': '<', 'fortran_order': False, 'shape': (2,)}", 8, "dtype '' (unknown)" },
+    { "{'descr': '<f16', 'fortran_order': False, 'shape': (2,)}", 8, "dtype 'f16'" },
+    { "{'descr': '<u8', 'fortran_order': False, 'shape': (2,)}", 16, "dtype 'u8' (unsigned)" },
+    { "{'descr': '|f4', 'fortran_order': False, 'shape': (2,)}", 8, "no byte order" },
+    { "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", 8, "Python objects" },
+    { "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (2,)}", 8, "dates" },
+    { "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", 8, "structured" },
+};
+enum { BAD_NPY = sizeof bad_npy / sizeof *bad_npy };
+
+static size_t make_npy(uint8_t *out, const char *header, int data)
+{
+    size_t n = strlen(header);
+    memcpy(out, "\x93NUMPY\x01\x00", 8);
+    out[8] = (uint8_t)(n & 255), out[9] = (uint8_t)(n >> 8);
+    memcpy(out + 10, header, n);
+    memset(out + 10 + n, 0, (size_t)data);
+    return 10 + n + (size_t)data;
+}
+
+START_TEST(npy_malformed)
+{
+    uint8_t bytes[1024];
+    size_t n = make_npy(bytes, bad_npy[_i].header, bad_npy[_i].data);
+    eg_tensor *x = eg_npy_read(cx, bytes, n);
+    if (!bad_npy[_i].refusal) {
+        fine();
+        ck_assert(eg_ok(x));
+    } else {
+        ck_assert(!eg_ok(x));
+        refused(bad_npy[_i].refusal);
+    }
+}
+END_TEST
+
+START_TEST(npy_refuses)
+{
+    static const struct { const char *file, *refusal; } files[] = {
+        { "c16.npy", "npy: " }, { "c16.npy", "dtype 'c16' (complex) is not supported; f2 f4" }, { "u4.npy", "dtype 'u4' (unsigned)" },
+        { "U3.npy", "dtype 'U3' (text)" }, { "fields.npy", "structured dtype" }, { "none.npy", "none.npy: cannot be opened: No such file" },
+        { "../data", "is a folder" }, { "f8.safetensors", "is not a .npy file" },
+    };
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        ck_assert(!eg_ok(eg_npy_load(cx, golden(files[k].file))));
+        refused(files[k].refusal);
+    }
+    uint8_t bytes[1024];
+    size_t n = slurp(golden("f4.npy"), bytes, sizeof bytes);
+    for (size_t k = 0; k < n; k++) {                /* cut short anywhere */
+        ck_assert(!eg_ok(eg_npy_read(cx, bytes, k)));
+        refused(k < 10 ? "too short" : "is cut short");
+    }
+    bytes[6] = 4;
+    ck_assert(!eg_ok(eg_npy_read(cx, bytes, n)));
+    refused("version 4.0");
+    ck_assert(!eg_ok(eg_npy_load(cx, NULL)));
+    refused("NULL");
+    ck_assert_ptr_null(eg_npy_load(NULL, "x.npy"));
+    n = make_npy(bytes, "{'descr': '|b1', 'fortran_order': False, 'shape': (3,), }", 3);
+    bytes[n - 2] = 7, bytes[n - 1] = 1;
+    eg_tensor *x = eg_npy_read(cx, bytes, n);
+    fine();
+    ck_assert(!eg_bool(x)[0] && eg_bool(x)[1] && eg_bool(x)[2]);
+    ck_assert_int_eq(*(const char *)&eg_bool(x)[1], 1);
+}
+END_TEST
+
+/* -- safetensors -------------------------------------------------------------------------------------------------------------- */
+START_TEST(safetensors_reads_python)
+{
+    eg_safetensors *st = eg_safetensors_open(cx, golden("exact.safetensors"));
+    fine();
+    ck_assert_int_eq(eg_safetensors_count(st), 7);
+    has_values(eg_safetensors_get(st, "a_f64"), EG_F64, 'f', 3, cube);
+    has_values(eg_safetensors_get(st, "b_f32"), EG_F32, 'f', 3, cube);
+    has_values(eg_safetensors_get(st, "c_i64"), EG_I64, 'i', 3, cube);
+    has_values(eg_safetensors_get(st, "d_i32"), EG_I32, 'i', 3, cube);
+    has_values(eg_safetensors_get(st, "e_bool"), EG_BOOL, 'b', 3, cube);
+    has_values(eg_safetensors_get(st, "f_0d"), EG_F64, 'f', 0, NULL);
+    has_values(eg_safetensors_get(st, "g_empty"), EG_F32, 'f', 3, (int64_t[]){ 3, 0, 2 });
+    ck_assert_str_eq(eg_safetensors_metadata(st, "note"), "a \"quoted\" line\nand \xc3\xbc");
+    ck_assert_ptr_null(eg_safetensors_metadata(st, "nothing"));
+    ck_assert_str_eq(eg_safetensors_key(st, 0), "note");
+    ck_assert_ptr_null(eg_safetensors_key(st, 1));
+    ck_assert_int_eq(eg_safetensors_find(st, "nothing"), -1);
+    ck_assert_ptr_null(eg_safetensors_name(st, 7));
+    ck_assert(!eg_ok(eg_safetensors_get(st, "nothing")));
+    refused("no tensor is named 'nothing'");
+    /* the same again: the same bytes as the reference writes */
+    const char *names[7];
+    eg_tensor *xs[7];
+    for (int k = 0; k < 7; k++)
+        names[k] = eg_safetensors_name(st, k), xs[k] = eg_safetensors_at(st, k);
+    const char *meta[] = { "note", eg_safetensors_metadata(st, "note"), NULL };
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("s.safetensors"), 7, names, xs, meta), 0);
+    same_bytes(golden("exact.safetensors"), in_folder("s.safetensors"));
+    eg_safetensors_close(st);
+    eg_safetensors_close(NULL);
+}
+END_TEST
+
+START_TEST(safetensors_widens)
+{
+    eg_safetensors *st = eg_safetensors_open(cx, golden("wide.safetensors"));
+    fine();
+    has_values(eg_safetensors_get(st, "i8"), EG_I32, 'i', 3, cube);
+    has_values(eg_safetensors_get(st, "u8"), EG_I32, 'u', 3, cube);
+    has_values(eg_safetensors_get(st, "i16"), EG_I32, 'i', 3, cube);
+    has_values(eg_safetensors_get(st, "f16"), EG_F32, 'f', 3, cube);
+    has_values(eg_safetensors_get(st, "bf16"), EG_F32, 'f', 3, cube);
+    ck_assert_ptr_null(eg_safetensors_open(cx, golden("f8.safetensors")));
+    refused("tensor 'f8' has dtype 'F8_E5M2', which is not supported");
+}
+END_TEST
+
+START_TEST(safetensors_round_trip)
+{
+    const char *names[] = { "mask", "W", "none", "step", "größe \"x\"" };
+    const char *meta[] = { "b", "2", "a", "", NULL };
+    bool bits[] = { true, false, true };
+    eg_tensor *W = eg_from(cx, ((float[]){ 1, 2, 3, 4, 5, NAN }), 2, 3);
+    eg_tensor *xs[] = { eg_from(cx, bits, 3), eg_transpose(W, 0, 1), eg_zeros(cx, 0, 4), eg_scalar(cx, 7), eg_arange(cx, EG_I64, 0, 5, 1) };
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("a.safetensors"), 5, names, xs, meta), 0);
+    eg_mark m = eg_push(cx);
+    eg_safetensors *st = eg_safetensors_open(cx, in_folder("a.safetensors"));
+    fine();
+    ck_assert_int_eq(eg_safetensors_count(st), 5);
+    ck_assert_int_eq(eg_dim(eg_safetensors_get(st, "W"), 0), 3);
+    ck_assert_double_eq(eg_get(eg_safetensors_get(st, "W"), 0, 1), 4);
+    ck_assert(isnan(eg_get(eg_safetensors_get(st, "W"), 2, 1)));
+    ck_assert_double_eq(eg_item(eg_safetensors_get(st, "step")), 7);
+    ck_assert_double_eq(eg_get(eg_safetensors_get(st, names[4]), 4), 4);
+    ck_assert(eg_bool(eg_safetensors_get(st, "mask"))[2]);
+    ck_assert_str_eq(eg_safetensors_name(st, 4), "mask");       /* the narrowest is last */
+    ck_assert_str_eq(eg_safetensors_metadata(st, "a"), "");
+    eg_pop(cx, m);
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("0.safetensors"), 0, NULL, NULL, NULL), 0);
+    ck_assert_int_eq(eg_safetensors_count(eg_safetensors_open(cx, in_folder("0.safetensors"))), 0);
+    fine();
+    xs[1] = NULL;
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("b.safetensors"), 2, names, xs, NULL), -1);
+    refused("no values for tensor 'W'");
+    xs[1] = xs[0], names[1] = "mask";
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("b.safetensors"), 2, names, xs, NULL), -1);
+    refused("two tensors have the name 'mask'");
+    names[1] = "__metadata__";
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("b.safetensors"), 2, names, xs, NULL), -1);
+    refused("cannot have the name");
+    names[1] = "\xff";
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("b.safetensors"), 2, names, xs, NULL), -1);
+    refused("not UTF-8");
+    const char *twice[] = { "k", "1", "k", "2", NULL };
+    ck_assert_int_eq(eg_safetensors_save(cx, in_folder("b.safetensors"), 1, names, xs, twice), -1);
+    refused("twice the key 'k'");
+    ck_assert_int_eq(entries(false), 2);
+}
+END_TEST
+
+#define T(dtype, shape, from, to) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
+static const struct { const char *header; int data; const char *refusal; } bad_st[] = {
+    { "{}", 0, NULL },
+    { "{\"a\":" T("F32", "[2]", 0, 8) "}    ", 8, NULL },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"e\":" T("F32", "[0]", 8, 8) ",\"b\":" T("BOOL", "[]", 8, 9) "}", 9, NULL },
+    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 7, "tensor 'a' ends at byte 8 of the data, but the file has 7" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 9, "the last 1 bytes" },
+    { "{\"a\":" T("F32", "[2]", 1, 9) "}", 9, "a hole: the data before tensor 'a', bytes 0 to 1" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[1]", 4, 8) "}", 8, "'a' and 'b' overlap at byte 4" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[0]", 4, 4) "}", 8, "overlap" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"a\":" T("F32", "[1]", 8, 12) "}", 12, "not valid JSON" },
+    { "{\"a\":" T("F32", "[3]", 0, 8) "}", 8, "tensor 'a', shape (3,) of F32, needs 12 bytes, but its data_offsets span 8" },
+    { "{\"a\":" T("F32", "[-1]", 0, 8) "}", 8, "size of axis 0 of tensor 'a'" },
+    { "{\"a\":" T("F32", "[1.0]", 0, 4) "}", 4, "size of axis 0 of tensor 'a'" },
+    { "{\"a\":" T("F32", "[99999999999999999999]", 0, 4) "}", 4, "not valid JSON" },
+    { "{\"a\":" T("F32", "[4294967296,4294967296]", 0, 4) "}", 4, "too large" },
+    { "{\"a\":" T("F32", "2", 0, 8) "}", 8, "the entry of tensor 'a'" },
+    { "{\"a\":" T("F32", "[2]", 8, 0) "}", 8, "data_offsets of tensor 'a'" },
+    { "{\"a\":" T("F32", "[2]", -8, 0) "}", 8, "data_offsets of tensor 'a'" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4,8]}" "}", 8, "data_offsets of tensor 'a'" },
+    { "{\"a\":{\"dtype\":\"F32\"}}", 8, "the entry of tensor 'a'" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, "the entry of tensor 'a'" },
+    { "{\"a\":7}", 8, "the entry of tensor 'a'" },
+    { "{\"a\":" T("U64", "[1]", 0, 8) "}", 8, "dtype 'U64'" },
+    { "{\"a\":" T("", "[1]", 0, 8) "}", 8, "dtype ''" },
+    { "{\"__metadata__\":{\"a\":1}}", 0, "'a' in '__metadata__' is not a string" },
+    { "{\"__metadata__\":[]}", 0, "'__metadata__' is not an object" },
+    { "{\"a\":", 0, "not valid JSON" },
+    { "{\"\xff\":1}", 0, "not valid JSON" },
+    { "{\"a\\u0000\":1}", 0, "not valid JSON" },
+    { "[]", 0, "does not begin with '{'" },
+    { " {}", 0, "does not begin with '{'" },
+    { "", 0, "does not begin with '{'" },
+    { "{} {}", 0, "not valid JSON" },
+};
+enum { BAD_ST = sizeof bad_st / sizeof *bad_st };
+
+START_TEST(safetensors_malformed)
+{
+    uint8_t bytes[1024] = { 0 };
+    size_t n = strlen(bad_st[_i].header);
+    bytes[0] = (uint8_t)(n & 255), bytes[1] = (uint8_t)(n >> 8);
+    memcpy(bytes + 8, bad_st[_i].header, n);
+    eg_safetensors *st = eg_safetensors_read(cx, bytes, 8 + n + (size_t)bad_st[_i].data);
+    ck_assert_int_eq(st == NULL, bad_st[_i].refusal != NULL);
+    if (bad_st[_i].refusal)
+        refused(bad_st[_i].refusal);
+    fine();
+}
+END_TEST
+
+START_TEST(safetensors_cut)
+{
+    uint8_t bytes[2048];
+    size_t n = slurp(golden("exact.safetensors"), bytes, sizeof bytes);
+    for (size_t k = 0; k < n; k++) {
+        ck_assert_ptr_null(eg_safetensors_read(cx, bytes, k));
+        refused(k < 8 ? "too short" : k < 512 ? "is cut short" : "ends at byte");
+    }
+    memset(bytes, 255, 8);
+    ck_assert_ptr_null(eg_safetensors_read(cx, bytes, n));
+    refused("not a safetensors file");
+    ck_assert_ptr_null(eg_safetensors_open(cx, golden("none.safetensors")));
+    refused("none.safetensors: cannot be opened: No such file");
+}
+END_TEST
+
+/* -- whole or not at all -------------------------------------------------------------------------------------------------------- */
+START_TEST(write_failures)
+{
+    eg_tensor *x = eg_ones(cx, 1000), *y = eg_zeros(cx, 100000);
+    ck_assert_int_eq(eg_npy_save(in_folder("no/such/folder.npy"), x), -1);
+    refused("cannot write '");
+    ck_assert_int_eq(eg_npy_save(folder, x), -1);
+    refused("Is a directory");
+    ck_assert_int_eq(eg_npy_save("/dev/full", y), -1);
+    refused("npy: cannot write '/dev/full': No space left on device");
+    struct stat about;
+    ck_assert(stat("/dev/full", &about) == 0 && S_ISCHR(about.st_mode));
+    ck_assert_int_eq(eg_npy_save("", x), -1);
+    refused("cannot write ''");
+    ck_assert_int_eq(eg_npy_save(NULL, x), -1);
+    refused("NULL");
+    /* a disk that is full after 64 kB: the old file stays as it was */
+    ck_assert_int_eq(eg_npy_save(in_folder("w.npy"), x), 0);
+    ck_assert_int_eq(chmod(in_folder("w.npy"), 0640), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit, small;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = limit, small.rlim_cur = 65536;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int result = eg_npy_save(in_folder("w.npy"), y);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    ck_assert_int_eq(result, -1);
+    refused("w.npy': File too large");
+    ck_assert_int_eq(eg_size(eg_npy_load(cx, in_folder("w.npy"))), 1000);
+    ck_assert_int_eq(entries(false), 1);
+    if (geteuid() != 0) {
+        ck_assert_int_eq(chmod(in_folder("w.npy"), 0440), 0);
+        ck_assert_int_eq(eg_npy_save(in_folder("w.npy"), x), -1);
+        refused("Permission denied");
+        ck_assert_int_eq(chmod(in_folder("w.npy"), 0640), 0);
+    }
+    /* the mode of the file that is replaced is kept; a link is followed */
+    ck_assert_int_eq(symlink("w.npy", in_folder("link.npy")), 0);
+    ck_assert_int_eq(eg_npy_save(in_folder("link.npy"), y), 0);
+    ck_assert(lstat(in_folder("link.npy"), &about) == 0 && S_ISLNK(about.st_mode));
+    ck_assert(stat(in_folder("w.npy"), &about) == 0 && (about.st_mode & 0777) == 0640);
+    ck_assert_int_eq(eg_size(eg_npy_load(cx, in_folder("w.npy"))), 100000);
+    ck_assert_int_eq(entries(false), 2);
+    fine();
+}
+END_TEST
+
+START_TEST(pipes)
+{
+    ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        eg_npy_save(in_folder("p"), eg_npy_load(cx, golden("f8.npy")));
+        _exit(eg_error(cx) != NULL);
+    }
+    has_values(eg_npy_load(cx, in_folder("p")), EG_F64, 'f', 3, cube);
+}
+END_TEST
+
+/* -- heat maps ------------------------------------------------------------------------------------------------------------------ */
+static const char *printed(const eg_heatmap_args *o)
+{
+    static char text[65536];
+    FILE *f = tmpfile();
+    int result = eg_heatmap_print_with(f, o);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return result ? NULL : text;
+}
+#define PRINTED(...) printed(&(eg_heatmap_args){ .size = sizeof(eg_heatmap_args), __VA_ARGS__ })
+
+static const char *const rows[] = { "the", "cat", "<e>" }, *const columns[] = { "le", "chat", "\xe7\x8c\xab", " " };
+
+static eg_tensor *weights(void)
+{
+    return eg_from(cx, ((float[]){ 0, .25f, .5f, .75f, 1, 0, 0, 0, NAN, INFINITY, -INFINITY, .1f }), 3, 4);
+}
+
+START_TEST(heatmap_text)
+{
+    eg_tensor *w = weights();
+    ck_assert_str_eq(PRINTED(w, .rows = rows, .columns = columns, .title = "weights"),
+        "    weights\n"
+        "       c      \n"
+        "       h      \n"
+        "     l a      \n"
+        "     e t \xe7\x8c\xab\xe2\x90\xa3  \n"
+        "the |  ::++##|\n"
+        "cat |@@      |\n"
+        "<e> |\?\?@@  ..|\n"
+        "    0 [ .:-=+*#%@] 1\n");
+    eg_tensor *two = eg_stack(0, w, w);
+    const char *text = PRINTED(two);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_ptr_nonnull(strstr(text, "head 0       head 1\n"));
+    ck_assert_ptr_nonnull(strstr(text, "0 |  ::++##|   |  ::++##|\n"));
+    ck_assert_ptr_nonnull(strstr(PRINTED(two, .width = 20), "head 1\n"));
+    ck_assert_ptr_null(strstr(PRINTED(two, .width = 20), "head 0       head 1"));
+    text = PRINTED(w, .colour = true);
+    ck_assert_ptr_nonnull(strstr(text, "1 \033[48;2;253;231;37m  \033[48;2;68;1;84m  "));
+    ck_assert_ptr_nonnull(strstr(text, "2 \033[48;2;170;170;170m  "));
+    const char *const nasty[] = { "\033[2J", "\xff\xfe", NULL };
+    text = PRINTED(w, .rows = nasty);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_ptr_null(strchr(text, 27));
+}
+END_TEST
+
+START_TEST(heatmap_refuses)
+{
+    ck_assert_ptr_null(PRINTED(eg_zeros(cx, 3)));
+    refused("heatmap: operand 1 is (3,), but a heat map is (rows, columns)");
+    ck_assert_ptr_null(PRINTED(eg_zeros(cx, 3, 0)));
+    refused("nothing to show");
+    ck_assert_ptr_null(PRINTED(NULL));
+    ck_assert_int_eq(eg_picture_save(in_folder("x.jpg"), eg_ones(cx, 2, 2)), -1);
+    refused("ends neither in .png nor in .svg");
+    ck_assert_int_eq(eg_picture_save(in_folder("png"), eg_ones(cx, 2, 2)), -1);
+    refused("ends neither");
+    ck_assert_int_eq(eg_picture_save(in_folder("x.png"), eg_zeros(cx, 1000, 64, 64)), -1);
+    refused("1000 panels of 64 rows and 64 columns need");
+    ck_assert_int_eq(eg_picture_save(in_folder("x.png"), eg_expand(eg_zeros(cx, 1, 1, 1), 64, 4000, 4000)), -1);
+    refused("at most 67108864 entries");
+    ck_assert_int_eq(entries(false), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit, small;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = limit, small.rlim_cur = 512;
+    setrlimit(RLIMIT_FSIZE, &small);
+    int png = eg_picture_save(in_folder("x.png"), eg_uniform(cx, 0, 1, 30, 30));
+    setrlimit(RLIMIT_FSIZE, &limit);
+    ck_assert_int_eq(png, -1);
+    refused("x.png': File too large");
+    ck_assert_int_eq(entries(false), 0);
+}
+END_TEST
+
+/* Each text of an SVG: no two rows and no two columns of labels share a line, whatever the number of tokens. */
+static void spaced(const char *svg, int n)
+{
+    int last = -1000, labels = 0;
+    for (const char *at = svg; (at = strstr(at, "text-anchor=\"end\"")); at++) {
+        const char *y = at;
+        while (strncmp(y, " y=\"", 4))
+            y--;
+        int now = atoi(y + 4);
+        ck_assert_msg(now - last >= 16, "rows of %d tokens are %d points apart", n, now - last);
+        last = now, labels++;
+    }
+    ck_assert_int_eq(labels, n);
+    last = -1000;
+    for (const char *at = svg; (at = strstr(at, "translate(")); at++) {
+        int now = atoi(at + 10);
+        ck_assert_msg(now - last >= 16, "columns of %d tokens are %d points apart", n, now - last);
+        last = now;
+    }
+}
+
+START_TEST(pictures)
+{
+    static char text[1 << 20];
+    uint8_t start[24];
+    for (int n = 1; n <= 64; n += n < 8 ? 1 : 7) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *x = eg_uniform(cx, 0, 1, n, n);
+        ck_assert_int_eq(eg_picture_save(in_folder("m.svg"), x), 0);
+        ck_assert_int_eq(eg_picture_save(in_folder("m.png"), x), 0);
+        text[slurp(in_folder("m.svg"), (uint8_t *)text, sizeof text - 1)] = 0;
+        spaced(text, n);
+        ck_assert_uint_ge(slurp(in_folder("m.png"), start, sizeof start), 24);
+        ck_assert(!memcmp(start, "\x89PNG\r\n\x1a\n", 8));
+        int width = start[18] << 8 | start[19], height = start[22] << 8 | start[23], w = 0, h = 0;
+        ck_assert_int_eq(sscanf(strstr(text, "<svg"), "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h), 2);
+        ck_assert_int_eq(w, width);
+        ck_assert_int_eq(h, height);
+        eg_pop(cx, m);
+    }
+    ck_assert_int_eq(eg_picture_save(in_folder("m.SVG"), weights(), .rows = rows, .columns = columns, .title = "a & b"), 0);
+    text[slurp(in_folder("m.SVG"), (uint8_t *)text, sizeof text - 1)] = 0;
+    ck_assert_ptr_nonnull(strstr(text, ">a &amp; b</text>"));
+    ck_assert_ptr_nonnull(strstr(text, ">&lt;e&gt;</text>"));
+    ck_assert_ptr_nonnull(strstr(text, "#aaaaaa"));
+    fine();
+}
+END_TEST
+
+/* -- every allocation of a context fails in turn -------------------------------------------------------------------------------- */
+static long countdown;
+static void *failing(void *user, void *p, size_t old, size_t size)
+{
+    (void)user, (void)old;
+    if (!size) {
+        free(p);
+        return NULL;
+    }
+    return countdown-- == 0 ? NULL : realloc(p, size);
+}
+
+START_TEST(no_memory)
+{
+    bool done = false;
+    for (long k = 0; !done && k < 1000; k++) {
+        countdown = k;
+        eg_ctx *c = eg_open(.threads = 1, .realloc = failing);
+        if (!c)
+            continue;
+        eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")), *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };
+        const char *names[] = { "x", "y" }, *meta[] = { "k", "v", NULL };
+        eg_safetensors_save(c, in_folder("m.safetensors"), 2, names, xs, meta);
+        eg_tensor *y = eg_safetensors_get(eg_safetensors_open(c, in_folder("m.safetensors")), "x");
+        eg_picture_save(in_folder("m.png"), y);
+        done = !eg_error(c);
+        if (done)
+            ck_assert_int_eq(eg_dim(y, 0), 4);
+        else
+            ck_assert_msg(strstr(eg_error(c), "memory") != NULL, "%s", eg_error(c));
+        eg_close(c);
+    }
+    ck_assert(done);
+    ck_assert_int_eq(entries(false), 2);
+}
+END_TEST
+
+Suite *suite_io(void)
+{
+    Suite *s = suite_create("io");
+    TCase *tc = tcase_create("io");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_loop_test(tc, npy_reads_numpy, 0, NPY);
+    tcase_add_test(tc, npy_shapes);
+    tcase_add_test(tc, npy_strided);
+    tcase_add_loop_test(tc, npy_malformed, 0, BAD_NPY);
+    tcase_add_test(tc, npy_refuses);
+    tcase_add_test(tc, safetensors_reads_python);
+    tcase_add_test(tc, safetensors_widens);
+    tcase_add_test(tc, safetensors_round_trip);
+    tcase_add_loop_test(tc, safetensors_malformed, 0, BAD_ST);
+    tcase_add_test(tc, safetensors_cut);
+    tcase_add_test(tc, write_failures);
+    tcase_add_test(tc, pipes);
+    tcase_add_test(tc, heatmap_text);
+    tcase_add_test(tc, heatmap_refuses);
+    tcase_add_test(tc, pictures);
+    tcase_add_test(tc, no_memory);
+    suite_add_tcase(s, tc);
+    return s;
+}
