@@ -1,0 +1,432 @@
+/* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five kinds of strides:
+ * first derivatives against central differences, second derivatives against differences of the gradient, J v against J^T w,
+ * values on strided operands against values on contiguous copies, f32 against f64, what the rule says it reads, sizes 0 and 1.
+ * The variables are the entries of the storage behind the operands, so that a stride of 0 moves several elements together.
+ *
+ * Shapes of samples: "3x4, 5:i4, 2x3:b, ": operands by commas; x between sizes, none for rank 0; :iN is i64 in 0 … N−1, :b bool. */
+#include <eingrad.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests.h"
+
+enum { OPERANDS = 8, RANK = 6 };
+typedef enum kind { CONTIGUOUS, PERMUTED, SLICED, EXPANDED, REVERSED, KINDS } kind;
+static const char *const kind_name[] = { "contiguous", "permuted", "sliced", "expanded", "reversed" };
+
+/* No derivative by nature, or results that are not numbers to compare: these need no samples. */
+static const char *const unsampled[] = { NULL };
+/* Refuses strides by contract. */
+static const char *const picky[] = { "view", NULL };
+
+static bool listed(const char *const *list, const char *name)
+{
+    for (; *list; list++) if (!strcmp(*list, name)) return true;
+    return false;
+}
+
+/* -- operands ------------------------------------------------------------------------------------------------------------------ */
+typedef struct operand {
+    eg_dtype dtype;
+    int      rank;
+    int64_t  dim[RANK], base[RANK], below;      /* base: sizes of the storage behind it               */
+    int64_t  n;                                 /* entries of the storage                             */
+    double  *v;
+} operand;
+typedef struct point {                          /* a sample's operands, in one kind of strides        */
+    const eg_sample *s;
+    kind    k;
+    int     count;
+    operand x[OPERANDS];
+    char    where[160];
+} point;
+
+static uint64_t noise(uint64_t *state)          /* splitmix64, Steele et al. 2014                     */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+static double unit(uint64_t *state) { return (double)(noise(state) >> 11) * 0x1p-53; }
+static double weight(int64_t k, uint64_t salt)  /* a fixed random vector: in ±[.5, 1.5]               */
+{
+    uint64_t s = (uint64_t)k * 2654435761 + salt;
+    double u = unit(&s);
+    return noise(&s) & 1 ? .5 + u : -.5 - u;
+}
+
+static void parse(point *p)
+{
+    const char *c = p->s->shapes;
+    p->count = 0;
+    do {
+        operand *x = &p->x[p->count++];
+        ck_assert_msg(p->count <= OPERANDS, "%s: too many operands", p->where);
+        *x = (operand){ .dtype = EG_F64 };
+        while (*c == ' ') c++;
+        while (*c >= '0' && *c <= '9') {
+            ck_assert_msg(x->rank < RANK, "%s: rank too large", p->where);
+            x->dim[x->rank++] = strtoll(c, (char **)&c, 10);
+            if (*c == 'x') c++;
+        }
+        if (*c == ':' && c[1] == 'b') x->dtype = EG_BOOL, x->below = 2, c += 2;
+        else if (*c == ':' && c[1] == 'i') x->dtype = EG_I64, x->below = strtoll(c + 2, (char **)&c, 10);
+        while (*c == ' ') c++;
+        ck_assert_msg(*c == ',' || !*c, "%s: \"%s\" is no list of shapes", p->where, p->s->shapes);
+    } while (*c++ == ',');
+}
+
+/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space: no two are close, so that neither a
+ * step nor a direction of the checks changes which is the larger. */
+static void draw(point *p, uint64_t seed)
+{
+    double low = p->s->low, high = p->s->high;
+    int64_t floats = 0, places = 0, *place;
+    if (low == 0 && high == 0) low = -2, high = 2;
+    for (int i = 0; i < p->count; i++) {
+        operand *x = &p->x[i];
+        x->n = 1;
+        for (int r = 0; r < x->rank; r++) {
+            x->base[r] = p->k == PERMUTED ? x->dim[x->rank - 1 - r] : x->dim[r];
+            if (p->k == SLICED && r == x->rank - 1) x->base[r] *= 2;
+            if (p->k == EXPANDED && r == 0 && x->dim[r]) x->base[r] = 1;
+            x->n *= x->base[r];
+        }
+        x->v = malloc((size_t)(x->n + 1) * sizeof *x->v);
+        if (x->dtype == EG_F64) floats += x->n;
+    }
+    place = malloc((size_t)(floats + 1) * sizeof *place);
+    for (int64_t k = 0; k < floats; k++) {
+        int64_t other = (int64_t)(noise(&seed) % (uint64_t)(k + 1));
+        place[k] = place[other];
+        place[other] = k;
+    }
+    for (int i = 0; i < p->count; i++) {
+        operand *x = &p->x[i];
+        for (int64_t e = 0; e < x->n; e++)
+            if (x->dtype != EG_F64) x->v[e] = (double)(noise(&seed) % (uint64_t)x->below);
+            else x->v[e] = low + (high - low) * ((double)place[places++] + .25 + unit(&seed) / 2) / (double)floats;
+    }
+    free(place);
+}
+static void undraw(point *p) { for (int i = 0; i < p->count; i++) free(p->x[i].v); }
+
+static eg_tensor *leaf(eg_ctx *cx, const operand *x)
+{
+    return eg_cast(eg_from_n(cx, EG_F64, x->v, x->rank, x->base), x->dtype == EG_F64 ? eg_default_type(cx) : x->dtype);
+}
+static eg_tensor *strided(const operand *x, kind k, eg_tensor *t)
+{
+    int axes[RANK];
+    if (x->rank == 0) return t;
+    switch (k) {
+    case PERMUTED:
+        for (int r = 0; r < x->rank; r++) axes[r] = x->rank - 1 - r;
+        return eg_permute_n(t, x->rank, axes);
+    case SLICED:   return eg_slice(t, -1, 1, EG_END, 2);
+    case EXPANDED: return eg_expand_n(t, x->rank, x->dim);
+    case REVERSED:
+        for (int r = 0; r < x->rank; r++) t = eg_flip(t, r);
+        return t;
+    default:       return t;
+    }
+}
+
+/* -- one evaluation -------------------------------------------------------------------------------------------------------------- */
+typedef struct value {
+    int count;                                  /* float operands                                     */
+    eg_tensor *leaf[OPERANDS], *x[OPERANDS], *y, *of[OPERANDS];     /* of: leaves of the float operands */
+} value;
+
+static value evaluate(eg_ctx *cx, const point *p)
+{
+    value v = { 0 };
+    eg_set_draws(cx, 0);
+    for (int i = 0; i < p->count; i++) {
+        v.leaf[i] = leaf(cx, &p->x[i]);
+        if (p->x[i].dtype == EG_F64) v.of[v.count++] = v.leaf[i] = eg_detach(v.leaf[i]);
+        v.x[i] = strided(&p->x[i], p->k, v.leaf[i]);
+    }
+    eg_set_draws(cx, 0);
+    v.y = p->s->call(v.x);
+    return v;
+}
+static eg_tensor *weights(eg_tensor *like, uint64_t salt)
+{
+    int64_t n = eg_size(like);
+    double *w = malloc((size_t)(n + 1) * sizeof *w);
+    for (int64_t k = 0; k < n; k++) w[k] = weight(k, salt);
+    eg_tensor *t = eg_from_n(eg_context(like), EG_F64, w, eg_rank(like), eg_dims(like));
+    free(w);
+    return t;
+}
+static double along(eg_tensor *t, uint64_t salt)                /* Σ weight · t                         */
+{
+    const double *v = eg_f64(t);
+    double sum = 0;
+    for (int64_t k = 0, n = eg_size(t); v && k < n; k++) sum += weight(k, salt) * v[k];
+    return sum;
+}
+enum { W = 1, V = 1000 };                       /* salts: of y, and (plus i) of the float operand i    */
+
+/* f[0] = ⟨w, y⟩, f[1] = Σ ⟨v, gradient of f[0]⟩ */
+static void functionals(eg_ctx *cx, const point *p, double f[2])
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p);
+    eg_tensor *g[OPERANDS];
+    f[0] = along(v.y, W);
+    f[1] = 0;
+    if (!eg_grad(v.y, weights(v.y, W), v.count, v.of, g))
+        for (int i = 0; i < v.count; i++) f[1] += along(g[i], V + (uint64_t)i);
+    eg_pop(cx, m);
+}
+
+static void close_to(const point *p, const char *what, int count, const int64_t *n, double *const *a, double *const *numeric, double tolerance)
+{
+    double largest = 0;
+    for (int i = 0; i < count; i++) for (int64_t e = 0; e < n[i]; e++) largest = fmax(largest, fabs(numeric[i][e]));
+    for (int i = 0; i < count; i++)
+        for (int64_t e = 0; e < n[i]; e++)
+            ck_assert_msg(fabs(a[i][e] - numeric[i][e]) <= tolerance * largest + 1e-10, "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g",
+                          p->where, what, i + 1, (long long)e, a[i][e], numeric[i][e]);
+}
+
+/* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3 is exact to h^4 (Richardson). */
+static void check_derivatives(eg_ctx *cx, point *p)
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p);
+    eg_tensor *g[OPERANDS], *h[OPERANDS];
+    double *a[2][OPERANDS] = { { 0 } }, *numeric[2][OPERANDS] = { { 0 } };
+    int64_t n[OPERANDS];
+    ck_assert_msg(!eg_grad(v.y, weights(v.y, W), v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
+    for (int i = 0; i < v.count; i++) {
+        n[i] = eg_size(v.of[i]);
+        for (int order = 0; order < 2; order++) {
+            a[order][i] = calloc((size_t)n[i] + 1, sizeof(double));
+            numeric[order][i] = calloc((size_t)n[i] + 1, sizeof(double));
+        }
+        const double *d = eg_f64(g[i]);
+        ck_assert_msg(d && eg_size(g[i]) == n[i], "%s: %s", p->where, eg_error(cx));
+        memcpy(a[0][i], d, (size_t)n[i] * sizeof *d);
+    }
+    for (int i = 0; i < v.count; i++) {
+        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), v.count, v.of, h), "%s: second: %s", p->where, eg_error(cx));
+        for (int j = 0; j < v.count; j++) {
+            const double *d = eg_f64(h[j]);
+            for (int64_t e = 0; d && e < n[j]; e++) a[1][j][e] += d[e];
+        }
+    }
+    const double step = 1e-3;
+    for (int i = 0, j = 0; i < p->count; i++) {
+        if (p->x[i].dtype != EG_F64) continue;
+        for (int64_t e = 0; e < n[j]; e++) {
+            double *x = &p->x[i].v[e], at = *x, f[4][2];
+            const double move[4] = { step, -step, 2 * step, -2 * step };
+            for (int k = 0; k < 4; k++) { *x = at + move[k]; functionals(cx, p, f[k]); }
+            *x = at;
+            for (int order = 0; order < 2; order++)
+                numeric[order][j][e] = (4 * (f[0][order] - f[1][order]) / 2 - (f[2][order] - f[3][order]) / 4) / (3 * step);
+        }
+        j++;
+    }
+    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
+    close_to(p, "gradient", v.count, n, a[0], numeric[0], 1e-7);
+    close_to(p, "second derivative", v.count, n, a[1], numeric[1], 1e-6);
+    for (int i = 0; i < v.count; i++) for (int order = 0; order < 2; order++) { free(a[order][i]); free(numeric[order][i]); }
+    eg_pop(cx, m);
+}
+
+/* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩. */
+static void check_adjoint(eg_ctx *cx, point *p)
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p);
+    eg_tensor *w = weights(v.y, W), *g[OPERANDS], *part;
+    int64_t size = eg_size(v.y);
+    double *jv = calloc((size_t)size + 1, sizeof *jv), *numeric = calloc((size_t)size + 1, sizeof *numeric), left = 0, right = 0, total = 0;
+    ck_assert_msg(!eg_grad(v.y, w, v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
+    for (int i = 0; i < v.count; i++) {
+        right += along(g[i], V + (uint64_t)i);
+        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), 1, &w, &part), "%s: by the seed: %s", p->where, eg_error(cx));
+        const double *d = eg_f64(part);
+        for (int64_t k = 0; d && k < size; k++) jv[k] += d[k];
+    }
+    const double step = 1e-3, share[4] = { 2. / 3, -2. / 3, -1. / 12, 1. / 12 }, move[4] = { step, -step, 2 * step, -2 * step };
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0, j = 0; i < p->count; i++)
+            if (p->x[i].dtype == EG_F64) { for (int64_t e = 0; e < p->x[i].n; e++) p->x[i].v[e] += move[k] * weight(e, V + (uint64_t)j); j++; }
+        const double *y = eg_f64(evaluate(cx, p).y);
+        for (int64_t e = 0; y && e < size; e++) numeric[e] += share[k] * y[e] / step;
+        for (int i = 0, j = 0; i < p->count; i++)
+            if (p->x[i].dtype == EG_F64) { for (int64_t e = 0; e < p->x[i].n; e++) p->x[i].v[e] -= move[k] * weight(e, V + (uint64_t)j); j++; }
+    }
+    for (int64_t e = 0; e < size; e++) { left += jv[e] * weight(e, W); total += fabs(jv[e] * weight(e, W)); }
+    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
+    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
+    close_to(p, "J v", 1, &size, &jv, &numeric, 1e-7);
+    free(jv);
+    free(numeric);
+    eg_pop(cx, m);
+}
+
+static size_t width(eg_dtype t) { return t == EG_BOOL ? 1 : t == EG_F32 || t == EG_I32 ? 4 : 8; }
+
+/* Values do not depend on strides: the same bits as on contiguous copies. */
+static void check_values(eg_ctx *cx, const point *p)
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p);
+    for (int i = 0; i < p->count; i++) v.x[i] = eg_copy(v.x[i]);
+    eg_set_draws(cx, 0);
+    eg_tensor *a = eg_contiguous(v.y), *b = eg_contiguous(p->s->call(v.x));
+    ck_assert_msg(eg_ok(a) && eg_ok(b), "%s: %s", p->where, eg_error(cx));
+    ck_assert_msg(!memcmp(eg_raw(a, NULL), eg_raw(b, NULL), (size_t)eg_size(a) * width(eg_type(a))), "%s: values depend on the strides", p->where);
+    eg_pop(cx, m);
+}
+
+/* Changing what the rule does not read changes no bit of the gradient; changing what it reads is noticed. */
+static void spoil(eg_tensor *t)
+{
+    for (int64_t k = 0, n = eg_size(t); k < n; k++)
+        if (eg_type(t) == EG_F64) eg_mut_f64(t)[k] = NAN;
+        else if (eg_type(t) == EG_I64) eg_mut_i64(t)[k] = 0;
+        else eg_mut_bool(t)[k] = !eg_bool(t)[k];
+}
+static void check_uses(eg_ctx *cx, const point *p)
+{
+    for (int i = 0; i <= p->count; i++) {                       /* the last: the result                */
+        eg_mark m = eg_push(cx);
+        value v = evaluate(cx, p);
+        eg_tensor *w = weights(v.y, W), *before[OPERANDS], *after[OPERANDS];
+        eg_tensor *target = i < p->count ? v.leaf[i] : v.y;
+        eg_grad(v.y, w, v.count, v.of, before);
+        if (eg_is_row_major(target)) {
+            spoil(target);
+            if (eg_grad(v.y, w, v.count, v.of, after)) eg_clear(cx);
+            else for (int j = 0; j < v.count; j++) {
+                const double *a = eg_f64(before[j]), *b = eg_f64(after[j]);
+                ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a), "%s: the gradient reads %s %d, and the row does not say so",
+                              p->where, i < p->count ? "operand" : "the result", i + 1);
+            }
+        }
+        eg_pop(cx, m);
+    }
+}
+
+static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
+{
+    eg_mark m = eg_push(cx), n = eg_push(single);
+    eg_tensor *a = evaluate(cx, p).y, *b = evaluate(single, p).y;
+    ck_assert_msg(eg_ok(b), "%s: in f32: %s", p->where, eg_error(single));
+    eg_tensor *wide = eg_cast(b, EG_F64), *y = eg_cast(a, EG_F64);
+    const double *u = eg_f64(y), *v = eg_f64(wide);
+    double largest = 0;
+    for (int64_t k = 0; k < eg_size(y); k++) if (isfinite(u[k])) largest = fmax(largest, fabs(u[k]));
+    for (int64_t k = 0; k < eg_size(y); k++)
+        ck_assert_msg(u[k] == v[k] || (isnan(u[k]) && isnan(v[k])) || fabs(u[k] - v[k]) <= 2e-5 * largest, "%s: entry %lld is %.9g in f32, %.9g in f64",
+                      p->where, (long long)k, v[k], u[k]);
+    eg_pop(single, n);
+    eg_pop(cx, m);
+}
+
+/* Does y's history hold the row? Else the sample tests something else. */
+static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
+{
+    if (eg_op_of(y) == row) return true;
+    for (int i = 0; depth && i < eg_operands(y); i++) if (reaches(eg_operand(y, i), row, depth - 1)) return true;
+    return false;
+}
+
+/* -- the tests ------------------------------------------------------------------------------------------------------------------- */
+static bool flat(const eg_op *row, eg_dtype result) { return !row->rule || (result != EG_F32 && result != EG_F64); }
+
+START_TEST(row)
+{
+    const eg_op *op = eg_op_at(_i);
+    ck_assert_msg(op->name && *op->name && op->equation && *op->equation && op->gradient && *op->gradient, "row %d says too little of itself", _i);
+    for (int k = 0; k < _i; k++) ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
+    if (listed(unsampled, op->name)) return;
+    ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested", op->name);
+    eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
+    for (int s = 0; op->samples[s].call; s++)
+        for (int k = 0; k < KINDS; k++) {
+            point p = { .s = &op->samples[s], .k = (kind)k };
+            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1, p.s->shapes, kind_name[k]);
+            parse(&p);
+            draw(&p, (uint64_t)s + 100);
+            eg_mark m = eg_push(cx);
+            value v = evaluate(cx, &p);
+            bool refused = !eg_ok(v.y), no_gradient = flat(op, eg_type(v.y)) || v.count == 0;
+            if (refused && k != CONTIGUOUS && listed(picky, op->name)) { eg_clear(cx); eg_pop(cx, m); undraw(&p); continue; }
+            ck_assert_msg(!refused, "%s: %s", p.where, eg_error(cx));
+            ck_assert_msg(k != CONTIGUOUS || reaches(v.y, op, 8), "%s: the call does not reach its row", p.where);
+            ck_assert_msg(op->rule || (eg_type(v.y) != EG_F32 && eg_type(v.y) != EG_F64) || v.count == 0, "%s: float operands, float result, and no rule", p.where);
+            eg_pop(cx, m);
+            check_values(cx, &p);
+            check_single(cx, single, &p);
+            if (!no_gradient) {
+                check_derivatives(cx, &p);
+                check_adjoint(cx, &p);
+                if (k == CONTIGUOUS) check_uses(cx, &p);
+            }
+            undraw(&p);
+        }
+    eg_close(single);
+    eg_close(cx);
+}
+END_TEST
+
+/* All sizes 1, then the first size of every operand 0: a value with a gradient, or a refusal in words. */
+START_TEST(small_sizes)
+{
+    const eg_op *op = eg_op_at(_i);
+    if (listed(unsampled, op->name)) return;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int s = 0; op->samples[s].call; s++)
+        for (int zero = 0; zero < 2; zero++) {
+            point p = { .s = &op->samples[s], .k = CONTIGUOUS };
+            snprintf(p.where, sizeof p.where, "%s, sample %d with sizes %s", op->name, s + 1, zero ? "0" : "1");
+            parse(&p);
+            for (int i = 0; i < p.count; i++)
+                for (int r = 0; r < p.x[i].rank; r++) p.x[i].dim[r] = !zero ? 1 : r ? p.x[i].dim[r] : 0;
+            draw(&p, 7);
+            eg_mark m = eg_push(cx);
+            value v = evaluate(cx, &p);
+            eg_tensor *g[OPERANDS];
+            if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, g))
+                for (int i = 0; i < v.count; i++) ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]), "%s: a gradient of another size", p.where);
+            ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
+            ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));
+            eg_clear(cx);
+            eg_pop(cx, m);
+            undraw(&p);
+        }
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(the_table_ends)
+{
+    int n = 0;
+    while (eg_op_at(n)) n++;
+    ck_assert_int_gt(n, 50);
+    ck_assert_ptr_null(eg_op_at(n + 1));
+    ck_assert_ptr_null(eg_op_at(-1));
+}
+END_TEST
+
+Suite *suite_ops(void)
+{
+    Suite *s = suite_create("ops");
+    TCase *t = tcase_create("ops");
+    int n = 0;
+    while (eg_op_at(n)) n++;
+    tcase_add_test(t, the_table_ends);
+    tcase_add_loop_test(t, row, 0, n);
+    tcase_add_loop_test(t, small_sizes, 0, n);
+    suite_add_tcase(s, t);
+    return s;
+}
