@@ -94,6 +94,7 @@ static const struct { int flags; const char *spec, *operands, *is; } taken[] = {
     { I, "batch query d, batch key d -> batch query key", "2x3x4, 2x5x4", "batch=2 query=3 d=4 key=5 batch query d,batch key d->batch query key" },
     { I, "batch head, head -> batch", "2x3, 3", "batch=2 head=3 batch head,head->batch" },
     { I, "d_k d_v, d_v x1", "2x3, 3x4", "d_k=2 d_v=3 x1=4 d_k d_v,d_v x1->d_k x1" },
+    { I, "... head d -> ... d", "2x3x4x5x6", "head=5 d=6 ...=2 ...=3 ...=4 ...3 ...2 ...1 head d->...3 ...2 ...1 d" },
     { NEW, "b l (h=8 d) -> b h l d", "2x5x64", "b=2 l=5 h=8 d=8 b l (h d)v->b h l d" },
     { NEW, "b h l d -> b l (h d)", "2x8x5x8", "b=2 h=8 l=5 d=8 b h l d->b l (h d)" },
     { NEW, "(a=2 b c=3) -> a b c", "24", "a=2 b=4 c=3 (a b c)v->a b c" },
@@ -167,6 +168,10 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "  ij k->k\n"
       "  ^^^^\n"
       "  these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'" },
+    { "einsum", I, "...k ij->...", "2x3x4x5",
+      "einsum: with '...' the string can be read as letters and as names\n"
+      "  ...k ij->...\n"
+      "  for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'" },
     { "einsum", I, "batch,batch->batch", "2, 2", "\n  every letter is an axis here: names stand apart by blanks, as in 'batch head'" },
     { "einsum", I, "ij,jk->ik", "2x3", "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
     { "einsum", I, "ij->i", "2x3, 3, 4", "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^" },
@@ -253,6 +258,33 @@ START_TEST(plain_specs_make_no_tensors)
     ck_assert_ptr_eq(y->term[0].x, a);
     ck_assert_ptr_eq(y->term[1].x, b);
     ck_assert_uint_eq(eg_stats(cx).nodes, before);
+}
+END_TEST
+
+/* Every allocation fails in turn: a sentence, never a crash; and the strings work again afterwards. */
+static int left;
+static void *stingy(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)user, (void)old_size;
+    if (!new_size) { free(p); return NULL; }
+    return left-- > 0 ? realloc(p, new_size) : NULL;
+}
+START_TEST(no_memory)
+{
+    int failures = 0;
+    for (int allowed = 0; allowed < 40; allowed++) {
+        left = allowed;
+        eg_ctx *small = eg_open(.realloc = stingy);
+        if (!small) { failures++; continue; }
+        eg_tensor *x = eg_ones(small, 2, 12);
+        for (int k = 0; k < 40 && !eg_error(small); k++) {
+            eg__bind("rearrange", "b (h=3 d) -> b h d", NEW, 1, &x, 0, NULL);
+            eg_where_mask(small, "j <= i", "i [j]", 0, (int64_t[]){ 60, 60 });
+        }
+        if (eg_error(small)) { failures++; ck_assert_ptr_nonnull(strstr(eg_error(small), "out of memory")); }
+        eg_close(small);
+    }
+    ck_assert_int_gt(failures, 0);
 }
 END_TEST
 
@@ -640,6 +672,7 @@ Suite *suite_notation(void)
     tcase_add_loop_test(t, refuses, 0, (int)(sizeof refused / sizeof *refused));
     tcase_add_test(t, meant_names_are_no_typos);
     tcase_add_test(t, plain_specs_make_no_tensors);
+    tcase_add_test(t, no_memory);
     tcase_add_test(t, given_sizes);
     tcase_add_test(t, largest);
     tcase_add_test(t, long_specs_are_clipped);

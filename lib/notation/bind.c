@@ -297,6 +297,35 @@ static const eg_bound *typo(const bind *B, bool *found)
     return NULL;
 }
 
+/* With an ellipsis both readings of "...k ij" can fit: names (2 axes and the rest) and, as NumPy reads it, letters (3 and the rest).
+ * Where ranks and sizes allow the letters, the string is refused rather than guessed. */
+static bool also_letters(const bind *B)
+{
+    int64_t size[64];
+    memset(size, -1, sizeof size);
+    if (strpbrk(B->spec, "_0123456789()[]=")) return false;
+    for (int k = 0; k < B->p->terms; k++) {
+        const eg_parsed_term *t = &B->p->term[k];
+        const eg_tensor *x = B->xs[k];
+        int letters = 0, r = 0;
+        if (!x) return false;
+        for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
+        if (t->dots ? letters > x->rank : letters != x->rank) return false;
+        for (int i = t->at; i < t->stop; i++) {
+            const char c = B->spec[i];
+            if (c == '.') r += x->rank - letters, i += 2;
+            if (!((unsigned)((c | 32) - 'a') < 26)) continue;
+            int64_t *s = &size[c & 63];
+            if (*s < 0 || *s == 1) *s = x->dim[r];
+            else if (*s != x->dim[r] && x->dim[r] != 1) return false;
+            r++;
+        }
+    }
+    for (int i = B->p->arrow ? B->p->term[B->p->terms].at : B->p->length; i < B->p->length; i++)
+        if ((unsigned)((B->spec[i] | 32) - 'a') < 26 && size[B->spec[i] & 63] < 0) return false;
+    return true;
+}
+
 /* -- binding --------------------------------------------------------------------------------------------------------------------- */
 static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots) /* items with the ellipsis expanded; their places */
 {
@@ -448,6 +477,9 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return bad_rank(&B, k);
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
+    if (p->names && dots && also_letters(&B))
+        return eg__caret(cx, who, spec, 0, NULL, NULL, "for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'",
+            "with '...' the string can be read as letters and as names"), NULL;
     for (int k = 0; k <= n; k++) {
         const eg_parsed_term *t = &p->term[k];
         if (k == n && !p->arrow) break;
