@@ -1,6 +1,7 @@
 /* eingrad/io.h: files. .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG.
- * What is read is checked: a malformed file is refused with one sentence and nothing is made of it. What is written under a path appears there
- * whole or not at all: a temporary file in the same folder, flushed to the disk, then renamed. Links are followed; devices and pipes are written to.
+ * What is read is checked: a malformed file is refused with one sentence and nothing is made of it. What is written under a path
+ * appears there whole or not at all: a temporary file in the same folder, flushed to the disk, then renamed. Links are followed;
+ * devices and pipes are written to.
  * int results: 0, or −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
@@ -20,11 +21,11 @@ EG_API int        eg_npy_save(const char *path, eg_tensor *x);
 EG_API int        eg_npy_write(FILE *, eg_tensor *x);                       /* the same into an open stream               */
 
 /* -- safetensors: named arrays and strings -----------------------------------------------------------------------------------
- * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are refused by name. Refused too: a header over
- * 100 MB or over the file, a duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
+ * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are refused by name. Refused too: a header
+ * over 100 MB or over the file, a duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
  * Writes wide types before narrow ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
-EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);     /* with its tensors, lives in the scope that is open now; NULL after an error */
+EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);     /* lives, as its tensors, in the open scope; NULL after an error */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
 EG_API void        eg_safetensors_close(eg_safetensors *);                  /* early end, of its tensors too; NULL is fine */
 EG_API int         eg_safetensors_count(const eg_safetensors *);

@@ -82,7 +82,7 @@ static void reverse_bytes(uint8_t *bytes, size_t width, size_t n)
         }
 }
 
-#define EG_TYPES(X) X(EG_F32, f32, sizeof(float)) X(EG_F64, f64, sizeof(double)) X(EG_I32, i32, 4) X(EG_I64, i64, 8) X(EG_BOOL, bool, sizeof(bool))
+#define EG_TYPES(X) X(EG_F32, f32, 4) X(EG_F64, f64, 8) X(EG_I32, i32, 4) X(EG_I64, i64, 8) X(EG_BOOL, bool, sizeof(bool))
 
 static uint8_t *writable(eg_tensor *x, size_t *size)
 {

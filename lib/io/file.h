@@ -45,7 +45,7 @@ typedef struct eg__encoding {
     size_t   width;                     /* bytes in the file                                         */
     void   (*widen)(const uint8_t *in, void *out, size_t n); /* NULL: the same bytes                 */
 } eg__encoding;
-extern const eg__encoding eg__encodings[];          /* ended by a row without dtype; the row of a dtype itself comes before the others */
+extern const eg__encoding eg__encodings[];          /* ended by a row without dtype; a dtype's own row comes first */
 const eg__encoding *eg__encoding_of(eg_dtype);
 bool eg__encoding_little(void);                     /* this machine's byte order                                 */
 bool eg__encoding_take(eg__input *, const eg__encoding *, bool swap, eg_tensor *x);  /* fills x, which is row-major */

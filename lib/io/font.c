@@ -1,4 +1,4 @@
-/* font.c: the letters of pictures, 5 × 7 points, drawn here as they appear: ASCII from ' ' to '~', then a box, '…' and the open box '␣'. */
+/* font.c: the letters of pictures, 5 × 7 points, as they appear: ASCII from ' ' to '~', then a box, '…' and the open box '␣'. */
 #include "text.h"
 
 enum { BAND = 14, PITCH = 6, FIRST = ' ', LAST = '~', BOX = LAST + 1, ELLIPSIS, OPEN_BOX };

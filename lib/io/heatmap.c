@@ -14,7 +14,8 @@ static bool refuse(eg_ctx *cx, const char *who, const char *what, const eg_tenso
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
-    memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);  /* a caller built with an older header has fewer options */
+    /* a caller built with an older header has fewer options */
+    memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);

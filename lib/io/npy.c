@@ -1,5 +1,5 @@
-/* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length (2 bytes, from version 2 on 4; little-endian),
- * a header that is a Python dict of exactly 'descr', 'fortran_order' and 'shape', and the elements. */
+/* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length (2 bytes, from version 2 on 4;
+ * little-endian), a header that is a Python dict of exactly 'descr', 'fortran_order' and 'shape', and the elements. */
 #include <eingrad/io.h>
 #include "file.h"
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static bool string(cursor *c, char *out, size_t room, const char *what)
 static bool parse_descr(cursor *c, header *h)
 {
     if (accept(c, "["))
-        return eg__file_refuse(c->in, "a structured dtype (a list of fields) is not supported; save each field as an array of its own");
+        return eg__file_refuse(c->in, "a structured dtype (a list of fields) is not supported; save each field as its own array");
     return string(c, h->descr, sizeof h->descr, "'descr'");
 }
 
@@ -212,7 +212,8 @@ static eg_tensor *read_array(eg__input *in)
         return NULL;
     }
     if (bytes > in->left) {
-        eg__file_refuse(in, "is cut short: shape %s of %s needs %zu bytes of data, but %zu follow the header", text, h.descr, bytes, in->left);
+        eg__file_refuse(in, "is cut short: shape %s of %s needs %zu bytes of data, but %zu follow the header", text, h.descr, bytes,
+                        in->left);
         return NULL;
     }
     eg_tensor *y = eg_full_n(cx, e->dtype, 0, h.rank, h.dims);
@@ -260,8 +261,8 @@ static void put_array(eg__output *out, eg_tensor *x)
     const eg__encoding *e = eg__encoding_of(eg_type(x));
     eg__encoding_dims(rank, eg_dims(x), dims, sizeof dims);
     int room = rank ? GROWTH - snprintf(first, sizeof first, "%lld", (long long)eg_dim(x, 0)) : 0;
-    int n = snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s", e->width > 1 ? '<' : '|', e->npy, dims,
-                     room, "");
+    int n = snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s", e->width > 1 ? '<' : '|', e->npy,
+                     dims, room, "");
     int fill = ALIGN - (MAGIC + 4 + n + 1) % ALIGN;
     n += snprintf(text + n, sizeof text - (size_t)n, "%*s\n", fill, "");
     const uint8_t start[] = { 1, 0, (uint8_t)(n & 255), (uint8_t)(n >> 8) };

@@ -1,11 +1,11 @@
-/* picture.c: where the parts of a picture go, for PNG and SVG alike: title; panels in a grid, each with tokens on both axes; the scale. */
+/* picture.c: where the parts of a picture go, for PNG and SVG alike: title, panels in a grid with tokens on both axes, the scale. */
 #include "heatmap.h"
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TICK = 11, TOKEN = 24, TITLE = 60,
-       SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
+enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TICK = 11,
+       TOKEN = 24, TITLE = 60, SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
 
 typedef struct layout {
     const eg__heatmap *map;
@@ -87,14 +87,15 @@ static bool size(layout *l)
         title = points(&label);
         l->top = title ? LINE + SPACE / 2 : 0;
     }
-    double width = (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks, height = (double)l->down * (l->panel_height + SPACE) - SPACE;
+    double width = (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks;
+    double height = (double)l->down * (l->panel_height + SPACE) - SPACE;
     double grid = height - l->title - l->above;
     l->bar_height = grid < BAR_LEAST ? BAR_LEAST : grid > BAR_MOST ? BAR_MOST : (int)grid;
     height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
     width = fmax(width, title) + 2 * MARGIN, height += l->top + 2 * MARGIN;
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
-        eg_fail(map->cx, "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than fit in one picture", map->panels,
-                map->rows, map->columns, width, height);
+        eg_fail(map->cx, "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than fit in one picture",
+                map->panels, map->rows, map->columns, width, height);
         return false;
     }
     l->canvas.width = (int)width, l->canvas.height = (int)height;
@@ -130,7 +131,7 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
     draw_cells(l, c, panel, x, y);
     for (int i = 0; i < map->rows; i += l->every) {
         eg__heatmap_label(map->o.rows, i, TOKEN, &label);
-        c->text(c, x - PAD, y + i * l->cell + (l->cell * l->every > LINE && l->every > 1 ? 0 : (l->cell - EG_HEIGHT) / 2), EG_FROM_RIGHT, &label);
+        c->text(c, x - PAD, y + i * l->cell + (l->every > 1 ? 0 : (l->cell - EG_HEIGHT) / 2), EG_FROM_RIGHT, &label);
     }
     for (int j = 0; j < map->columns; j += l->every) {
         eg__heatmap_label(map->o.columns, j, TOKEN, &label);

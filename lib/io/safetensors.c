@@ -69,7 +69,8 @@ static bool natural(json_t *value, int64_t *out)
 
 static bool read_entry(const eg__input *in, eg_safetensors *st, entry *e, const char *name, json_t *value, size_t room)
 {
-    json_t *dtype = json_object_get(value, "dtype"), *shape = json_object_get(value, "shape"), *range = json_object_get(value, "data_offsets");
+    json_t *dtype = json_object_get(value, "dtype"), *shape = json_object_get(value, "shape");
+    json_t *range = json_object_get(value, "data_offsets");
     if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(range) || json_object_size(value) != 3)
         return eg__file_refuse(in, "the entry of tensor '%s' is not { dtype, shape, data_offsets }", name);
     const char *type = json_string_value(dtype);
@@ -77,7 +78,8 @@ static bool read_entry(const eg__input *in, eg_safetensors *st, entry *e, const 
     while (e->encoding->dtype && strcmp(e->encoding->safetensors, type))
         e->encoding++;
     if (!e->encoding->dtype)
-        return eg__file_refuse(in, "tensor '%s' has dtype '%s', which is not supported; F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are", name, type);
+        return eg__file_refuse(in, "tensor '%s' has dtype '%s', which is not supported; F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are",
+                               name, type);
     if (json_array_size(shape) > EG_RANK_MAX)
         return eg__file_refuse(in, "tensor '%s' has more than %d axes", name, EG_RANK_MAX);
     e->rank = (int)json_array_size(shape);
@@ -89,10 +91,12 @@ static bool read_entry(const eg__input *in, eg_safetensors *st, entry *e, const 
         if (!natural(json_array_get(shape, (size_t)k), &e->dims[k]))
             return eg__file_refuse(in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
     int64_t begin, end;
-    if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) || !natural(json_array_get(range, 1), &end) || begin > end)
+    if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) || !natural(json_array_get(range, 1), &end) ||
+        begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
     if ((uint64_t)end > room)
-        return eg__file_refuse(in, "tensor '%s' ends at byte %" PRId64 " of the data, but the file has %zu bytes of data", name, end, room);
+        return eg__file_refuse(in, "tensor '%s' ends at byte %" PRId64 " of the data, but the file has %zu bytes of data", name, end,
+                               room);
     e->begin = (size_t)begin, e->end = (size_t)end;
     size_t bytes;
     char text[EG_RANK_MAX * 22];
@@ -100,8 +104,8 @@ static bool read_entry(const eg__input *in, eg_safetensors *st, entry *e, const 
     if (!eg__encoding_size(e->encoding, e->rank, e->dims, &bytes))
         return eg__file_refuse(in, "the shape %s of tensor '%s' is too large for any memory", text, name);
     if (bytes != e->end - e->begin)
-        return eg__file_refuse(in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name, text, type, bytes,
-                               e->end - e->begin);
+        return eg__file_refuse(in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name, text, type,
+                               bytes, e->end - e->begin);
     return true;
 }
 
@@ -141,9 +145,11 @@ static bool read_entries(eg__input *in, eg_safetensors *st, json_t *root)
     for (int k = 0; k < st->count; k++) {
         const entry *e = &st->entries[k];
         if (e->begin > at)
-            return eg__file_refuse(in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor", e->name, at, e->begin);
+            return eg__file_refuse(in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor", e->name, at,
+                                   e->begin);
         if (e->begin < at)
-            return eg__file_refuse(in, "tensors '%s' and '%s' overlap at byte %zu of the data", st->entries[k - 1].name, e->name, e->begin);
+            return eg__file_refuse(in, "tensors '%s' and '%s' overlap at byte %zu of the data", st->entries[k - 1].name, e->name,
+                                   e->begin);
         at = e->end;
         st->by_name[k] = &st->entries[k];
     }
@@ -167,7 +173,8 @@ static json_t *read_json(eg__input *in)
     for (int k = 8; k--;)
         length = length << 8 | start[k];
     if (length > HEADER_MAX) {
-        eg__file_refuse(in, "is not a safetensors file: its first 8 bytes give a header of %" PRIu64 " bytes, more than %d", length, HEADER_MAX);
+        eg__file_refuse(in, "is not a safetensors file: its first 8 bytes give a header of %" PRIu64 " bytes, more than %d", length,
+                        HEADER_MAX);
         return NULL;
     }
     if (length > in->left) {
@@ -248,7 +255,11 @@ static entry *at(const eg_safetensors *st, int k) { return st && k >= 0 && k < s
 int eg_safetensors_count(const eg_safetensors *st) { return st ? st->count : 0; }
 const char *eg_safetensors_name(const eg_safetensors *st, int k) { return at(st, k) ? at(st, k)->name : NULL; }
 eg_tensor *eg_safetensors_at(const eg_safetensors *st, int k) { return at(st, k) ? at(st, k)->x : NULL; }
-const char *eg_safetensors_key(const eg_safetensors *st, int k) { return st && k >= 0 && k < st->pairs ? st->metadata[2 * k] : NULL; }
+
+const char *eg_safetensors_key(const eg_safetensors *st, int k)
+{
+    return st && k >= 0 && k < st->pairs ? st->metadata[2 * k] : NULL;
+}
 
 int eg_safetensors_find(const eg_safetensors *st, const char *name)
 {
@@ -316,8 +327,8 @@ static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *na
     for (int k = 0; k < eg_rank(x) && good; k++)
         good = json_array_append_new(shape, json_integer(eg_dim(x, k))) == 0;
     size_t end = *offset + (size_t)eg_size(x) * e->width;
-    json_t *value = good ? json_pack("{s:s, s:O, s:[I, I]}", "dtype", e->safetensors, "shape", shape, "data_offsets", (json_int_t)*offset,
-                                     (json_int_t)end) : NULL;
+    json_t *value = good ? json_pack("{s:s, s:O, s:[I, I]}", "dtype", e->safetensors, "shape", shape, "data_offsets",
+                                     (json_int_t)*offset, (json_int_t)end) : NULL;
     json_decref(shape);
     *offset = end;
     if (!value || json_object_set_new(root, name, value))
@@ -344,8 +355,8 @@ static char *dump(eg_ctx *cx, const char *path, const json_t *root)
 }
 
 /* Header of the tensors, the widest type first, and the order that makes; NULL after an error. */
-static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs, const char *const *metadata,
-                         int *order)
+static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs,
+                         const char *const *metadata, int *order)
 {
     json_t *root = json_object();
     bool good = root ? add_metadata(cx, path, root, metadata) : refuse(cx, path, "out of memory", NULL);
@@ -379,7 +390,8 @@ static bool check(eg_ctx *cx, const char *path, int count, const char *const *na
     return true;
 }
 
-int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs, const char *const *metadata)
+int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs,
+                        const char *const *metadata)
 {
     if (!check(cx, path, count, names, xs))
         return -1;

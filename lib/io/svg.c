@@ -8,8 +8,8 @@ static void rectangle(eg__canvas *c, int x, int y, int width, int height, int co
 {
     svg *s = c->state;
     const uint8_t *rgb = s->palette[colour];
-    eg__file_print(s->out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%02x%02x%02x\"/>\n", x, y, width, height, rgb[0], rgb[1],
-                   rgb[2]);
+    eg__file_print(s->out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%02x%02x%02x\"/>\n", x, y, width, height,
+                   rgb[0], rgb[1], rgb[2]);
 }
 
 static void put(eg__output *out, uint32_t code)
@@ -35,7 +35,8 @@ static void text(eg__canvas *c, int x, int y, int direction, const eg__label *la
     if (direction == EG_UPWARD)
         eg__file_print(s->out, "<text transform=\"translate(%d %d) rotate(-90)\">", x + EG_HEIGHT - 1, y);
     else
-        eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT - 1, direction == EG_FROM_RIGHT ? " text-anchor=\"end\"" : "");
+        eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT - 1,
+                       direction == EG_FROM_RIGHT ? " text-anchor=\"end\"" : "");
     for (int k = 0; k < label->count; k++)
         put(s->out, label->code[k]);
     eg__file_print(s->out, "</text>\n");
@@ -47,8 +48,9 @@ int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
     eg__picture_palette(s.palette);
     c->state = &s, c->rectangle = rectangle, c->text = text;
     eg__file_print(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" shape-rendering=\"crispEdges\" "
-                   "font-family=\"'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"%d\" fill=\"#222222\" xml:space=\"preserve\">\n",
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                   "shape-rendering=\"crispEdges\" font-family=\"'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"%d\" "
+                   "fill=\"#222222\" xml:space=\"preserve\">\n",
                    c->width, c->height, c->width, c->height, EG_ADVANCE * 10 / 6);
     rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
     draw(c, picture);

@@ -4,7 +4,7 @@
 
 enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
-/* The code point at *s, which moves behind it; −1 for a byte that begins none (RFC 3629: no surrogates, no longer forms than needed). */
+/* The code point at *s, which moves behind it; −1 for a byte that begins none. RFC 3629: no surrogates, no form longer than needed. */
 static int32_t decode(const char **s)
 {
     static const struct { uint8_t mask, lead; uint32_t least; } forms[] = {
