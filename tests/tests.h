@@ -9,5 +9,6 @@ SUITE(build)
 SUITE(io)
 SUITE(notation)
 SUITE(ops)
+SUITE(pointwise)
 
 #undef SUITE

@@ -1,0 +1,334 @@
+/* test_pointwise.c: pointwise and two-operand values: against libm, at the ends of the number line, wherever an element lies, broadcast, refused. */
+#include <eingrad/check.h>
+#include <math.h>
+#include <stdlib.h>
+#include "tests.h"
+
+/* -- references in long double ------------------------------------------------------------------------------------------------- */
+typedef long double real;
+static real r_rsqrt(real x) { return 1 / sqrtl(x); }
+static real r_recip(real x) { return 1 / x; }
+static real r_square(real x) { return x * x; }
+static real r_sigmoid(real x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); }
+static real r_softplus(real x) { return (x > 0 ? x : 0) + log1pl(expl(-fabsl(x))); }
+static real r_relu(real x) { return x < 0 ? 0 : x; }
+static real r_silu(real x) { return x == -INFINITY ? 0 : x * r_sigmoid(x); }
+static real r_gelu(real x) { return x == -INFINITY ? 0 : x * erfcl(-x / sqrtl(2)) / 2; }
+static real r_gelu_tanh(real x) { return x == -INFINITY ? 0 : x * r_sigmoid(2 * sqrtl(2 / acosl(-1)) * (x + .044715L * x * x * x)); }
+static real r_sign(real x) { return x != x ? x : (real)((x > 0) - (x < 0)); }
+static real r_neg(real x) { return -x; }
+
+/* loose: Φ and σ in a product lose relative, not absolute accuracy where they vanish; the error is measured by x's ulp. */
+static const struct function { const char *name; eg_tensor *(*f)(eg_tensor *); real (*of)(real); bool loose; } functions[] = {
+    { "neg", eg_neg, r_neg, false }, { "abs", eg_abs, fabsl, false }, { "sign", eg_sign, r_sign, false }, { "exp", eg_exp, expl, false },
+    { "expm1", eg_expm1, expm1l, false }, { "log", eg_log, logl, false }, { "log1p", eg_log1p, log1pl, false }, { "sqrt", eg_sqrt, sqrtl, false },
+    { "rsqrt", eg_rsqrt, r_rsqrt, false }, { "square", eg_square, r_square, false }, { "recip", eg_recip, r_recip, false },
+    { "sin", eg_sin, sinl, false }, { "cos", eg_cos, cosl, false }, { "tanh", eg_tanh, tanhl, false }, { "sigmoid", eg_sigmoid, r_sigmoid, false },
+    { "erf", eg_erf, erfl, false }, { "relu", eg_relu, r_relu, false }, { "softplus", eg_softplus, r_softplus, false },
+    { "floor", eg_floor, floorl, false }, { "gelu", eg_gelu, r_gelu, true }, { "gelu_tanh", eg_gelu_tanh, r_gelu_tanh, true },
+    { "silu", eg_silu, r_silu, true },
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+static const double special[] = {
+    0, -0., 1, -1, INFINITY, -INFINITY, NAN, 5e-324, -5e-324, 2.3e-308, 1e-310, -1e-310, 1.4e-45, -1.4e-45, 1e-40, 1.7e308, -1.7e308, 3.4e38, -3.4e38,
+    1000, -1000, 709.7, 709.8, -708.5, -745, -745.2, 88.7, 88.8, -87.5, -103.9, -104, 1e15, 1e22, -1e22, 3e9, 1e5, .5, -.5,
+};
+enum { SPECIAL = sizeof special / sizeof *special, MANY = 20011 };
+
+static double *samples(void)                        /* special values, then dense ones: near 0, ordinary, exponential in size  */
+{
+    double *x = malloc(MANY * sizeof *x);
+    memcpy(x, special, sizeof special);
+    uint64_t s = 1;
+    for (int k = SPECIAL; k < MANY; k++) {
+        s = s * 6364136223846793005 + 1442695040888963407;
+        double u = (double)(s >> 11) * 0x1p-53, sign = s >> 5 & 1 ? 1 : -1;
+        x[k] = k % 4 == 0 ? sign * 10 * u : k % 4 == 1 ? sign * 750 * u : k % 4 == 2 ? sign * exp(1400 * u - 700) : sign * exp(60 * u - 50);
+    }
+    return x;
+}
+
+/* |got − want| in units of the last place of `measure` */
+static double ulps(double got, real want, double measure, bool single)
+{
+    double w = single ? (double)(float)want : (double)want;
+    if (isnan(got) || isnan(w)) return isnan(got) && isnan(w) ? 0 : INFINITY;
+    if (isinf(got) || isinf(w)) return got == w ? 0 : INFINITY;
+    double m = fmax(fabs(w), fabs(measure)), ulp = single ? (double)(nextafterf((float)m, INFINITY) - (float)m) : nextafter(m, INFINITY) - m;
+    return (double)fabsl(got - want) / ulp;
+}
+
+START_TEST(within_4_ulp_of_libm)
+{
+    const struct function *f = &functions[_i];
+    eg_ctx *cx = eg_open();
+    double *x = samples();
+    float *single = malloc(MANY * sizeof *single);
+    for (int k = 0; k < MANY; k++) single[k] = (float)x[k];
+    const double *y = eg_f64(f->f(eg_from(cx, x, MANY)));
+    const float *z = eg_f32(f->f(eg_from(cx, single, MANY)));
+    for (int k = 0; k < MANY; k++) {
+        double e = ulps(y[k], f->of(x[k]), f->loose && isfinite(x[k]) ? x[k] : 0, false);
+        ck_assert_msg(e <= 4, "%s(%.17g) = %.17g, but %.17Lg: %g ulp", f->name, x[k], y[k], f->of(x[k]), e);
+        e = ulps(z[k], f->of(single[k]), f->loose && isfinite(single[k]) ? single[k] : 0, true);
+        ck_assert_msg(e <= 4, "f32: %s(%.9g) = %.9g, but %.9Lg: %g ulp", f->name, single[k], z[k], f->of(single[k]), e);
+    }
+    free(x);
+    free(single);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(ends_of_the_number_line)
+{
+    eg_ctx *cx = eg_open();
+    const struct { eg_tensor *(*f)(eg_tensor *); double x, y; } cases[] = {
+        { eg_sigmoid, -1000, 0 }, { eg_sigmoid, 1000, 1 }, { eg_softplus, 1000, 1000 }, { eg_softplus, -1000, 0 }, { eg_log, 0, -INFINITY },
+        { eg_exp, -INFINITY, 0 }, { eg_exp, 1000, INFINITY }, { eg_tanh, INFINITY, 1 }, { eg_erf, -INFINITY, -1 }, { eg_relu, INFINITY, INFINITY },
+        { eg_gelu, -INFINITY, 0 }, { eg_gelu, INFINITY, INFINITY }, { eg_gelu_tanh, -INFINITY, 0 }, { eg_gelu_tanh, INFINITY, INFINITY },
+        { eg_silu, -INFINITY, 0 }, { eg_silu, INFINITY, INFINITY }, { eg_expm1, -INFINITY, -1 }, { eg_log1p, -1, -INFINITY },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int single = 0; single < 2; single++) {
+            double y = eg_item(cases[k].f(eg_full_n(cx, single ? EG_F32 : EG_F64, cases[k].x, 0, NULL)));
+            ck_assert_msg(y == cases[k].y, "case %d at %g: %g instead of %g", (int)k, cases[k].x, y, cases[k].y);
+        }
+    for (int k = 0; k < FUNCTIONS; k++) ck_assert_msg(isnan(eg_item(functions[k].f(eg_scalar(cx, NAN)))), "%s(NaN)", functions[k].name);
+    eg_tensor *nan = eg_scalar(cx, NAN), *one = eg_scalar(cx, 1);
+    ck_assert(isnan(eg_item(eg_maximum(nan, one))) && isnan(eg_item(eg_maximum(one, nan))));
+    ck_assert(isnan(eg_item(eg_minimum(nan, one))) && isnan(eg_item(eg_minimum(one, nan))));
+    ck_assert(isnan(eg_item(eg_clip(nan, 0, 1))) && isnan(eg_item(eg_leaky_relu(nan, .1))) && isnan(eg_item(eg_elu(nan, 1))));
+    ck_assert(eg_item(eg_isnan(nan)) == 1 && eg_item(eg_isnan(one)) == 0 && eg_item(eg_ne(nan, nan)) == 1 && eg_item(eg_eq(nan, nan)) == 0);
+    ck_assert_double_eq(eg_item(eg_elu(eg_scalar(cx, -1000), 2)), -2);
+    ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, -3), 3)), -27);
+    ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, 0), 0)), 1);
+    /* gradients of the saturated ends are finite */
+    eg_tensor *x = eg_from(cx, ((double[]){ -INFINITY, -1e300, -1000, 1000, 1e300, INFINITY }), 6), *dx;
+    eg_tensor *(*const smooth[])(eg_tensor *) = { eg_sigmoid, eg_tanh, eg_softplus, eg_gelu, eg_gelu_tanh, eg_silu, eg_relu, eg_erf };
+    for (size_t f = 0; f < sizeof smooth / sizeof *smooth; f++) {
+        ck_assert(!eg_grad(smooth[f](x), eg_ones_like(x), 1, &x, &dx));
+        for (int k = 0; k < 6; k++) ck_assert_msg(isfinite(eg_f64(dx)[k]), "gradient of function %d at %g", (int)f, eg_f64(x)[k]);
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
+/* design §6: the bits of f(x) depend on x alone, not on its place, the length, the strides or the number of threads. */
+START_TEST(a_value_does_not_depend_on_where_it_lies)
+{
+    const struct function *f = &functions[_i];
+    eg_ctx *cx = eg_open(.threads = 1), *two = eg_open(.threads = 2);
+    double *x = samples();
+    enum { BIG = 50000 };
+    for (int single = 0; single < 2; single++) {
+        eg_dtype t = single ? EG_F32 : EG_F64;
+        size_t w = single ? 4 : 8;
+        eg_tensor *all = eg_cast(eg_from(cx, x, MANY), t);
+        const char *whole = eg_raw(f->f(all), NULL);
+        for (int64_t n = 1; n < 70; n += 3)                     /* lengths and starts                                  */
+            for (int64_t start = 0; start < 20; start += 7) {
+                eg_mark m = eg_push(cx);
+                const char *part = eg_raw(f->f(eg_slice(all, 0, start, start + n, 1)), NULL);
+                ck_assert_msg(!memcmp(part, whole + (size_t)start * w, (size_t)n * w), "%s: %d from %d", f->name, (int)n, (int)start);
+                eg_pop(cx, m);
+            }
+        eg_tensor *back = eg_contiguous(eg_flip(f->f(eg_flip(all, 0)), 0)), *odd = f->f(eg_slice(all, 0, 1, EG_END, 2));
+        ck_assert_msg(!memcmp(eg_raw(back, NULL), whole, MANY * w), "%s: reversed", f->name);
+        eg_tensor *expected = eg_contiguous(eg_slice(f->f(all), 0, 1, EG_END, 2));
+        ck_assert_msg(!memcmp(eg_raw(odd, NULL), eg_raw(expected, NULL), (size_t)eg_size(odd) * w), "%s: every second", f->name);
+        eg_tensor *one = eg_expand(eg_slice(all, 0, 50, 51, 1), 333);
+        const char *same = eg_raw(eg_contiguous(f->f(one)), NULL);
+        for (int k = 0; k < 333; k++) ck_assert_msg(!memcmp(same + (size_t)k * w, whole + 50 * w, w), "%s: expanded", f->name);
+        eg_tensor *a = eg_uniform_n(cx, t, -9, 9, 1, (int64_t[]){ BIG }), *b = eg_from_n(two, t, eg_raw(a, NULL), 1, eg_dims(a));
+        ck_assert_msg(!memcmp(eg_raw(f->f(a), NULL), eg_raw(f->f(b), NULL), BIG * w), "%s: two threads", f->name);
+    }
+    ck_assert_msg(!eg_error(cx) && !eg_error(two), "%s", f->name);
+    free(x);
+    eg_close(cx);
+    eg_close(two);
+}
+END_TEST
+
+START_TEST(powers)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    double *x = samples(), y[] = { 0, 1, -1, 2, .5, -3.25, 7, INFINITY, -INFINITY };
+    eg_tensor *a = eg_from(cx, x, MANY, 1), *b = eg_from(cx, y, 9), *p = eg_pow(a, b);
+    const double *v = eg_f64(p);
+    for (int i = 0; i < MANY; i++)
+        for (int j = 0; j < 9; j++) {
+            double e = ulps(v[9 * i + j], powl(x[i], y[j]), 0, false);
+            ck_assert_msg(e <= 4, "pow(%.17g, %g) = %.17g: %g ulp", x[i], y[j], v[9 * i + j], e);
+        }
+    for (int j = 0; j < 9; j++) {
+        const double *c = eg_f64(eg_powc(a, y[j]));
+        for (int i = 0; i < MANY; i++) {
+            double e = ulps(c[i], powl(x[i], y[j]), 0, false);
+            ck_assert_msg(e <= 4, "powc(%.17g, %g) = %.17g: %g ulp", x[i], y[j], c[i], e);
+        }
+    }
+    /* at a = 0: da = b a^(b−1), db = y ln a = 0 for b > 0, both orders finite */
+    eg_tensor *zero = eg_zeros(cx, 4), *n = eg_from(cx, ((double[]){ 0, 1, 2, 3 }), 4), *in[2] = { zero, n }, *d[2], *h[2];
+    ck_assert(!eg_grad(eg_pow(zero, n), eg_ones_like(n), 2, in, d));
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, 1, 0, 0 }), 4), 0);
+    for (int k = 1; k < 4; k++) ck_assert_double_eq(eg_f64(d[1])[k], 0);
+    ck_assert(!eg_grad(d[0], eg_ones_like(n), 1, in, h));
+    eg_assert_close(h[0], eg_from(cx, ((double[]){ 0, 0, 2, 0 }), 4), 0);
+    ck_assert(!eg_grad(eg_powc(zero, 0), eg_ones_like(zero), 1, in, d));
+    eg_assert_close(d[0], eg_zeros_like(zero), 0);
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    free(x);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- two operands ---------------------------------------------------------------------------------------------------------------- */
+START_TEST(broadcasting)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4, 5, 6 }), 2, 3), *row = eg_from(cx, ((double[]){ 10, 20, 30 }), 3);
+    eg_tensor *column = eg_from(cx, ((double[]){ 100, 200 }), 2, 1), *d[2];
+    eg_assert_close(eg_add(a, row), eg_from(cx, ((double[]){ 11, 22, 33, 14, 25, 36 }), 2, 3), 0);
+    eg_assert_close(eg_sub(column, a), eg_from(cx, ((double[]){ 99, 98, 97, 196, 195, 194 }), 2, 3), 0);
+    eg_assert_close(eg_add(column, row), eg_from(cx, ((double[]){ 110, 120, 130, 210, 220, 230 }), 2, 3), 0);
+    eg_assert_close(eg_mul(a, eg_scalar(cx, 2)), eg_scale(a, 2), 0);
+    eg_assert_close(eg_where(eg_gt(a, eg_scalar(cx, 3)), row, eg_neg(column)), eg_from(cx, ((double[]){ -100, -100, -100, 10, 20, 30 }), 2, 3), 0);
+    /* the gradient of a stretched operand is summed back, in its own shape */
+    ck_assert(!eg_grad(eg_mul(column, row), eg_ones(cx, 2, 3), 2, (eg_tensor *[]){ column, row }, d));
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 60, 60 }), 2, 1), 0);
+    eg_assert_close(d[1], eg_from(cx, ((double[]){ 300, 300, 300 }), 3), 0);
+    /* results lie as the first operand that is not stretched */
+    int64_t stride[2];
+    eg_raw(eg_add(row, eg_transpose(eg_ones(cx, 3, 2), 0, 1)), stride);
+    ck_assert(stride[0] == 1 && stride[1] == 2);
+    eg_raw(eg_exp(eg_transpose(eg_ones(cx, 3, 2), 0, 1)), stride);
+    ck_assert(stride[0] == 1 && stride[1] == 2);
+    /* sizes 0 and 1 */
+    eg_tensor *none = eg_zeros(cx, 0, 3);
+    ck_assert_int_eq(eg_size(eg_add(none, row)), 0);
+    ck_assert_int_eq(eg_size(eg_lt(none, eg_scalar(cx, 1))), 0);
+    ck_assert(!eg_grad(eg_add(none, row), none, 1, &row, d));
+    eg_assert_close(d[0], eg_zeros(cx, 3), 0);
+    for (int k = 0; k < FUNCTIONS; k++) {
+        ck_assert_int_eq(eg_size(functions[k].f(none)), 0);
+        ck_assert_int_eq(eg_rank(functions[k].f(eg_scalar(cx, 1))), 0);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(ties_and_kinks)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3 }), 3), *b = eg_from(cx, ((double[]){ 2, 2, 2 }), 3), *in[2] = { a, b }, *one = eg_ones(cx, 3), *d[2];
+    ck_assert(!eg_grad(eg_maximum(a, b), one, 2, in, d));
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, .5, 1 }), 3), 0);
+    eg_assert_close(d[1], eg_from(cx, ((double[]){ 1, .5, 0 }), 3), 0);
+    ck_assert(!eg_grad(eg_minimum(a, b), one, 2, in, d));
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 1, .5, 0 }), 3), 0);
+    ck_assert(!eg_grad(eg_clip(a, 1, 2), one, 1, in, d));       /* the limits count as inside */
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 1, 1, 0 }), 3), 0);
+    ck_assert(!eg_grad(eg_relu(eg_shift(a, -2)), one, 1, in, d));
+    eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, 0, 1 }), 3), 0);
+    /* where the branch that was not taken is infinite, its gradient is 0, not NaN */
+    eg_tensor *z = eg_zeros(cx, 3);
+    ck_assert(!eg_grad(eg_where(eg_gt(z, one), eg_log(z), z), one, 1, &z, d));
+    ck_assert(eg_ok(d[0]));
+    ck_assert(!eg_grad(eg_where(eg_gt(z, one), eg_full(cx, INFINITY, 3), z), one, 1, &z, d));
+    eg_assert_close(d[0], one, 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(integers)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, ((int64_t[]){ -3, 0, 4, INT64_MIN }), 4), *n = eg_from(cx, ((int32_t[]){ -3, 0, 4, INT32_MIN }), 4);
+#define SAME64(call, ...) ck_assert_mem_eq(eg_i64(call), ((int64_t[4]){ __VA_ARGS__ }), 32)
+#define SAME32(call, ...) ck_assert_mem_eq(eg_i32(call), ((int32_t[4]){ __VA_ARGS__ }), 16)
+    SAME64(eg_neg(x), 3, 0, -4, INT64_MIN);
+    SAME64(eg_abs(x), 3, 0, 4, INT64_MIN);
+    SAME64(eg_sign(x), -1, 0, 1, -1);
+    SAME64(eg_relu(x), 0, 0, 4, 0);
+    SAME64(eg_square(x), 9, 0, 16, 0);
+    SAME64(eg_scale(x, -2), 6, 0, -8, 0);
+    SAME64(eg_shift(x, 5), 2, 5, 9, INT64_MIN + 5);
+    SAME64(eg_clip(x, -2, INFINITY), -2, 0, 4, -2);
+    SAME64(eg_maximum(x, eg_neg(x)), 3, 0, 4, INT64_MIN);
+    SAME64(eg_sub(x, eg_from(cx, ((int64_t[]){ 1 }), 1)), -4, -1, 3, INT64_MAX);
+    SAME32(eg_neg(n), 3, 0, -4, INT32_MIN);
+    SAME32(eg_mul(n, n), 9, 0, 16, 0);
+    SAME32(eg_add(n, n), -6, 0, 8, 0);
+    SAME32(eg_clip(n, -1e30, 1), -3, 0, 1, INT32_MIN);
+    SAME32(eg_minimum(n, eg_scale(n, 2)), -6, 0, 4, INT32_MIN);
+    eg_tensor *t = eg_from(cx, ((bool[]){ true, true, false, false }), 4), *u = eg_from(cx, ((bool[]){ true, false, true, false }), 4);
+#define SAMEB(call, ...) ck_assert_mem_eq(eg_bool(call), ((bool[4]){ __VA_ARGS__ }), 4)
+    SAMEB(eg_and(t, u), true, false, false, false);
+    SAMEB(eg_or(t, u), true, true, true, false);
+    SAMEB(eg_xor(t, u), false, true, true, false);
+    SAMEB(eg_not(t), false, false, true, true);
+    SAMEB(eg_eq(t, u), true, false, false, true);
+    SAMEB(eg_ge(x, eg_zeros_like(x)), false, true, true, false);
+    SAMEB(eg_lt(n, eg_zeros_like(n)), true, false, false, true);
+    SAMEB(eg_isnan(n), false, false, false, false);
+    SAME64(eg_where(t, x, eg_shift(x, 1)), -3, 0, 5, INT64_MIN + 1);
+    SAMEB(eg_where(t, u, t), true, false, false, false);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    eg_ctx *cx = eg_open(), *other = eg_open();
+    eg_tensor *f = eg_ones(cx, 2, 3), *d = eg_cast(f, EG_F64), *i = eg_cast(f, EG_I64), *b = eg_cast(f, EG_BOOL);
+#define REFUSED(call, text) do { ck_assert(!eg_ok(call)); ck_assert_msg(eg_error(cx) && !strcmp(eg_error(cx), text), "%s", eg_error(cx)); eg_clear(cx); } while (0)
+    REFUSED(eg_exp(i), "exp: operand 1 is i64; cast it to f32 or f64 first");
+    REFUSED(eg_neg(b), "neg: operand 1 is bool; cast it to f32, f64, i32 or i64 first");
+    REFUSED(eg_add(f, d), "add: operand 1 is f32, operand 2 is f64; eg_cast one of them");
+    REFUSED(eg_where(b, f, d), "where: operand 2 is f32, operand 3 is f64; eg_cast one of them");
+    REFUSED(eg_where(f, f, f), "where: operand 1, the condition, is f32 and must be bool; compare it first");
+    REFUSED(eg_div(i, i), "div: the operands are i64; eg_cast them to f32 or f64 first");
+    REFUSED(eg_pow(i, i), "pow: the operands are i64; eg_cast them to f32 or f64 first");
+    REFUSED(eg_mul(b, b), "mul: the operands are bool; eg_cast them to f32, f64, i32 or i64 first");
+    REFUSED(eg_and(f, f), "and: the operands are f32, not bool; compare first");
+    REFUSED(eg_not(i), "not: the operand is i64, not bool; compare first");
+    REFUSED(eg_lt(f, i), "lt: operand 1 is f32, operand 2 is i64; eg_cast one of them");
+    REFUSED(eg_scale(i, .5), "scale: operand 1 is i64 and cannot take the constant 0.5; cast it to f32 or f64 first");
+    REFUSED(eg_shift(eg_cast(f, EG_I32), 3e9), "shift: operand 1 is i32 and cannot take the constant 3e+09; cast it to f32 or f64 first");
+    REFUSED(eg_powc(i, 2), "powc: operand 1 is i64; cast it to f32 or f64 first");
+    REFUSED(eg_clip(f, 1, 0), "clip: the low limit 1 is not below the high limit 0");
+    REFUSED(eg_clip(f, NAN, 0), "clip: the low limit nan is not below the high limit 0");
+    REFUSED(eg_add(f, eg_ones(cx, 4)), "add: axis -1 is 3 in operand 1 but 4 in operand 2; the shapes (2, 3), (4,) do not broadcast");
+    REFUSED(eg_mul(eg_ones(cx, 5, 1), eg_ones(cx, 7, 2, 3)), "mul: axis -2 is 5 in operand 1 but 2 in operand 2; the shapes (5, 1), (7, 2, 3) do not broadcast");
+    REFUSED(eg_where(b, f, eg_ones(cx, 3, 3)), "where: axis -2 is 2 in operand 1 but 3 in operand 3; the shapes (2, 3), (2, 3), (3, 3) do not broadcast");
+    REFUSED(eg_add(f, eg_ones(other, 2, 3)), "add: operand 2 belongs to another context");
+    REFUSED(eg_scale(eg_exp(i), 2), "exp: operand 1 is i64; cast it to f32 or f64 first");
+    ck_assert_ptr_null(eg_scale(NULL, 2));
+    ck_assert_ptr_null(eg_clip(NULL, 2, 1));
+    ck_assert_ptr_null(eg_where(NULL, NULL, NULL));
+    REFUSED(eg_where(b, NULL, f), "where: operand 2 is NULL");
+    eg_close(cx);
+    eg_close(other);
+}
+END_TEST
+
+Suite *suite_pointwise(void)
+{
+    Suite *s = suite_create("pointwise");
+    TCase *t = tcase_create("pointwise");
+    tcase_add_loop_test(t, within_4_ulp_of_libm, 0, FUNCTIONS);
+    tcase_add_loop_test(t, a_value_does_not_depend_on_where_it_lies, 0, FUNCTIONS);
+    tcase_add_test(t, ends_of_the_number_line);
+    tcase_add_test(t, powers);
+    tcase_add_test(t, broadcasting);
+    tcase_add_test(t, ties_and_kinks);
+    tcase_add_test(t, integers);
+    tcase_add_test(t, refusals);
+    suite_add_tcase(s, t);
+    return s;
+}
