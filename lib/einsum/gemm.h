@@ -19,6 +19,8 @@ typedef struct eg_gemm {
 
 bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, any m, n, k ≥ 1 */
 
+bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *b, void *c, bool add); /* map.c: no sum; floats; b may be NULL */
+bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* sum.c: dots, matrix times vector, reductions; b may be NULL */
 void eg__plain(eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* plain.c: any type */
 
 /* -- pack.c: one micro-panel ---------------------------------------------------------------------------------------------------------- */
@@ -29,4 +31,29 @@ void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs,
 typedef struct eg_place { int64_t a, b, c; } eg_place;       /* offsets in elements */
 eg_place eg__place(const eg_list *, int64_t i);
 void eg__offsets(const eg_list *, size_t which, int64_t from, int64_t count, int64_t *off);  /* which: offsetof(eg_axis, sa) … */
+
+typedef struct eg_walk { const eg_list *list; eg_place at; int64_t index[EG_AXES_MAX]; } eg_walk;   /* one after the other */
+static inline void eg__walk_to(eg_walk *w, const eg_list *l, int64_t i)
+{
+    w->list = l;
+    w->at = eg__place(l, i);
+    for (int x = l->n - 1; x >= 0; x--) { w->index[x] = i % l->axis[x].size; i /= l->axis[x].size; }
+}
+static inline void eg__walk_on(eg_walk *w)
+{
+    for (int x = w->list->n - 1; x >= 0; x--) {
+        const eg_axis *q = &w->list->axis[x];
+        w->at.a += q->sa; w->at.b += q->sb; w->at.c += q->sc;
+        if (++w->index[x] < q->size) return;
+        w->index[x] = 0;
+        w->at.a -= q->size * q->sa; w->at.b -= q->size * q->sb; w->at.c -= q->size * q->sc;
+    }
+}
+
+/* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of their sums does not depend on it. */
+#if HAVE_TARGET_CLONES
+#define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define EG_CLONES
+#endif
 #endif

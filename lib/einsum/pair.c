@@ -75,6 +75,28 @@ static void *presum(eg_ctx *cx, eg_dtype dtype, int which, int n, eg_axis *x, co
     return eg__pair(cx, dtype, nkept + ngone, kept, operand, NULL, sum, false) ? sum : NULL;
 }
 
+/* Not a matrix product: the axes of c, and those that are summed */
+static bool simply(eg_ctx *cx, eg_dtype dtype, int n, const eg_axis *x, const void *a, const void *b, void *c, bool add)
+{
+    eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
+    int nfree = 0, nsummed = 0;
+    int64_t of_a = 1, of_b = 1;
+    for (int i = 0; i < n; i++) {
+        if (x[i].sa) of_a *= x[i].size;
+        if (x[i].sb) of_b *= x[i].size;
+    }
+    const bool swap = b && of_b > of_a;     /* the larger operand decides the loops, and comes first */
+    for (int i = 0; i < n; i++) {
+        eg_axis y = x[i];
+        if (swap) { y.sa = x[i].sb; y.sb = x[i].sa; }
+        if (y.in_c) free_axes[nfree++] = y; else summed[nsummed++] = y;
+    }
+    const void *p = swap ? b : a, *q = swap ? a : b;
+    eg_list out = list(free_axes, nfree), k = list(summed, nsummed);
+    if (!eg__is_float(dtype)) { eg__plain(dtype, &out, &k, p, q, c, add); return true; }
+    return k.n ? eg__sum(cx, dtype, &out, &k, p, q, c, add) : eg__map(cx, dtype, &out, p, q, c, add);
+}
+
 bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add)
 {
     eg_axis x[EG_AXES_MAX], role[5][EG_AXES_MAX];
@@ -104,12 +126,7 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         return true;
     }
     n = fuse(n, x);
-    if (!eg__is_float(dtype) || !b) {
-        for (int i = 0; i < n; i++) { int r = x[i].in_c ? M : K; role[r][count[r]++] = x[i]; }
-        eg_list out = list(role[M], count[M]), k = list(role[K], count[K]);
-        eg__plain(dtype, &out, &k, a, b, c, add);
-        return true;
-    }
+    if (!eg__is_float(dtype) || !b) return simply(cx, dtype, n, x, a, b, c, add);
 
     bool lonely_a = false, lonely_b = false;
     for (int i = 0; i < n; i++) if (!x[i].in_c) { lonely_a |= x[i].sa && !x[i].sb; lonely_b |= x[i].sb && !x[i].sa; }
@@ -124,6 +141,7 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         int r = !x[i].in_c ? K : x[i].sa && x[i].sb ? BATCH : x[i].sa ? M : x[i].sb ? N : BATCH;
         role[r][count[r]++] = x[i];
     }
+    if (!count[K] || !count[M] || !count[N]) return simply(cx, dtype, n, x, a, b, c, add);
     eg_gemm g = { .dtype = dtype, .a = a, .b = b, .c = c, .add = add };
     g.batch = list(role[BATCH], count[BATCH]);
     g.m = list(role[M], count[M]);

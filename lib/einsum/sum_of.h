@@ -1,0 +1,147 @@
+/* sum_of.h: sum.c's arithmetic for one type: REAL, and WIDE, a vector of 64 bytes. */
+
+enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
+
+/* Σ a[i] b[i] (b NULL: Σ a[i]) for at most a block: four wide sums, then halves onto halves */
+EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL *b, int64_t sb)
+{
+    enum { L = NAME(LANES) };
+    WIDE s0 = { 0 }, s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    if (sa == 1 && (!b || sb == 1))
+        for (; i + 4 * L <= n; i += 4 * L) {
+            WIDE x0, x1, x2, x3, y0, y1, y2, y3;
+            memcpy(&x0, a + i, 64); memcpy(&x1, a + i + L, 64); memcpy(&x2, a + i + 2 * L, 64); memcpy(&x3, a + i + 3 * L, 64);
+            if (b) {
+                memcpy(&y0, b + i, 64); memcpy(&y1, b + i + L, 64); memcpy(&y2, b + i + 2 * L, 64); memcpy(&y3, b + i + 3 * L, 64);
+                x0 *= y0; x1 *= y1; x2 *= y2; x3 *= y3;
+            }
+            s0 += x0; s1 += x1; s2 += x2; s3 += x3;
+        }
+    REAL tail[4] = { 0 };
+    for (; i + 4 <= n; i += 4)
+        for (int q = 0; q < 4; q++) tail[q] += b ? a[(i + q) * sa] * b[(i + q) * sb] : a[(i + q) * sa];
+    for (; i < n; i++) tail[0] += b ? a[i * sa] * b[i * sb] : a[i * sa];
+    s0 = (s0 + s1) + (s2 + s3);
+    REAL lane[L];
+    memcpy(lane, &s0, 64);
+    for (int half = L / 2; half; half /= 2) for (int q = 0; q < half; q++) lane[q] += lane[q + half];
+    return lane[0] + ((tail[0] + tail[1]) + (tail[2] + tail[3]));
+}
+
+/* sum[i] += Σ of `rows` rows of a (times b), four rows at a time */
+EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a, int64_t sa, const REAL *const *b, int64_t sb)
+{
+    int r = 0;
+    if (sa == 1 && (!b || sb == 0))
+        for (; r + 4 <= rows; r += 4) {
+            const REAL *p = a[r], *q = a[r + 1], *u = a[r + 2], *v = a[r + 3];
+            if (!b) { for (int64_t i = 0; i < n; i++) sum[i] += (p[i] + q[i]) + (u[i] + v[i]); continue; }
+            const REAL fp = *b[r], fq = *b[r + 1], fu = *b[r + 2], fv = *b[r + 3];
+            for (int64_t i = 0; i < n; i++) sum[i] += (fp * p[i] + fq * q[i]) + (fu * u[i] + fv * v[i]);
+        }
+    for (; r < rows; r++) {
+        const REAL *p = a[r], *q = b ? b[r] : NULL;
+        if (!q) for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa];
+        else for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa] * q[i * sb];
+    }
+}
+EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *restrict x) { for (int64_t i = 0; i < n; i++) sum[i] += x[i]; }
+
+/* One result, blocks [from, to) of its sum */
+static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t from, int64_t to)
+{
+    REAL level[LEVELS];
+    for (int64_t t = from; t < to; t++) {
+        REAL sum = 0;
+        if (p->per_row) {
+            const eg_place at = eg__place(&p->rest, t / p->per_row);
+            const int64_t i = t % p->per_row * BLOCK;
+            sum = NAME(dot)(least(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa, b ? b + at.b + i * p->x.sb : NULL, p->x.sb);
+        } else {
+            eg_walk w;
+            int64_t r = t * p->rows, end = least(r + p->rows, p->rest.total);
+            for (eg__walk_to(&w, &p->rest, r); r < end; r++, eg__walk_on(&w))
+                sum += NAME(dot)(p->x.size, a + w.at.a, p->x.sa, b ? b + w.at.b : NULL, p->x.sb);
+        }
+        int l = 0;
+        for (int64_t c = t - from; c & 1; c >>= 1) sum = level[l++] + sum;
+        level[l] = sum;
+    }
+    const int64_t count = to - from;
+    REAL sum = 0;
+    bool first = true;
+    for (int l = 0; l < LEVELS; l++) if (count >> l & 1) { sum = first ? level[l] : level[l] + sum; first = false; }
+    return sum;
+}
+
+/* n neighbouring results, rows [from, to) of their sums; the result ends in out */
+static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b, int64_t from, int64_t to, REAL *out)
+{
+    REAL level[LEVELS][NAME(CHUNK)];
+    const REAL *pa[ROWS], *pb[ROWS];
+    int64_t count = 0;
+    eg_walk w;
+    eg__walk_to(&w, &p->rest, from);
+    for (int64_t r = from; r < to; count++) {
+        int rows = (int)least(ROWS, to - r);
+        for (int q = 0; q < rows; q++, eg__walk_on(&w)) { pa[q] = a + w.at.a; pb[q] = b ? b + w.at.b : NULL; }
+        r += rows;
+        for (int64_t i = 0; i < n; i++) out[i] = 0;
+        NAME(rows)(n, out, rows, pa, p->x.sa, b ? pb : NULL, p->x.sb);
+        int l = 0;
+        for (int64_t c = count; c & 1; c >>= 1) NAME(onto)(n, out, level[l++]);
+        memcpy(level[l], out, (size_t)n * sizeof *out);
+    }
+    bool first = true;
+    for (int l = 0; l < LEVELS; l++) {
+        if (!(count >> l & 1)) continue;
+        if (first) memcpy(out, level[l], (size_t)n * sizeof *out); else NAME(onto)(n, out, level[l]);
+        first = false;
+    }
+}
+
+/* Partial sums of `parts` parts, `step` apart, pairwise; then into c */
+static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool add)
+{
+    for (int64_t s = 1; s < parts; s *= 2) for (int64_t i = 0; i + s < parts; i += 2 * s) part[i * step] += part[(i + s) * step];
+    *c = add ? *c + *part : *part;
+}
+
+static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add, REAL *partial)
+{
+    const int64_t part = u % p->parts, o = u / p->parts;
+    if (!p->across) {
+        const eg_place at = eg__place(p->out, o);
+        const REAL sum = NAME(along)(p, a + at.a, b ? b + at.b : NULL, part * PART, least(p->blocks, (part + 1) * PART));
+        if (p->parts > 1) partial[part * p->out->total + o] = sum;
+        else c[at.c] = add ? c[at.c] + sum : sum;
+        return;
+    }
+    REAL sum[NAME(CHUNK)];
+    const eg_place at = eg__place(&p->others, o / p->chunks);
+    const int64_t i = o % p->chunks * NAME(CHUNK), n = least(NAME(CHUNK), p->x.size - i);
+    NAME(across)(p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS, least(p->rest.total, (part + 1) * PART_ROWS), sum);
+    if (p->parts > 1) { memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum, (size_t)n * sizeof *sum); return; }
+    REAL *to = c + at.c + i * p->x.sc;
+    if (add) for (int64_t q = 0; q < n; q++) to[q * p->x.sc] += sum[q];
+    else for (int64_t q = 0; q < n; q++) to[q * p->x.sc] = sum[q];
+}
+
+static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
+{
+    REAL *partial = NULL;
+    p->chunks = p->across ? (p->x.size + NAME(CHUNK) - 1) / NAME(CHUNK) : 0;
+    const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
+    if (p->parts > 1 && !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial))) return false;
+    const int team = eg__team(cx, p->out->total * p->k_total, 1 << 16);
+    (void)team;
+#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
+    for (int64_t u = 0; u < units; u++) NAME(unit)(p, u, a, b, c, add, partial);
+    if (p->parts > 1)
+        for (int64_t o = 0; o < p->out->total; o++) {
+            const int64_t at = p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc : eg__place(p->out, o).c;
+            NAME(finish)(partial + o, p->parts, p->out->total, c + at, add);
+        }
+    return true;
+}
