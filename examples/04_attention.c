@@ -30,7 +30,7 @@ int main(void)
 
     /* the same core in one line, in any layout, with the weights on request */
     eg_tensor *q = eg_einsum("bim,mhd->bihd", x, w[0]), *k = eg_einsum("bjm,mhd->bjhd", x, w[1]), *v = eg_einsum("bjm,mhd->bjhd", x, w[2]);
-    eg_tensor *a, *z = eg_attention("bihd,bjhd,bjhd->bihd", q, k, v, .where = "j <= i", .keep = { "bj", pad }, .weights = &a);
+    eg_tensor *a, *z = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i", .keep = { "bj", pad }, .weights = &a);
     z = eg_einsum("bihd,hdm->bim", z, Wo);
     printf("attention weights of batch 1, head 0 (causal, two padded keys):\n");
     eg_print(stdout, eg_select(eg_select(a, 0, 1), 0, 0));
