@@ -1,0 +1,212 @@
+/* checkpoint.c: a trainer as one safetensors file. Numbers are written so that they read back as the same bits. */
+#include "trainer.h"
+#include <eingrad/io.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- the numbers in __metadata__, a row each: key, kind, where ---------------------------------------------------------------------- */
+typedef struct saved {
+    int64_t layers, d_model, heads, width, batch, steps, seed, decay, warmup, decay_steps, vocabulary, longest, step, cursor, draws, dtype;
+    double dropout, lr, clip_norm, last, goal, seconds, exact;
+} saved;
+typedef struct field { const char *key; bool real; size_t at; } field;
+static const field fields[] = {
+#define WHOLE(name) { #name, false, offsetof(saved, name) }
+#define REAL(name)  { #name, true,  offsetof(saved, name) }
+    WHOLE(layers), WHOLE(d_model), WHOLE(heads), WHOLE(width), WHOLE(batch), WHOLE(steps), WHOLE(seed), WHOLE(decay), WHOLE(warmup),
+    WHOLE(decay_steps), WHOLE(vocabulary), WHOLE(longest), WHOLE(step), WHOLE(cursor), WHOLE(draws), WHOLE(dtype),
+    REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(seconds), REAL(exact),
+#undef WHOLE
+#undef REAL
+};
+enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
+
+static void put(const field *f, const saved *s, char *out)
+{
+    if (f->real)
+        snprintf(out, TEXT, "%.17g", *(const double *)((const char *)s + f->at));
+    else
+        snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)((const char *)s + f->at));
+}
+
+static bool get(const field *f, saved *s, const char *text)
+{
+    char *end;
+    if (!text || !*text)
+        return false;
+    if (f->real)
+        *(double *)((char *)s + f->at) = strtod(text, &end);
+    else
+        *(int64_t *)((char *)s + f->at) = strtoll(text, &end, 10);
+    return !*end;
+}
+
+static saved gather(const eg_trainer *t)
+{
+    const eg_trainer_args *o = &t->o;
+    return (saved){
+        o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
+        o->schedule.steps, t->vocabulary, t->longest, t->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
+        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, t->seconds, t->exact,
+    };
+}
+
+static double unless_zero(double x) { return x == 0 ? EG_OFF : x; }
+
+static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model, int64_t steps)
+{
+    return (eg_trainer_args){
+        .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
+        .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
+        .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal),
+        .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps ? s->decay_steps : s->warmup + 1, s->last },
+    };
+}
+
+/* -- save --------------------------------------------------------------------------------------------------------------------------- */
+static char *vocabulary_text(const eg_trainer *t, eg_owner *owner)     /* the symbols, one a line                            */
+{
+    size_t room = 1;
+    for (int k = EG_FIRST; k < eg_data_symbols(t->data); k++)
+        room += strlen(eg_data_symbol(t->data, k)) + 1;
+    char *text = eg_owner_alloc(owner, room), *at = text;
+    for (int k = EG_FIRST; text && k < eg_data_symbols(t->data); k++)
+        at += sprintf(at, "%s\n", eg_data_symbol(t->data, k));
+    return text;
+}
+
+static int save(eg_trainer *t, const char *path, eg_owner *owner)
+{
+    int count = eg_params_count(t->params), states = 0, n = 0;
+    while (eg_opt_state(t->opt, states))
+        states++;
+    const char **names = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *names);
+    eg_tensor **xs = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *xs);
+    char (*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text), *vocabulary = vocabulary_text(t, owner);
+    if (!names || !xs || !text || !vocabulary)
+        return -1;
+    for (int k = 0; k < count + states; k++) {
+        const eg_named *one = k < count ? eg_params_at(t->params, k) : eg_opt_state(t->opt, k - count);
+        names[k] = one->name;
+        xs[k] = one->x;
+    }
+    const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
+    saved s = gather(t);
+    const char *const texts[] = { "format", "eingrad trainer 1", pairs ? "name" : "task", eg_data_name(t->data), "model", t->o.model,
+                                  "symbols", vocabulary, pairs ? "pairs" : NULL, pairs };
+    for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++)
+        metadata[n++] = texts[k];
+    for (int k = 0; k < FIELDS; k++) {
+        put(&fields[k], &s, text[k]);
+        metadata[n++] = fields[k].key;
+        metadata[n++] = text[k];
+    }
+    metadata[n] = NULL;
+    return eg_safetensors_save(t->cx, path, count + states, names, xs, metadata);
+}
+
+int eg_trainer_save(eg_trainer *t, const char *path)
+{
+    if (!t || eg_error(t->cx))
+        return -1;
+    eg_mark m = eg_push(t->cx);
+    eg_owner *owner = eg_owner_open(t->cx);
+    int bad = owner ? save(t, path, owner) : -1;
+    eg_pop(t->cx, m);
+    return bad;
+}
+
+/* -- load --------------------------------------------------------------------------------------------------------------------------- */
+static eg_data *data_of(eg_ctx *cx, const eg_safetensors *file, const char *path)
+{
+    const char *task = eg_safetensors_metadata(file, "task"), *pairs = eg_safetensors_metadata(file, "pairs");
+    const char *name = eg_safetensors_metadata(file, "name");
+    if (pairs)
+        return eg_data_parse(cx, pairs, name ? name : path);
+    if (!task || !eg_task_find(task)) {
+        eg_fail(cx, "%s: the task \"%s\" is not one of eingrad's", path, task ? task : "");
+        return NULL;
+    }
+    return eg_data_task(cx, eg_task_find(task));
+}
+
+static bool sound(eg_ctx *cx, const saved *s, const char *path)
+{
+    static const int64_t most = 1 << 20;
+    const int64_t sizes[] = { s->layers, s->d_model, s->heads, s->width, s->batch, s->vocabulary, s->longest };
+    bool good = s->step >= 0 && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT && s->decay <= EG_COSINE;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        good &= sizes[k] > 0 && sizes[k] <= most;
+    if (!good)
+        eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)most);
+    else if (s->dtype != (int64_t)eg_default_type(cx))
+        eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
+    return good && !eg_error(cx);
+}
+
+static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
+{
+    int k = EG_FIRST;
+    for (size_t n; text && *text; text += n + 1, k++) {
+        n = strcspn(text, "\n");
+        const char *s = eg_data_symbol(t->data, k);
+        if (!s || strlen(s) != n || memcmp(s, text, n) || !text[n])
+            break;
+    }
+    if (!text || *text || k != eg_data_symbols(t->data) || t->vocabulary != k)
+        eg_fail(t->cx, "%s: its vocabulary is not that of %s", path, eg_data_name(t->data));
+    return !eg_error(t->cx);
+}
+
+static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *path)
+{
+    for (int k = 0; eg_opt_state(t->opt, k); k++) {
+        const eg_named *one = eg_opt_state(t->opt, k);
+        eg_tensor *x = eg_safetensors_get(file, one->name);
+        if (!eg_ok(x) || eg_assign(one->x, x)) {
+            eg_fail(t->cx, "%s: tensor \"%s\" cannot be used", path, one->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static eg_trainer *restore(eg_ctx *cx, const eg_safetensors *file, const char *path, eg_data *data, const saved *s, int64_t steps)
+{
+    eg_trainer_args o = args_of(s, data, eg_safetensors_metadata(file, "model"), steps);
+    if (!o.model) {
+        eg_fail(cx, "%s: the metadata names no model", path);
+        return NULL;
+    }
+    eg_trainer *t = eg__trainer_make(&o, s->vocabulary, s->longest);
+    if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), path) || eg_params_read(t->params, file, path) ||
+        !read_state(t, file, path))
+        return NULL;
+    t->o.schedule.steps = s->decay_steps;
+    t->step = s->step, t->cursor = (uint64_t)s->cursor, t->seconds = s->seconds, t->exact = s->exact;
+    eg_set_draws(cx, (uint64_t)s->draws);
+    return t;
+}
+
+eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps)
+{
+    if (!cx || eg_error(cx))
+        return NULL;
+    eg_safetensors *file = eg_safetensors_open(cx, path);
+    if (!file)
+        return NULL;
+    saved s = { 0 };
+    const char *format = eg_safetensors_metadata(file, "format");
+    if (!format || strcmp(format, "eingrad trainer 1"))
+        eg_fail(cx, "%s: not a model that eingrad trained", path);
+    for (int k = 0; k < FIELDS && !eg_error(cx); k++)
+        if (!get(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key)))
+            eg_fail(cx, "%s: the metadata lacks a number for \"%s\"", path, fields[k].key);
+    eg_data *data = !eg_error(cx) && sound(cx, &s, path) ? data_of(cx, file, path) : NULL;
+    eg_trainer *t = data ? restore(cx, file, path, data, &s, steps) : NULL;
+    eg_safetensors_close(file);
+    return t;
+}
