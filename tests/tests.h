@@ -10,5 +10,6 @@ SUITE(io)
 SUITE(notation)
 SUITE(ops)
 SUITE(pointwise)
+SUITE(tensor)
 
 #undef SUITE

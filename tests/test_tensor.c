@@ -1,0 +1,493 @@
+/* test_tensor.c: leaves, values in and out, casts, random draws, printing. */
+#include <eingrad/check.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include "impl.h"
+#include "tests.h"
+
+static const double near_zero = 1e-12;
+
+/* -- leaves ------------------------------------------------------------------------------------------------------------------------ */
+START_TEST(leaves_of_every_dtype)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *f = eg_from(cx, ((float[]){ 1, 2, 3, 4, 5, 6 }), 2, 3);
+    ck_assert_int_eq(eg_type(f), EG_F32);
+    ck_assert_int_eq(eg_rank(f), 2);
+    ck_assert_int_eq(eg_dim(f, -1), 3);
+    ck_assert_int_eq(eg_size(f), 6);
+    ck_assert_float_eq(eg_f32(f)[4], 5);
+    ck_assert_double_eq(eg_get(f, 1, 0), 4);
+    ck_assert_double_eq(eg_get(f, -1, -1), 6);
+    ck_assert_int_eq(eg_i32(eg_from(cx, ((int[]){ 7 }), 1))[0], 7);
+    ck_assert_int_eq(eg_i64(eg_from(cx, ((long[]){ 1L << 60 }), 1))[0], 1L << 60);
+    ck_assert(eg_bool(eg_from(cx, ((bool[]){ true }), 1))[0]);
+    ck_assert_double_eq(eg_f64(eg_from(cx, ((double[]){ .1 }), 1))[0], .1);
+    ck_assert_double_eq(eg_item(eg_scalar(cx, -2.5)), -2.5);
+    ck_assert_int_eq(eg_rank(eg_scalar(cx, 1)), 0);
+    ck_assert_double_eq(eg_get(eg_full_n(cx, EG_I64, -3.9, 1, (int64_t[]){ 2 }), 1), -3);
+    eg_tensor *empty = eg_zeros(cx, 3, 0, 2);
+    ck_assert_int_eq(eg_size(empty), 0);
+    ck_assert_ptr_nonnull(eg_f32(empty));
+    ck_assert(eg_is_row_major(empty));
+    ck_assert_int_eq(eg_type(eg_ones_like(eg_zeros_like(eg_randint(cx, 0, 9, 3)))), EG_I64);
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(leaves_refuse)
+{
+    eg_ctx *cx = eg_open();
+    int64_t many[40] = { 0 };
+    eg_full_n(cx, EG_F32, 0, 33, many);                                         eg_assert_error(cx, "full: rank 33 is not in 0..32");
+    eg_zeros(cx, 2, -3);                                                        eg_assert_error(cx, "full: size -3 of axis 1 is negative");
+    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40);                           eg_assert_error(cx, "full: the sizes up to axis 1");
+    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40, 0);                        eg_assert_error(cx, "full: the sizes up to axis 1");
+    eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 4 });                           eg_assert_error(cx, "from: the data are NULL, but the sizes make 4 elements");
+    eg_full_n(cx, (eg_dtype)17, 0, 0, NULL);                                    eg_assert_error(cx, "full: 17 is not a dtype");
+    eg_uniform(cx, 1, 1, 2);                                                    eg_assert_error(cx, "uniform: [1, 1) is not an interval");
+    eg_uniform(cx, NAN, 1, 2);                                                  eg_assert_error(cx, "uniform");
+    eg_uniform_n(cx, EG_I32, 0, 1, 0, NULL);                                    eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
+    eg_normal(cx, 0, -1, 2);                                                    eg_assert_error(cx, "normal: mean 0 and deviation -1 make no distribution");
+    eg_randint(cx, 3, 3, 2);                                                    eg_assert_error(cx, "randint: [3, 3) holds no integer");
+    eg_arange(cx, EG_F32, 0, 1, 0);                                             eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 is not a ramp");
+    eg_arange(cx, EG_I32, 0, 2, .5);                                            eg_assert_error(cx, "arange: start 0 and step 0.5 must be whole numbers for i32");
+    eg_arange(cx, EG_BOOL, 0, 2, 1);                                            eg_assert_error(cx, "arange: bool has no ramp");
+    eg_arange(cx, EG_F64, 0, 1e30, 1);                                          eg_assert_error(cx, "makes 1e+30 elements");
+    ck_assert(eg_ok(eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 0 })));
+    ck_assert(eg_ok(eg_full_n(cx, EG_F32, 0, 32, many)));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(arange_counts)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_int_eq(eg_size(eg_arange(cx, EG_F64, 0, 1, .1)), 10);
+    ck_assert_int_eq(eg_size(eg_arange(cx, EG_F64, 0, -1, .1)), 0);
+    ck_assert_double_eq(eg_get(eg_arange(cx, EG_F32, 5, 0, -2), 2), 1);
+    ck_assert_int_eq(eg_i32(eg_arange(cx, EG_I32, 3, 12, 4))[2], 11);
+    ck_assert_int_eq(eg_i64(eg_arange(cx, EG_I64, -2, 1, 1))[0], -2);
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(asking_tolerates_anything)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *poison = eg_fail(cx, "on purpose"), *all[] = { NULL, poison };
+    for (int k = 0; k < 2; k++) {
+        ck_assert(!eg_ok(all[k]));
+        ck_assert_int_eq(eg_rank(all[k]), 0);
+        ck_assert_int_eq(eg_dim(all[k], 3), 0);
+        ck_assert_int_eq(eg_size(all[k]), 0);
+        ck_assert_int_eq(eg_dims(all[k])[0], 0);
+        ck_assert(!eg_is_row_major(all[k]));
+        ck_assert_ptr_null(eg_f32(all[k]));
+        ck_assert_ptr_null(eg_mut_i64(all[k]));
+        ck_assert_ptr_null(eg_raw(all[k], NULL));
+        ck_assert(isnan(eg_item(all[k])));
+        ck_assert_int_eq(eg_print(stderr, all[k]), -1);
+        char text[8] = "old";
+        ck_assert_uint_eq(eg_format(all[k], text, sizeof text), 0);
+        ck_assert_str_eq(text, "");
+    }
+    ck_assert_ptr_eq(eg_context(poison), cx);
+    ck_assert_str_eq(eg_error(cx), "on purpose");
+    eg_clear(cx);
+    eg_dim(eg_ones(cx, 2, 3), 2);
+    eg_assert_error(cx, "dim: axis 2 is out of range for (2, 3) of rank 2");
+    eg_close(cx);
+}
+END_TEST
+
+/* -- out and in -------------------------------------------------------------------------------------------------------------------- */
+START_TEST(values_out)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 2, 3), *t = eg_transpose(x, 0, 1);
+    ck_assert_ptr_eq(eg_f64(x), eg_raw(x, NULL));
+    const double *p = eg_f64(t);                        /* a copy, row-major */
+    ck_assert_ptr_ne(p, eg_raw(t, NULL));
+    ck_assert_double_eq(p[1], 3);
+    int64_t strides[2];
+    ck_assert_ptr_eq(eg_raw(t, strides), eg_raw(x, NULL));
+    ck_assert_int_eq(strides[0], 1);
+    ck_assert_int_eq(strides[1], 3);
+    ck_assert_ptr_null(eg_f32(x));                      eg_assert_error(cx, "f32: the tensor is f64, not f32");
+    eg_item(x);                                         eg_assert_error(cx, "item: (2, 3) has 6 elements, not one");
+    eg_get(x, 1);                                       eg_assert_error(cx, "get: 1 indices for (2, 3), which has 2 axes");
+    eg_get(x, 1, 3);                                    eg_assert_error(cx, "get: index 3 is out of range for axis 1 of (2, 3)");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(values_in)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_zeros(cx, 2, 3), *t = eg_transpose(x, 0, 1);
+    eg_mut_f64(x)[5] = 7;
+    ck_assert_double_eq(eg_get(t, 2, 1), 7);
+    ck_assert_ptr_null(eg_mut_f64(t));                  eg_assert_error(cx, "mut_f64: (3, 2) with strides (1, 3) is not row-major; eg_assign writes to any view");
+    ck_assert_ptr_null(eg_mut_i32(x));                  eg_assert_error(cx, "mut_i32: the tensor is f64, not i32");
+    ck_assert_int_eq(eg_assign(t, eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 3, 2)), 0);
+    ck_assert_double_eq(eg_get(x, 1, 0), 1);
+    ck_assert_double_eq(eg_get(x, 0, 2), 4);
+    ck_assert_int_eq(eg_fill(eg_slice(x, 1, 0, 2, 1), -1), 0);
+    ck_assert_double_eq(eg_get(x, 1, 1), -1);
+    ck_assert_double_eq(eg_get(x, 1, 2), 5);
+    ck_assert_int_eq(eg_assign(x, eg_ones(cx, 3, 2)), -1);      eg_assert_error(cx, "assign: the target is (2, 3), the value (3, 2)");
+    ck_assert_int_eq(eg_assign(x, eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 3 })), -1); eg_assert_error(cx, "assign: the target is f64, the value f32");
+    ck_assert_int_eq(eg_assign(eg_expand(eg_ones(cx, 1, 3), 2, 3), x), -1);     eg_assert_error(cx, "assign: axis 0 of the target (2, 3) is expanded: its 2 elements are one");
+    ck_assert_int_eq(eg_assign(x, NULL), -1);           eg_assert_error(cx, "assign: the value is NULL");
+    eg_ctx *other = eg_open(.dtype = EG_F64);
+    ck_assert_int_eq(eg_assign(x, eg_ones(other, 2, 3)), -1);   eg_assert_error(cx, "different contexts");
+    eg_close(other);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(assign_takes_overlapping_sources)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_arange(cx, EG_F32, 0, 9, 1);
+    ck_assert_int_eq(eg_assign(eg_slice(x, 0, 1, 9, 1), eg_slice(x, 0, 0, 8, 1)), 0);
+    for (int k = 0; k < 9; k++) ck_assert_double_eq(eg_get(x, k), k ? k - 1 : 0);
+    eg_tensor *y = eg_arange(cx, EG_F32, 0, 9, 1);
+    ck_assert_int_eq(eg_assign(y, eg_flip(y, 0)), 0);
+    for (int k = 0; k < 9; k++) ck_assert_double_eq(eg_get(y, k), 8 - k);
+    eg_tensor *m = eg_reshape(eg_arange(cx, EG_F32, 0, 400, 1), 20, 20);
+    ck_assert_int_eq(eg_assign(m, eg_transpose(m, 0, 1)), 0);
+    for (int k = 0; k < 400; k++) ck_assert_double_eq(eg_get(m, k / 20, k % 20), k % 20 * 20 + k / 20);
+    eg_close(cx);
+}
+END_TEST
+
+/* A value that a gradient still needs was overwritten: noticed through any view of the storage. */
+START_TEST(writing_is_noticed_by_the_gradient)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_ones(cx, 2, 2), *w = eg_ones(cx, 2, 2), *dx;
+    eg_tensor *y = eg_sum(NULL, eg_mul(x, w));
+    eg_fill(eg_select(w, 0, 1), 3);
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
+    eg_assert_error(cx, "changed in place");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(detach_shares_and_forgets)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_ones(cx, 3), *dx, *d = eg_detach(eg_scale(x, 2));
+    eg_tensor *y = eg_sum(NULL, eg_mul(x, d));
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
+    ck_assert_double_eq(eg_get(dx, 0), 2);
+    eg_tensor *z = eg_detach(x);
+    ck_assert_ptr_eq(eg_raw(z, NULL), eg_raw(x, NULL));
+    ck_assert_ptr_null(eg_op_of(z));
+    eg_close(cx);
+}
+END_TEST
+
+/* -- copies and casts --------------------------------------------------------------------------------------------------------------- */
+START_TEST(casts_convert_as_c_and_stay_defined)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, ((double[]){ 1.9, -1.9, 0, NAN, INFINITY, -INFINITY, 1e30, 3e9 }), 8);
+    const int32_t want32[] = { 1, -1, 0, 0, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MAX }, *i = eg_i32(eg_cast(x, EG_I32));
+    const int64_t want64[] = { 1, -1, 0, 0, INT64_MAX, INT64_MIN, INT64_MAX, 3000000000 }, *l = eg_i64(eg_cast(x, EG_I64));
+    const bool wantb[] = { true, true, false, true, true, true, true, true }, *b = eg_bool(eg_cast(x, EG_BOOL));
+    for (int k = 0; k < 8; k++) {
+        ck_assert_int_eq(i[k], want32[k]);
+        ck_assert_int_eq(l[k], want64[k]);
+        ck_assert(b[k] == wantb[k]);
+    }
+    ck_assert_float_eq(eg_f32(eg_cast(x, EG_F32))[0], 1.9f);
+    for (eg_dtype from = EG_F32; from <= EG_BOOL; from++)           /* every pair, contiguous and not */
+        for (eg_dtype to = EG_F32; to <= EG_BOOL; to++) {
+            eg_tensor *a = eg_cast(eg_reshape(eg_from(cx, ((int[]){ 0, 1, 1, 0, 1, 0 }), 6), 2, 3), from);
+            eg_tensor *c = eg_cast(a, to), *d = eg_cast(eg_transpose(eg_slice(a, 1, EG_END, EG_END, -2), 0, 1), to);
+            ck_assert_int_eq(eg_type(c), to);
+            for (int k = 0; k < 6; k++) ck_assert_double_eq(eg_get(c, k / 3, k % 3), (double)((int[]){ 0, 1, 1, 0, 1, 0 })[k]);
+            for (int k = 0; k < 4; k++) ck_assert_double_eq(eg_get(d, k / 2, k % 2), eg_get(c, k % 2, 2 - k / 2 * 2));
+        }
+    eg_cast(x, (eg_dtype)9);
+    eg_assert_error(cx, "cast: 9 is not a dtype");
+    eg_close(cx);
+}
+END_TEST
+
+/* Any strides to any strides, big enough for tiles and threads, against element by element. */
+START_TEST(copies_agree_element_by_element)
+{
+    eg_ctx *cx = eg_open(.threads = 3);
+    static const int64_t dims[][3] = { { 3, 4, 5 }, { 33, 17, 40 }, { 2, 129, 131 }, { 16, 16, 16 }, { 1, 200, 300 } };
+    static const int order[][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 }, { 1, 0, 2 } };
+    for (int d = 0; d < 5; d++)
+        for (eg_dtype t = EG_F32; t <= EG_BOOL; t++)
+            for (int p = 0; p < 6; p++) {
+                eg_mark m = eg_push(cx);
+                const int64_t n = dims[d][0] * dims[d][1] * dims[d][2];
+                eg_tensor *x = eg_reshape_n(eg_cast(eg_arange(cx, EG_F64, 0, (double)n, 1), t), 3, dims[d]);
+                eg_tensor *v = eg_permute_n(eg_flip(x, p % 3), 3, order[p]), *y = eg_copy(v);
+                eg_tensor *back = eg_full_n(cx, t, 0, 3, dims[d]);
+                eg_assign(eg_permute_n(eg_flip(back, p % 3), 3, order[p]), y);
+                ck_assert_mem_eq(eg_raw(back, NULL), eg_raw(x, NULL), (size_t)n * eg__width[t]);
+                const int64_t i[3] = { eg_dim(y, 0) - 1, eg_dim(y, 1) / 2, eg_dim(y, 2) / 3 };
+                ck_assert_double_eq(eg_get_n(y, 3, i), eg_get_n(v, 3, i));
+                eg_pop(cx, m);
+            }
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
+/* -- random draws --------------------------------------------------------------------------------------------------------------------- */
+START_TEST(philox_known_answers)        /* Random123's kat_vectors: philox 4x32, 10 rounds */
+{
+    static const struct { uint64_t seed, draw, index; uint32_t out[4]; } kat[] = {
+        { 0, 0, 0, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { UINT64_MAX, UINT64_MAX, UINT64_MAX, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { 0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88, { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    };
+    for (size_t k = 0; k < sizeof kat / sizeof *kat; k++) {
+        uint32_t out[4];
+        eg__philox(kat[k].seed, kat[k].draw, kat[k].index, out);
+        for (int j = 0; j < 4; j++) ck_assert_uint_eq(out[j], kat[k].out[j]);
+    }
+}
+END_TEST
+
+START_TEST(draws_have_the_moments_and_stay_inside)
+{
+    eg_ctx *cx = eg_open(.seed = 3);
+    enum { N = 200001 };
+    const float *u = eg_f32(eg_uniform(cx, -1, 3, N)), *z = eg_f32(eg_normal(cx, 2, .5, N));
+    const int64_t *r = eg_i64(eg_randint(cx, -2, 5, N));
+    double mu = 0, mz = 0, vz = 0, count[7] = { 0 };
+    for (int k = 0; k < N; k++) {
+        ck_assert(u[k] >= -1 && u[k] < 3 && r[k] >= -2 && r[k] < 5);
+        mu += (double)u[k] / N;
+        mz += (double)z[k] / N;
+        vz += ((double)z[k] - 2) * ((double)z[k] - 2) / N;
+        count[r[k] + 2]++;
+    }
+    ck_assert_double_eq_tol(mu, 1, .01);
+    ck_assert_double_eq_tol(mz, 2, .005);
+    ck_assert_double_eq_tol(vz, .25, .005);
+    double chi2 = 0;
+    for (int k = 0; k < 7; k++) chi2 += (count[k] - N / 7.) * (count[k] - N / 7.) / (N / 7.);
+    ck_assert_double_lt(chi2, 22.5);            /* 6 degrees of freedom: exceeded once in 1000 */
+    const int64_t *wide = eg_i64(eg_randint_n(cx, INT64_MIN, INT64_MAX, 1, (int64_t[]){ 1000 }));
+    int high = 0;
+    for (int k = 0; k < 1000; k++) high += wide[k] > 0;
+    ck_assert(high > 400 && high < 600);
+    const float *tiny = eg_f32(eg_uniform(cx, 1, 1 + 1e-9, 100));
+    for (int k = 0; k < 100; k++) ck_assert_float_eq(tiny[k], 1);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(draws_do_not_depend_on_threads)      /* 4.13; a draw is a function of seed, number and place */
+{
+    eg_ctx *one = eg_open(.seed = 5, .threads = 1), *many = eg_open(.seed = 5, .threads = 7);
+    enum { N = 30011 };
+    for (int round = 0; round < 2; round++) {
+        ck_assert_mem_eq(eg_f32(eg_normal(one, 0, 1, N)), eg_f32(eg_normal(many, 0, 1, N)), N * sizeof(float));
+        ck_assert_mem_eq(eg_f32(eg_uniform(one, 0, 1, N)), eg_f32(eg_uniform(many, 0, 1, N)), N * sizeof(float));
+        ck_assert_mem_eq(eg_i64(eg_randint(one, 0, 9, N)), eg_i64(eg_randint(many, 0, 9, N)), N * sizeof(int64_t));
+    }
+    ck_assert_uint_eq(eg_draws(one), 6);
+    eg_tensor *now = eg_normal(one, 0, 1, 5);
+    eg_set_draws(one, 6);
+    ck_assert_mem_eq(eg_f32(now), eg_f32(eg_normal(one, 0, 1, 5)), 5 * sizeof(float));
+    eg_close(one);
+    eg_close(many);
+}
+END_TEST
+
+/* -- loops ------------------------------------------------------------------------------------------------------------------------------ */
+static void multiply(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    (void)user;
+    for (int64_t i = 0; i < n; i++)
+        *(double *)(void *)(p[0] + i * step[0]) = *(const double *)(const void *)(p[1] + i * step[1]) * *(const double *)(const void *)(p[2] + i * step[2]);
+}
+START_TEST(loops_reach_every_element_once)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 4);
+    static const int64_t dims[][4] = { { 2, 3, 4, 5 }, { 1, 1, 1, 1 }, { 3, 1, 1, 70000 }, { 300, 2, 1, 200 }, { 0, 3, 4, 5 }, { 2, 2, 50000, 1 } };
+    for (int d = 0; d < 6; d++)
+        for (int how = 0; how < 4; how++) {
+            eg_mark m = eg_push(cx);
+            int64_t turned[4] = { dims[d][3], dims[d][1], dims[d][2], dims[d][0] };
+            eg_tensor *y = eg_full_n(cx, EG_F64, -7, 4, dims[d]), *a = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), *b;
+            if (how == 0) b = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]);
+            else if (how == 1) b = eg_transpose(eg_uniform_n(cx, EG_F64, 1, 2, 4, turned), 0, 3);
+            else if (how == 2) b = eg_expand_n(eg_uniform_n(cx, EG_F64, 1, 2, 1, &dims[d][3]), 4, dims[d]);
+            else b = eg_flip(eg_flip(eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), 3), 0);
+            eg__loop(cx, 3, (const eg_tensor *[]){ y, a, b }, multiply, NULL);
+            const double *py = eg_f64(y), *pa = eg_f64(a), *pb = eg_f64(b);
+            for (int64_t k = 0; k < eg_size(y); k++) ck_assert(py[k] == pa[k] * pb[k]);
+            eg_pop(cx, m);
+        }
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
+/* -- printing ------------------------------------------------------------------------------------------------------------------------------ */
+static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *dims, const char *data)
+{
+    int64_t size = eg__count(rank, dims);
+    double start, step;
+    if (sscanf(data, "ramp %lf %lf", &start, &step) == 2) {
+        eg_tensor *x = eg_arange(cx, EG_F64, 0, (double)size, 1);
+        double *p = eg_mut_f64(x);
+        for (int64_t k = 0; k < size; k++) p[k] = start + (double)k * step;
+        return eg_reshape_n(eg_cast(x, type), rank, dims);
+    }
+    unsigned char *bytes = malloc(strlen(data) / 2 + 1);
+    for (size_t k = 0; data[2 * k] && data[2 * k + 1]; k++) {
+        char two[3] = { data[2 * k], data[2 * k + 1], 0 };
+        bytes[k] = (unsigned char)strtoul(two, NULL, 16);
+    }
+    eg_tensor *x = eg_from_n(cx, type, bytes, rank, dims);
+    free(bytes);
+    return x;
+}
+START_TEST(prints_as_numpy)             /* 412 arrays and NumPy's text for them: tests/reference/print_numpy.py */
+{
+    const char *top = getenv("srcdir");
+    char path[4096], *line = NULL, *rest = NULL;
+    size_t room = 0, rest_room = 0;
+    snprintf(path, sizeof path, "%s/tests/data/print.txt", top ? top : ".");
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s cannot be read", path);
+    eg_ctx *cx = eg_open();
+    int cases = 0;
+    for (ssize_t got; (got = getline(&line, &room, file)) > 0; cases++) {
+        char type[8], sizes[128], want[20000] = "", have[20000];
+        int lines, data, rank = 0;
+        int64_t dims[EG_RANK_MAX];
+        line[got - 1] = 0;
+        ck_assert_int_eq(sscanf(line, "%7s %127s %d %n", type, sizes, &lines, &data), 3);
+        for (char *p = sizes; *p && *p != '-'; p += *p == 'x') dims[rank++] = strtoll(p, &p, 10);
+        for (size_t n = 0; lines-- > 0; n += strlen(want + n)) {
+            ck_assert(getline(&rest, &rest_room, file) > 0);
+            snprintf(want + n, sizeof want - n, "%s", rest);
+        }
+        want[strlen(want) - 1] = 0;
+        eg_dtype t = EG_F32;
+        while (strcmp(eg_type_name(t), type)) ck_assert(++t <= EG_BOOL);
+        eg_mark m = eg_push(cx);
+        eg_tensor *x = read_case(cx, t, rank, dims, line + data);
+        ck_assert_uint_eq(eg_format(x, have, sizeof have), strlen(want));
+        ck_assert_str_eq(have, want);
+        eg_pop(cx, m);
+    }
+    ck_assert_int_eq(cases, 412);
+    free(line);
+    free(rest);
+    fclose(file);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(prints_views_and_counts_as_snprintf)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_reshape(eg_arange(cx, EG_I64, 0, 6, 1), 2, 3);
+    char text[64], small[6], *out = NULL;
+    size_t n = 0;
+    const char *want = "[[0 3]\n [1 4]\n [2 5]]";
+    ck_assert_uint_eq(eg_format(eg_transpose(x, 0, 1), text, sizeof text), strlen(want));
+    ck_assert_str_eq(text, want);
+    ck_assert_uint_eq(eg_format(eg_transpose(x, 0, 1), small, sizeof small), strlen(want));
+    ck_assert_str_eq(small, "[[0 3");
+    ck_assert_uint_eq(eg_format(x, NULL, 0), strlen("[[0 1 2]\n [3 4 5]]"));
+    FILE *file = open_memstream(&out, &n);
+    ck_assert_int_eq(eg_print(file, eg_from(cx, ((double[]){ 1, 2.5 }), 2)), 0);
+    fclose(file);
+    ck_assert_str_eq(out, "[1.  2.5]\n");
+    free(out);
+    FILE *full = fopen("/dev/full", "w");
+    if (full) {
+        setvbuf(full, NULL, _IONBF, 0);
+        ck_assert_int_eq(eg_print(full, x), -1);
+        fclose(full);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+/* -- sums of what expand stretched -------------------------------------------------------------------------------------------------------- */
+START_TEST(fold_sums_right_and_the_same_for_any_threads)
+{
+    static const struct { int rx; int64_t x[5]; int ry; int64_t y[5]; } shapes[] = {
+        { 3, { 64, 40, 64 }, 1, { 64 } }, { 3, { 64, 40, 64 }, 3, { 64, 40, 1 } }, { 3, { 64, 40, 64 }, 3, { 64, 1, 64 } }, { 4, { 9, 7, 300, 5 }, 2, { 300, 1 } },
+        { 4, { 9, 7, 300, 5 }, 4, { 1, 7, 1, 5 } }, { 1, { 100000 }, 0, { 0 } }, { 2, { 3, 0 }, 1, { 1 } }, { 2, { 0, 3 }, 1, { 3 } }, { 3, { 1, 2, 3 }, 2, { 2, 3 } },
+        { 2, { 513, 257 }, 1, { 257 } }, { 5, { 3, 4, 5, 6, 7 }, 4, { 4, 1, 6, 1 } },
+    };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int how = 0; how < 3; how++) {
+            eg_mark m = eg_push(cx);
+            int rx = shapes[s].rx, ry = shapes[s].ry;
+            eg_tensor *x = eg_uniform_n(cx, EG_F64, -1, 1, rx, shapes[s].x);
+            if (how == 1 && rx > 1) x = eg_transpose(eg_copy(eg_transpose(x, 0, -1)), 0, -1);
+            if (how == 2) x = eg_flip(x, 0);
+            eg_tensor *y = eg_full_n(cx, EG_F64, 9, ry, shapes[s].y), *again = eg_zeros_like(y), *want = eg_zeros_like(y);
+            ck_assert(eg__fold(y, x));
+            eg_threads(cx, 5);
+            ck_assert(eg__fold(again, x));
+            eg_threads(cx, 1);
+            ck_assert_mem_eq(eg_raw(y, NULL), eg_raw(again, NULL), (size_t)eg_size(y) * 8);
+            const double *p = eg_f64(x);
+            double *w = eg_mut_f64(want);
+            for (int64_t k = 0; k < eg_size(x); k++) {
+                int64_t at = 0, rest = k, scale = 1, i[5];
+                for (int r = rx; r-- > 0; rest /= shapes[s].x[r]) i[r] = rest % shapes[s].x[r];
+                for (int r = ry; r-- > 0; scale *= shapes[s].y[r]) if (shapes[s].y[r] > 1) at += scale * i[r + rx - ry];
+                w[at] += p[k];
+            }
+            for (int64_t k = 0; k < eg_size(y); k++) ck_assert_double_eq_tol(eg_f64(y)[k], w[k], near_zero * 1e2);
+            eg_pop(cx, m);
+        }
+    /* a million times 0.1 in f32: one after the other it would be wrong in the second digit */
+    eg_tensor *tenth = eg_full_n(cx, EG_F32, .1, 2, (int64_t[]){ 1000000, 1 }), *sum = eg_full_n(cx, EG_F32, 0, 1, (int64_t[]){ 1 });
+    ck_assert(eg__fold(sum, tenth));
+    ck_assert_double_eq_tol(eg_item(sum), 1e5, .1);
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_tensor(void)
+{
+    Suite *s = suite_create("tensor");
+    TCase *t = tcase_create("tensor");
+    tcase_add_test(t, leaves_of_every_dtype);
+    tcase_add_test(t, leaves_refuse);
+    tcase_add_test(t, arange_counts);
+    tcase_add_test(t, asking_tolerates_anything);
+    tcase_add_test(t, values_out);
+    tcase_add_test(t, values_in);
+    tcase_add_test(t, assign_takes_overlapping_sources);
+    tcase_add_test(t, writing_is_noticed_by_the_gradient);
+    tcase_add_test(t, detach_shares_and_forgets);
+    tcase_add_test(t, casts_convert_as_c_and_stay_defined);
+    tcase_add_test(t, copies_agree_element_by_element);
+    tcase_add_test(t, philox_known_answers);
+    tcase_add_test(t, draws_have_the_moments_and_stay_inside);
+    tcase_add_test(t, draws_do_not_depend_on_threads);
+    tcase_add_test(t, loops_reach_every_element_once);
+    tcase_add_test(t, fold_sums_right_and_the_same_for_any_threads);
+    tcase_add_test(t, prints_as_numpy);
+    tcase_add_test(t, prints_views_and_counts_as_snprintf);
+    suite_add_tcase(s, t);
+    return s;
+}
