@@ -21,6 +21,16 @@ typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_a
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
 /* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal */
 
+/* -- order.c: the sequence of pairs ---------------------------------------------------------------------------------------------------
+ * Step s contracts pairs[s] into operand number n + s; there are n − 1 steps (n = 1: none). A step keeps the labels that a later
+ * operand or out has and sums the others; labels that one operand alone has are summed in it first (eg__pair does so by itself).
+ * Exact up to EG_ORDER_EXACT operands, greedy with local exact repair beyond. False if n is not 1 … EG_EINSUM_MAX, or if no order
+ * was found whose intermediate results (not the last) all have at most `limit` elements (0: no limit). No allocation. */
+enum { EG_ORDER_EXACT = 10 };
+typedef struct eg_labelset { uint64_t bits[EG_LABEL_MAX / 64]; } eg_labelset;
+typedef struct eg_cost { double flops, largest; } eg_cost;  /* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
+bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
+
 /* -- blis.c ---------------------------------------------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */
 typedef struct eg_kernel {          /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
