@@ -5,11 +5,15 @@
 #define SUITE(name) Suite *suite_##name(void);
 #endif
 
+SUITE(attention)
 SUITE(build)
 SUITE(io)
+SUITE(loss)
 SUITE(notation)
 SUITE(ops)
 SUITE(pointwise)
+SUITE(reduce)
+SUITE(softmax)
 SUITE(tensor)
 
 #undef SUITE

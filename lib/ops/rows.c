@@ -269,7 +269,8 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
 void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *body, const void *user)
 {
     walk w = { .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user };
-    int64_t rows = eg__count(outer, x[0]->dim);
+    const int64_t rows = eg__count(outer, x[0]->dim);
+    if (rows == 0) return;
     for (int k = 0; k < operands; k++)
         for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
     int team = eg__team(cx, rows * (work + 8), 1 << 15);

@@ -1,0 +1,227 @@
+/* test_attention.c: attention in any layout against stored values, plain loops, and its own parts. */
+#include "tests.h"
+#include "wave.h"
+
+static eg_tensor *causal_heads(void *keep, eg_tensor *const *x)
+{
+    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .keep = { "bj", keep }, .bias = { "hij", x[3] });
+}
+START_TEST(attention_is_as_stored)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { wave(cx, 0, 4, 2, 2, 3), wave(cx, 1, 5, 2, 2, 3), wave(cx, 2, 5, 2, 2, 2), wave(cx, 3, 2, 4, 5) };
+    eg_tensor *keep = eg_from(cx, ((bool[]){ 1, 1, 1, 1, 0,  0, 1, 1, 1, 1 }), 2, 5);
+    as_stored(causal_heads(keep, x), ref_attention, 4, x, GRADIENTS(ref_attention_d0, ref_attention_d1, ref_attention_d2, ref_attention_d3));
+    eg_assert_grad2(causal_heads, keep, x[0], x[1], x[2], x[3]);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(layouts_and_names_agree)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 4, 2, 3, 6), *k = wave(cx, 1, 5, 2, 3, 6), *v = wave(cx, 2, 5, 2, 3, 2);
+    eg_tensor *y = eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v);
+    eg_tensor *t = eg_attention("bhid,bhdj,bjhe->bihe", eg_rearrange("ibhd->bhid", q), eg_rearrange("jbhd->bhdj", k), eg_rearrange("jbhe->bjhe", v));
+    eg_assert_close(eg_rearrange("bihe->ibhe", t), y, 1e-14);
+    eg_assert_close(eg_attention("query batch head dim, key batch head dim, key batch head val -> query batch head val", q, k, v), y, 0);
+    eg_tensor *merged = eg_rearrange("ibhd->ib(hd)", q);
+    eg_assert_close(eg_attention("ib(hd),jbhd,jbhe->ib(he)", merged, k, v), eg_rearrange("ibhe->ib(he)", y), 0);
+    eg_tensor *s = eg_einsum("ibhd,jbhd->bhij", q, k);
+    eg_assert_close(eg_einsum("bhij,jbhe->ibhe", eg_softmax("b h i [j]", eg_scale(s, 1 / sqrt(6))), v), y, 1e-14);
+    eg_assert_close(eg_attention("... i d, ... j d, ... j e -> ... i e", eg_rearrange("ibhd->bhid", q), eg_rearrange("jbhd->bhjd", k), eg_rearrange("jbhe->bhje", v)),
+                    eg_rearrange("ibhe->bhie", y), 1e-14);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(rows_1_1_and_1_2_weights_times_values)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_normal(cx, 0, 1, 7, 4), *k = eg_normal(cx, 0, 1, 9, 4), *v = eg_normal(cx, 0, 1, 9, 3), *w;     /* d_v ≠ d_k */
+    eg_tensor *z = eg_attention("id,jd,je->ie", q, k, v, .weights = &w);
+    const float *a = eg_f32(w), *value = eg_f32(v), *y = eg_f32(z);
+    for (int i = 0; i < 7; i++) {
+        double row = 0;
+        for (int j = 0; j < 9; j++) row += a[i * 9 + j];
+        ck_assert_double_eq_tol(row, 1, 9 * 1.2e-7);
+        for (int e = 0; e < 3; e++) {
+            double sum = 0;
+            for (int j = 0; j < 9; j++) sum += (double)a[i * 9 + j] * value[j * 3 + e];
+            ck_assert_double_eq_tol(y[i * 3 + e], sum, 1e-6);
+        }
+    }
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(rows_0_4_and_0_11_the_scale_is_that_of_the_width)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const int widths[] = { 64, 16 };
+    for (int k = 0; k < 2; k++) {                              /* Var(q·k) = d, Var(q·k/√d) = 1 */
+        const int d = widths[k], n = 20000;
+        eg_tensor *q = eg_normal(cx, 0, 1, n, d), *s = eg_einsum("nd,nd->n", q, eg_normal(cx, 0, 1, n, d));
+        ck_assert_double_eq_tol(eg_item(eg_var(NULL, s)) / d, 1, .05);
+        ck_assert_double_eq_tol(eg_item(eg_var(NULL, eg_scale(s, 1 / sqrt(d)))), 1, .05);
+    }
+    eg_tensor *q = wave(cx, 0, 5, 3), *k = wave(cx, 1, 7, 3), *v = wave(cx, 2, 7, 2), *w;      /* S = 5 and E = 3 differ */
+    eg_tensor *y = eg_attention("sd,td,te->se", q, k, v, .weights = &w);
+    eg_assert_close(w, eg_softmax("s [t]", eg_scale(eg_einsum("sd,td->st", q, k), 1 / sqrt(3))), 1e-15);
+    eg_assert_close(eg_attention("sd,td,te->se", q, k, v, .scale = 1 / sqrt(3)), y, 0);
+    eg_attention("sd,td,te->se", q, k, v, .scale = 1, .weights = &w);
+    eg_assert_close(w, eg_softmax("s [t]", eg_einsum("sd,td->st", q, k)), 1e-15);
+    eg_attention("sd,td,te->se", q, k, v, .scale = EG_OFF, .weights = &w);
+    eg_assert_close(w, eg_full(cx, 1 / 7., 5, 7), 1e-15);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_0_7_dropout_acts_on_the_weights)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 2, 6, 4), *k = wave(cx, 1, 2, 8, 4), *v = wave(cx, 2, 2, 8, 3), *w, *d;
+    uint64_t draw = eg_draws(cx);
+    eg_tensor *y = eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = .5, .weights = &w, .dropped = &d);
+    eg_set_draws(cx, draw);
+    eg_tensor *plain = eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = .5);
+    ck_assert(same_bits(plain, y));                                                    /* asking for weights changes nothing */
+    eg_assert_close(eg_sum("b i [j]", w), eg_ones(cx, 2, 6), 1e-15);
+    eg_tensor *kept = eg_ne(d, eg_scalar(cx, 0));
+    eg_assert_close(eg_where(kept, eg_scale(w, 2), eg_zeros_like(w)), d, 1e-15);
+    const double share = eg_item(eg_sum(NULL, kept)) / (double)eg_size(kept);
+    ck_assert(share > .3 && share < .7);
+    eg_assert_close(eg_einsum("bij,bje->bie", d, v), y, 1e-14);
+    eg_eval(cx);
+    y = eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = .5, .weights = &w, .dropped = &d);
+    eg_assert_close(d, w, 0);
+    eg_assert_close(y, eg_attention("bid,bjd,bje->bie", q, k, v), 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(grouped_queries)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 2, 4, 3, 2, 6), *k = wave(cx, 1, 2, 5, 3, 6), *v = wave(cx, 2, 2, 5, 3, 2), *w;
+    eg_tensor *y = eg_attention("b i g r d, b j g d, b j g e -> b i g r e", q, k, v, .where = "j <= i", .weights = &w);
+    eg_assert_axes("b=2 i=4 g=3 r=2 j=5", w);
+    eg_tensor *each = eg_attention("b i h d, b j h d, b j h e -> b i h e", eg_rearrange("b i g r d -> b i (g r) d", q),
+                                   eg_rearrange("b j g d -> b j (g r) d", k, .r = 2), eg_rearrange("b j g e -> b j (g r) e", v, .r = 2), .where = "j <= i");
+    eg_assert_close(eg_rearrange("b i g r e -> b i (g r) e", y), each, 1e-14);
+    eg_assert_close(eg_attention("bihd, bjd, bje -> bihe", wave(cx, 0, 2, 4, 3, 6), wave(cx, 1, 2, 5, 6), wave(cx, 2, 2, 5, 2)),
+                    eg_attention("bihd, bjhd, bjhe -> bihe", wave(cx, 0, 2, 4, 3, 6), eg_rearrange("b j d -> b j h d", wave(cx, 1, 2, 5, 6), .h = 3),
+                                 eg_rearrange("b j e -> b j h e", wave(cx, 2, 2, 5, 2), .h = 3)), 1e-14);       /* one key head for all */
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(softmax_over_two_letters)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 2, 4, 3), *k = wave(cx, 1, 2, 5, 6, 3), *v = wave(cx, 2, 2, 5, 6, 2);      /* keys on a grid */
+    eg_tensor *y = eg_attention("b i d, b s t d, b s t e -> b i e", q, k, v, .where = "s + t <= i + 2");
+    eg_tensor *mask = eg_where_mask(cx, "s + t <= i + 2", "i [s t]", 0, (int64_t[]){ 4, 5, 6 });
+    eg_tensor *flat = eg_attention("b i d, b j d, b j e -> b i e", q, eg_rearrange("b s t d -> b (s t) d", k), eg_rearrange("b s t e -> b (s t) e", v),
+                                   .keep = { "ij", eg_rearrange("i s t -> i (s t)", mask) });
+    eg_assert_close(y, flat, 1e-14);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(weights_come_in_the_order_asked_for)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 4, 2, 3, 6), *k = wave(cx, 1, 5, 2, 3, 6), *v = wave(cx, 2, 5, 2, 3, 2), *w, *t;
+    eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v, .weights = &w);
+    eg_assert_axes("i=4 b=2 h=3 j=5", w);                                              /* the output's letters, the keys last */
+    eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v, .weights = &t, .weights_axes = "b h i j");
+    eg_assert_close(t, eg_rearrange("ibhj->bhij", w), 0);
+    eg_assert_ok(cx);
+    eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v, .weights = &t, .weights_axes = "bij");
+    eg_assert_error(cx, "the weights have the index 'h', which .weights_axes lacks");
+    ck_assert(!eg_ok(t));
+    eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v, .weights = &t, .weights_axes = "bhije");
+    eg_assert_error(cx, "not an index of the weights");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(a_query_with_no_key_gives_zero)                     /* acceptance row 0.10 */
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { wave(cx, 0, 2, 3, 4), wave(cx, 1, 2, 5, 4), wave(cx, 2, 2, 5, 2) }, *dx[3];
+    eg_tensor *keep = eg_from(cx, ((int[]){ 0, 0, 0, 0, 0,  1, 0, 7, -1, 0 }), 2, 5);
+    eg_tensor *y = eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .keep = { "bj", keep });
+    eg_assert_close(eg_select(y, 0, 0), eg_zeros(cx, 3, 2), 0);
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 3, x, dx);
+    for (int k = 0; k < 3; k++) {
+        eg_assert_close(eg_select(dx[k], 0, 0), eg_zeros_like(eg_select(dx[k], 0, 0)), 0);
+        ck_assert_double_eq(eg_item(eg_sum(NULL, eg_isnan(dx[k]))), 0);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(saturated_scores_are_harmless)                      /* acceptance row 4.5, in f32 */
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_scale(eg_normal(cx, 0, 1, 4, 4), 1e15), *k = eg_scale(eg_normal(cx, 0, 1, 4, 4), 1e15), *v = eg_normal(cx, 0, 1, 4, 2), *dx[3], *w;
+    eg_tensor *y = eg_attention("id,jd,je->ie", q, k, v, .weights = &w);
+    eg_grad(eg_sum(NULL, y), NULL, 3, (eg_tensor *[]){ q, k, v }, dx);
+    eg_assert_close(eg_sum("i [j]", w), eg_ones(cx, 4), 1e-6);
+    for (int n = 0; n < 3; n++) ck_assert_double_eq(eg_item(eg_sum(NULL, eg_isnan(dx[n]))), 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(attention_refuses)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 5, 3), *v = eg_ones(cx, 2, 5, 6), *w;
+    const struct { const char *spec, *says; } bad[] = {
+        { "bid,bjd,bje->be", "index 'i' is in the query alone and not in the output; nothing says what becomes of it\n  bid,bjd,bje->be\n   ^" },
+        { "bid,bjf,bje->bie", "index 'd' is in the query alone" }, { "bid,bjd,bke->bie", "index 'j' is in the key alone" },
+        { "bid,bjd,bjf->bi", "index 'f' is in the value alone" }, { "bid,bjd,bje->bije", "no index to attend over" },
+        { "bid,bjd,bje", "-> and the output are missing" }, { "bid,bjd,cje->bie", "index 'c' is in the value alone" }, { "bid,bdj,bje->bie", "index 'd' is 3 in operand 1 but 5 in operand 2" },
+        { "bid,bjd->bie", "2 operands" }, { "bi[d],bjd,bje->bie", "brackets" }, { "bid,bjd,bje->bieq", "'q'" },
+    };
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
+        ck_assert(!eg_ok(eg_attention(bad[n].spec, q, k, v, .weights = &w)));
+        ck_assert(!eg_ok(w));
+        eg_assert_error(cx, bad[n].says);
+    }
+    eg_attention("bid,bjd,bje->bie", q, eg_cast(k, EG_F64), v);
+    eg_assert_error(cx, "attention: operand 1 is f32 but operand 2 is f64");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .keep = { "bj", eg_ones(cx, 2, 5) });
+    eg_assert_error(cx, "attention: .keep is f32");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .keep = { "bd", eg_cast(eg_ones(cx, 2, 3), EG_BOOL) });
+    eg_assert_error(cx, "index 'd' of .keep is not an index of the scores\n  bid,bjd,bje,bd->bie\n               ^");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .where = "e <= i");
+    eg_assert_error(cx, "e");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = 1.5);
+    eg_assert_error(cx, "dropout: 1.5 is not a probability");
+    eg_attention("bid,bjd,bje->bie", q, k, NULL);
+    eg_assert_error(cx, "attention: operand 3 is NULL");
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_attention(void)
+{
+    Suite *s = suite_create("attention");
+    TCase *t = tcase_create("attention");
+    tcase_add_test(t, attention_is_as_stored);
+    tcase_add_test(t, layouts_and_names_agree);
+    tcase_add_test(t, rows_1_1_and_1_2_weights_times_values);
+    tcase_add_test(t, rows_0_4_and_0_11_the_scale_is_that_of_the_width);
+    tcase_add_test(t, row_0_7_dropout_acts_on_the_weights);
+    tcase_add_test(t, grouped_queries);
+    tcase_add_test(t, softmax_over_two_letters);
+    tcase_add_test(t, weights_come_in_the_order_asked_for);
+    tcase_add_test(t, a_query_with_no_key_gives_zero);
+    tcase_add_test(t, saturated_scores_are_harmless);
+    tcase_add_test(t, attention_refuses);
+    suite_add_tcase(s, t);
+    return s;
+}

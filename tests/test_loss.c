@@ -1,0 +1,233 @@
+/* test_loss.c: losses, norms, dropout. */
+#include "tests.h"
+#include "wave.h"
+
+static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
+
+/* -- losses ------------------------------------------------------------------------------------------------------------------------ */
+START_TEST(losses_are_as_stored)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 3, 2, 5, 3), *target = eg_from(cx, ((int[]){ 0, 4, 2,  1, -100, 3 }), 2, 3);
+    as_stored(eg_reshape(eg_cross_entropy("b [v] l", x, target, .ignore = -100, .smoothing = .1), 1), ref_xent, OPERANDS(x), GRADIENTS(ref_xent_d0));
+    as_stored(eg_cross_entropy("b [v] l", x, eg_cast(target, EG_I64), .ignore = -100, .each = true), ref_xent_each, OPERANDS(x), GRADIENTS(ref_xent_each_d0));
+    eg_tensor *z = wave(cx, 0, 2, 3, 4);
+    as_stored(eg_reshape(eg_bce_logits(z, eg_sigmoid(wave(cx, 4, 2, 3, 4))), 1), ref_bce, OPERANDS(z), GRADIENTS(ref_bce_d0));
+    eg_assert_close(eg_mse(eg_from(cx, ((double[]){ 1, 2, 4 }), 3), eg_from(cx, ((double[]){ 0, 2, 2 }), 3)), eg_scalar(cx, 5 / 3.), 1e-15);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(cross_entropy_is_minus_log_softmax)
+{
+    eg_ctx *cx = eg_open();
+    const int64_t sizes[] = { 1, 28, 512, 513, 2000 };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int64_t n = sizes[s];
+        eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 5, 3, (int64_t[]){ 3, 4, n }), *t = eg_randint(cx, 0, n, 3, 4);
+        eg_tensor *l = eg_log_softmax("b l [v]", x), *one = eg_cast(eg_one_hot(t, n), EG_F64);
+        eg_tensor *want = eg_neg(eg_einsum("blv,blv->bl", one, l));
+        eg_assert_close(eg_cross_entropy("b l [v]", x, t, .each = true), want, 1e-13);
+        eg_assert_close(eg_cross_entropy("b l [v]", x, t), eg_mean(NULL, want), 1e-13);
+        eg_assert_close(eg_cross_entropy("b (l=2 m) [v]", x, t, .each = true), want, 1e-13);
+        eg_assert_close(eg_cross_entropy("b l [v]", x, t, .smoothing = 1), eg_scale(eg_mean(NULL, l), -1), 1e-12);
+        eg_assert_close(eg_cross_entropy("b l [v]", x, t, .ignore = EG_OFF),
+                        eg_cross_entropy("b l [v]", x, eg_where(eg_eq(t, eg_full_n(cx, EG_I64, 0, 0, NULL)), eg_full_n(cx, EG_I64, -1, 0, NULL), t), .ignore = -1), 1e-14);
+    }
+    eg_tensor *far = eg_from(cx, ((float[]){ 1e30f, 0, -1e30f,  0, 0, 0 }), 2, 3), *dx;
+    eg_tensor *y = eg_cross_entropy("b [v]", far, eg_from(cx, ((int[]){ 0, 1 }), 2), .each = true);
+    eg_assert_close(y, eg_from(cx, ((float[]){ 0, logf(3) }), 2), 1e-6);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &far, &dx);
+    eg_assert_close(dx, eg_from(cx, ((float[]){ 0, 0, 0, 1 / 3.f, -2 / 3.f, 1 / 3.f }), 2, 3), 1e-6);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(all_ignored_is_zero_with_gradient_zero)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_normal(cx, 0, 1, 4, 5), *t = eg_full_n(cx, EG_I32, -1, 1, (int64_t[]){ 4 }), *dx, *ddx;
+    eg_mut_f32(x)[3] = NAN;                                        /* what is ignored is not looked at */
+    eg_tensor *y = eg_cross_entropy("b [v]", x, t, .ignore = -1, .smoothing = .1);
+    ck_assert_double_eq(eg_item(y), 0);
+    eg_grad(y, NULL, 1, &x, &dx);
+    eg_assert_close(dx, eg_zeros(cx, 4, 5), 0);
+    eg_grad(eg_sum(NULL, eg_square(dx)), NULL, 1, &x, &ddx);
+    eg_assert_ok(cx);
+    ck_assert_double_eq(eg_item(eg_cross_entropy("b [v]", eg_zeros(cx, 0, 5), eg_randint(cx, 0, 2, 0))), 0);
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *smooth(void *t, eg_tensor *const *x) { return eg_cross_entropy("b l [v]", x[0], t, .ignore = 2, .smoothing = .3); }
+static eg_tensor *bce(void *user, eg_tensor *const *x) { (void)user; return eg_bce_logits(x[0], x[1]); }
+static eg_tensor *mse(void *user, eg_tensor *const *x) { (void)user; return eg_mse(x[0], x[1]); }
+START_TEST(losses_have_gradients)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_assert_grad2(smooth, eg_from(cx, ((int[]){ 0, 1, 2, 3, 2, 1 }), 2, 3), wave(cx, 0, 2, 3, 4));
+    eg_assert_grad2(bce, NULL, wave(cx, 0, 3, 4), eg_sigmoid(wave(cx, 1, 3, 4)));
+    eg_assert_grad2(mse, NULL, wave(cx, 0, 3, 4), wave(cx, 1, 3, 4));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(bce_loses_no_digits)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, ((float[]){ 12, -12, 1e30f, -1e30f, 0 }), 5), *t = eg_from(cx, ((float[]){ 1, 0, 1, 0, .5f }), 5), *dx;
+    eg_tensor *y = eg_bce_logits(x, t);
+    ck_assert_double_eq_tol(eg_item(y), (2 * log1p(exp(-12)) + log(2)) / 5, 1e-8);
+    ck_assert_double_eq_tol(eg_item(eg_bce_logits(eg_slice(x, 0, 0, 1, 1), eg_slice(t, 0, 0, 1, 1))) / log1p(exp(-12)), 1, 1e-6);
+    eg_grad(y, NULL, 1, &x, &dx);
+    ck_assert(!any_nan(dx));
+    ck_assert_double_eq(eg_get(dx, 4), 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(losses_refuse)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3, 5), *t = eg_from(cx, ((int[]){ 0, 1, 2, 3, 4, 5 }), 2, 3);
+    eg_cross_entropy("b l [v]", x, t);
+    eg_assert_error(cx, "cross_entropy: the class at (1, 2) of the target is 5, outside [0, 5)");
+    eg_cross_entropy("b l [v]", x, eg_neg(t), .ignore = -2);
+    eg_assert_error(cx, "cross_entropy: the class at (0, 1) of the target is -1, outside [0, 5)");
+    eg_cross_entropy("b l [v]", x, eg_transpose(t, 0, 1));
+    eg_assert_error(cx, "cross_entropy: the target is (3, 2) but the logits without their bracketed axes are (2, 3)");
+    eg_cross_entropy("b l [v]", x, eg_cast(t, EG_F32));
+    eg_assert_error(cx, "cross_entropy: the target is f32; class numbers are i32 or i64");
+    eg_cross_entropy("b l [v]", t, t);
+    eg_assert_error(cx, "cross_entropy: operand 1 is i32");
+    eg_cross_entropy("b l v", x, t);
+    eg_assert_error(cx, "no index stands in brackets");
+    eg_cross_entropy("b l [v]", x, t, .smoothing = 2);
+    eg_assert_error(cx, "cross_entropy: the smoothing is 2; it must lie in [0, 1]");
+    eg_cross_entropy("b l [v]", x, NULL);
+    eg_assert_error(cx, "cross_entropy: operand 2 is NULL");
+    eg_mse(eg_ones(cx, 3, 1), eg_ones(cx, 3));
+    eg_assert_error(cx, "mse: operand 1 is (3, 1) but operand 2 is (3,)");
+    eg_bce_logits(eg_ones(cx, 3), eg_cast(eg_ones(cx, 3), EG_BOOL));
+    eg_assert_error(cx, "bce_logits: operand 2 is bool");
+    eg_close(cx);
+}
+END_TEST
+
+/* -- norms --------------------------------------------------------------------------------------------------------------------------- */
+START_TEST(norms_are_as_stored)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 2, 3, 4), *w = wave(cx, 1, 4), *b = wave(cx, 2, 4);
+    as_stored(eg_layernorm("b l [d]", x, .gain = w, .bias = b), ref_layernorm, OPERANDS(x, w, b), GRADIENTS(ref_layernorm_d0, ref_layernorm_d1, ref_layernorm_d2));
+    as_stored(eg_rmsnorm("b l [d]", x, .gain = w), ref_rmsnorm, OPERANDS(x, w), GRADIENTS(ref_rmsnorm_d0, ref_rmsnorm_d1));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(norms_are_their_formulas)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_shift(eg_normal_n(cx, EG_F64, 0, 3, 3, (int64_t[]){ 5, 4, 700 }), 1000), *y = eg_layernorm("b l [d]", x);
+    eg_assert_close(eg_mean("b l [d]", y), eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ 5, 4 }), 1e-12);
+    eg_assert_close(eg_var("b l [d]", y, .correction = EG_OFF), eg_full_n(cx, EG_F64, 1, 2, (int64_t[]){ 5, 4 }), 1e-5);
+    eg_tensor *c = eg_sub(x, eg_unsqueeze(eg_mean("b [l] d", x), 1)), *v = eg_var("b [l] d", x, .correction = EG_OFF);
+    eg_assert_close(eg_layernorm("b [l] d", x, .eps = 1e-3), eg_on("bld,bd", eg_div, c, eg_sqrt(eg_shift(v, 1e-3))), 1e-10);
+    eg_assert_close(eg_layernorm("b [l d]", x), eg_reshape(eg_layernorm("b [l]", eg_reshape(x, 5, 2800)), 5, 4, 700), 1e-15);
+    eg_tensor *f = eg_normal_n(cx, EG_F32, 0, 1, 2, (int64_t[]){ 3000, 64 }), *one = eg_layernorm("i [j]", f);
+    eg_threads(cx, 5);
+    ck_assert(same_bits(one, eg_layernorm("i [j]", f)));
+    ck_assert(same_bits(one, eg_transpose(eg_layernorm("[j] i", eg_copy(eg_transpose(f, 0, 1))), 0, 1)));
+    eg_assert_close(eg_layernorm("i [j]", eg_ones(cx, 2, 8)), eg_zeros(cx, 2, 8), 0);           /* no variance: eps */
+    eg_assert_close(eg_rmsnorm("i [j]", eg_full(cx, 1e15, 2, 8)), eg_ones(cx, 2, 8), 1e-6);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(norms_refuse)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3, 4);
+    eg_layernorm("b l [d]", x, .gain = eg_ones(cx, 1));
+    eg_assert_error(cx, "layernorm: gain is (1,) but the bracketed axes are (4,)");
+    eg_layernorm("b [l d]", x, .bias = eg_ones(cx, 4, 3));
+    eg_assert_error(cx, "layernorm: bias is (4, 3) but the bracketed axes are (3, 4)");
+    eg_rmsnorm("b l [d]", x, .bias = eg_ones(cx, 4));
+    eg_assert_error(cx, "rmsnorm: takes no bias");
+    eg_layernorm("b l [d]", x, .eps = -1);
+    eg_assert_error(cx, "layernorm: eps is -1; it must not be negative");
+    eg_layernorm("b l d", x);
+    eg_assert_error(cx, "no index stands in brackets");
+    eg_layernorm("b l [d]", eg_cast(x, EG_I32));
+    eg_assert_error(cx, "layernorm: operand 1 is i32");
+    eg_close(cx);
+}
+END_TEST
+
+/* -- dropout ---------------------------------------------------------------------------------------------------------------------------- */
+static eg_tensor *again(eg_ctx *cx, eg_tensor *x, double p, uint64_t draw) { eg_set_draws(cx, draw); return eg_dropout(x, p); }
+START_TEST(dropout_draws_by_logical_index)
+{
+    eg_ctx *cx = eg_open(.seed = 5, .threads = 1);
+    eg_tensor *x = eg_full(cx, 2, 100, 37, 11), *dx;
+    eg_tensor *y = again(cx, x, .25, 9), *kept = eg_ne(y, eg_scalar(cx, 0));
+    ck_assert_uint_eq(eg_draws(cx), 10);
+    const double n = 100 * 37 * 11, share = eg_item(eg_sum(NULL, kept)) / n;
+    ck_assert_double_eq_tol(share, .75, 5 * sqrt(.75 * .25 / n));
+    eg_assert_close(eg_where(kept, eg_full(cx, 2 / .75, 100, 37, 11), eg_zeros_like(y)), y, 1e-6);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx);
+    eg_assert_close(dx, eg_scale(y, .5), 1e-6);                                                /* the same mask */
+    eg_threads(cx, 6);
+    ck_assert(same_bits(y, again(cx, x, .25, 9)));
+    ck_assert(same_bits(y, again(cx, eg_permute(eg_copy(eg_permute(x, 2, 0, 1)), 1, 2, 0), .25, 9)));   /* another layout */
+    ck_assert(!same_bits(y, again(cx, x, .25, 10)));
+    eg_seed(cx, 6);
+    ck_assert(!same_bits(y, again(cx, x, .25, 9)));
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(dropout_at_its_ends)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_full(cx, INFINITY, 3, 5);
+    ck_assert_ptr_eq(eg_dropout(x, 0), x);
+    eg_assert_close(eg_dropout(x, 1), eg_zeros(cx, 3, 5), 0);
+    eg_eval(cx);
+    ck_assert_ptr_eq(eg_dropout(x, .9), x);
+    eg_train(cx);
+    const double bad[] = { -.1, 1.1, NAN };
+    for (int k = 0; k < 3; k++) {
+        eg_dropout(x, bad[k]);
+        eg_assert_error(cx, "is not a probability; it must lie in [0, 1]");
+    }
+    eg_dropout(eg_cast(x, EG_BOOL), .5);
+    eg_assert_error(cx, "dropout: operand 1 is bool");
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_loss(void)
+{
+    Suite *s = suite_create("loss");
+    TCase *t = tcase_create("losses");
+    tcase_add_test(t, losses_are_as_stored);
+    tcase_add_test(t, cross_entropy_is_minus_log_softmax);
+    tcase_add_test(t, all_ignored_is_zero_with_gradient_zero);
+    tcase_add_test(t, losses_have_gradients);
+    tcase_add_test(t, bce_loses_no_digits);
+    tcase_add_test(t, losses_refuse);
+    suite_add_tcase(s, t);
+    t = tcase_create("norms");
+    tcase_add_test(t, norms_are_as_stored);
+    tcase_add_test(t, norms_are_their_formulas);
+    tcase_add_test(t, norms_refuse);
+    suite_add_tcase(s, t);
+    t = tcase_create("dropout");
+    tcase_add_test(t, dropout_draws_by_logical_index);
+    tcase_add_test(t, dropout_at_its_ends);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,258 @@
+/* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows with nothing to attend to. */
+#include "tests.h"
+#include "wave.h"
+
+static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
+
+START_TEST(softmax_is_as_stored)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 2, 3, 4);
+    as_stored(eg_softmax("[b] i [j]", x), ref_softmax, OPERANDS(x), GRADIENTS(ref_softmax_d0));
+    as_stored(eg_log_softmax("b [i] j", x), ref_log_softmax, OPERANDS(x), GRADIENTS(ref_log_softmax_d0));
+    as_stored(eg_log(eg_softmax("b [i] j", x)), ref_log_softmax, OPERANDS(x), GRADIENTS(ref_log_softmax_d0));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(rows_sum_to_one_and_shifts_do_not_matter)
+{
+    eg_ctx *cx = eg_open();
+    const int64_t sizes[] = { 1, 2, 15, 16, 17, 511, 512, 513, 3000 };
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 4, 2, (int64_t[]){ 7, sizes[k] });
+        eg_tensor *y = eg_softmax("i [j]", x), *wide = eg_softmax("i [j]", eg_cast(x, EG_F64));
+        eg_assert_close(eg_sum("i [j]", eg_cast(y, EG_F64)), eg_full_n(cx, EG_F64, 1, 1, (int64_t[]){ 7 }), 1.2e-7 * (double)(sizes[k] < 64 ? sizes[k] : 64));
+        eg_assert_close(eg_cast(y, EG_F64), wide, 1e-6);
+        eg_assert_close(eg_softmax("i [j]", eg_shift(eg_cast(x, EG_F64), 1000)), wide, 1e-12);
+        eg_assert_close(eg_exp(eg_log_softmax("i [j]", eg_cast(x, EG_F64))), wide, 1e-14);
+        ck_assert(same_bits(eg_transpose(eg_softmax("[j] i", eg_copy(eg_transpose(x, 0, 1))), 0, 1), y));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_0_5_a_mask_is_not_a_factor)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *s = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 4), *keep = eg_from(cx, ((bool[]){ 1, 1, 0, 0 }), 4);
+    eg_tensor *right = eg_from(cx, ((double[]){ 0.2689, 0.7311, 0, 0 }), 4), *bug = eg_from(cx, ((double[]){ 0.2245, 0.6103, 0.0826, 0.0826 }), 4);
+    eg_assert_close(eg_softmax("[t]", s, .keep = { "t", keep }), right, 5e-5);
+    eg_assert_close(eg_softmax("[t]", s, .where = "t < 2"), right, 5e-5);
+    eg_assert_close(eg_softmax("[t]", eg_mul(s, eg_cast(keep, EG_F64))), bug, 5e-5);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_0_6_the_axes_are_named)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_scale(wave(cx, 0, 2, 3, 4, 5), 300);
+    eg_assert_close(eg_sum("n h s [t]", eg_softmax("n h s [t]", x)), eg_ones(cx, 2, 3, 4), 1e-15);
+    eg_assert_close(eg_sum("n h [s t]", eg_softmax("n h [s t]", x)), eg_ones(cx, 2, 3), 1e-15);
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *masked(void *keep, eg_tensor *const *x)
+{
+    return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep }, .bias = { "ij", x[1] });
+}
+static eg_tensor *log_masked(void *keep, eg_tensor *const *x)       /* masked entries are −inf: weighed by nothing */
+{
+    return eg_mul(eg_exp(eg_log_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep }, .bias = { "ij", x[1] })), x[0]);
+}
+START_TEST(row_0_10_a_row_with_no_key_is_zero)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 2, 4, 5), *bias = wave(cx, 1, 4, 5), *dx, *ddx, *y;
+    eg_tensor *keep = eg_from(cx, ((bool[]){ 0, 0, 1, 1, 0,  1, 0, 1, 1, 1 }), 2, 5);      /* sample 0: no key for queries 0 and 1 */
+    y = masked(keep, (eg_tensor *[]){ x, bias });
+    eg_assert_close(eg_sum("b i [j]", y), eg_from(cx, ((double[]){ 0, 0, 1, 1,  1, 1, 1, 1 }), 2, 4), 1e-15);
+    eg_assert_grad2(masked, keep, x, bias);
+    eg_assert_grad2(log_masked, keep, x, bias);
+    eg_tensor *l = eg_log_softmax("b i [j]", x, .keep = { "bj", eg_cast(eg_zeros(cx, 2, 5), EG_I32) });
+    eg_assert_close(l, eg_full(cx, -INFINITY, 2, 4, 5), 0);
+    for (int log = 0; log < 2; log++) {
+        y = log ? eg_log_softmax("b i [j]", x, .where = "j < 0") : eg_softmax("b i [j]", x, .where = "j < 0");
+        eg_grad(y, eg_ones(cx, 2, 4, 5), 1, &x, &dx);
+        eg_assert_close(dx, eg_zeros(cx, 2, 4, 5), 0);
+        eg_grad(eg_sum(NULL, dx), NULL, 1, &x, &ddx);
+        ck_assert(!any_nan(ddx));
+    }
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_1_8_a_float_is_not_a_keep_mask)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
+    eg_softmax("i [j]", x, .keep = { "j", f });
+    eg_assert_error(cx, "softmax: .keep is f32, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias");
+    ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I32) })));
+    ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I64) })));
+    ck_assert(eg_ok(eg_softmax("i [j]", x, .bias = { "j", f })));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_1_9_a_large_negative_number_is_not_a_mask)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3, 4 }), 4);
+    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -1e9, 4) }), eg_full(cx, .25, 4), 1e-7);
+    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -INFINITY, 4) }), eg_zeros(cx, 4), 0);
+    eg_assert_close(eg_softmax("[j]", x, .where = "j < 0"), eg_zeros(cx, 4), 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *s = wave(cx, 0, 4, 5, 2, 3);
+    eg_tensor *y = eg_softmax("i [j] b h", s), *t = eg_softmax("b h i [j]", eg_rearrange("i j b h -> b h i j", s));
+    eg_assert_close(eg_rearrange("i j b h -> b h i j", y), t, 1e-16);
+    eg_assert_close(eg_sum("i [j] b h", y), eg_ones(cx, 4, 2, 3), 1e-15);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_3_11_a_missing_letter_is_shared)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *s = wave(cx, 0, 4, 5, 2, 3), *keep = eg_gt(wave(cx, 1, 4, 5, 2), eg_scalar(cx, -1));
+    eg_tensor *y = eg_softmax("i [j] b h", s, .keep = { "ijb", keep });
+    eg_tensor *full = eg_expand(eg_unsqueeze(keep, -1), 4, 5, 2, 3);
+    ck_assert(same_bits(y, eg_softmax("i [j] b h", s, .keep = { "i j b h", full })));
+    ck_assert(same_bits(y, eg_softmax("i [j] b h", s, .keep = { "bji", eg_permute(keep, 2, 1, 0) })));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(row_4_5_scores_of_any_size)
+{
+    eg_ctx *cx = eg_open();
+    for (int type = EG_F32; type <= EG_F64; type++) {
+        eg_tensor *x = eg_cast(eg_from(cx, ((double[]){ 3286, 2500, 1e30, -1e30, 1e30, 0,  -1e30, -2e30, -1e30, -3e30, -INFINITY, -2e30 }), 2, 6), (eg_dtype)type), *dx;
+        eg_tensor *y = eg_softmax("i [j]", x), *l = eg_log_softmax("i [j]", x);
+        eg_tensor *want = eg_from(cx, ((double[]){ 0, 0, .5, 0, .5, 0,  .5, 0, .5, 0, 0, 0 }), 2, 6);
+        eg_assert_close(eg_cast(y, EG_F64), want, 1e-7);
+        ck_assert(!any_nan(l));
+        eg_grad(eg_sum(NULL, eg_add(eg_square(y), eg_exp(l))), NULL, 1, &x, &dx);
+        ck_assert(!any_nan(dx));
+    }
+    eg_tensor *x = eg_from(cx, ((float[]){ INFINITY, 0, INFINITY, -INFINITY }), 4);
+    eg_assert_close(eg_softmax("[j]", x), eg_from(cx, ((float[]){ .5, 0, .5, 0 }), 4), 0);       /* the limit */
+    ck_assert(any_nan(eg_softmax("[j]", eg_from(cx, ((float[]){ NAN, 0 }), 2))));
+    eg_close(cx);
+}
+END_TEST
+
+/* -- predicates --------------------------------------------------------------------------------------------------------------------- */
+START_TEST(where_equals_the_same_mask_as_data)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 2, 6, 9);
+    const struct { const char *where; int64_t offset; } all[] = {
+        { "j <= i", 0 }, { "j <= i", 3 }, { "i - 2 < j <= i", 0 }, { "(i - j) % 2 == 0", 0 }, { "i/3 == j/3", 0 }, { "j <= i | j < 2", 0 },
+        { "j - |j| <= i - |i|", 0 }, { "j < 4", 0 }, { "i > 2", 0 }, { "b == 0 | j > i", 0 },
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        eg_tensor *mask = eg_where_mask(cx, all[k].where, "b i [j]", all[k].offset, eg_dims(x));
+        eg_tensor *y = eg_softmax("b i [j]", x, .where = all[k].where, .offset = all[k].offset);
+        ck_assert(same_bits(y, eg_softmax("b i [j]", x, .keep = { "bij", mask })));
+        eg_assert_close(y, eg_softmax("b i [j]", eg_where(mask, x, eg_full_n(cx, EG_F64, -INFINITY, 0, NULL))), 1e-15);
+        eg_assert_close(eg_where(mask, eg_zeros_like(y), y), eg_zeros_like(y), 0);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(masks_add_up_and_names_work)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 2, 3, 4, 5), *pad = eg_gt(wave(cx, 1, 2, 5), eg_scalar(cx, -1)), *bias = wave(cx, 2, 3, 4, 5);
+    eg_tensor *y = eg_softmax("b h i [j]", x, .where = "j <= i", .keep = { "bj", pad }, .bias = { "hij", bias });
+    eg_tensor *z = eg_softmax("batch head query [key]", x, .where = "key <= query", .keep = { "batch key", pad }, .bias = { "head query key", bias });
+    ck_assert(same_bits(y, z));
+    eg_tensor *s = eg_on("bhij, hij", eg_add, x, bias);
+    s = eg_where(eg_expand(eg_view(pad, 2, 1, 1, 5), 2, 3, 4, 5), s, eg_full_n(cx, EG_F64, -INFINITY, 0, NULL));
+    eg_assert_close(y, eg_softmax("b h i [j]", s, .where = "j <= i"), 1e-15);
+    eg_assert_axes("b=2 (h=3 i=4) j=5", eg_softmax("b (h=3 i) [j]", eg_reshape(x, 2, 12, 5), .where = "j <= i"));
+    eg_assert_close(eg_softmax("... i [j]", x, .keep = { "... i j", eg_where_mask(cx, "j <= i", "ij", 0, (int64_t[]){ 4, 5 }) }),
+                    eg_softmax("b h i [j]", x, .where = "j <= i"), 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(softmax_has_the_same_bits_for_any_threads)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 3, 3, (int64_t[]){ 40, 50, 60 });
+    eg_tensor *y = eg_softmax("b i [j]", x, .where = "j <= i"), *l = eg_log_softmax("b [i] j", x);
+    eg_threads(cx, 6);
+    ck_assert(same_bits(y, eg_softmax("b i [j]", x, .where = "j <= i")));
+    ck_assert(same_bits(l, eg_log_softmax("b [i] j", x)));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(softmax_refuses)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3, 4), *pad = eg_cast(eg_ones(cx, 2, 4), EG_BOOL), *half = eg_cast(eg_ones(cx, 4), EG_F64);
+    ck_assert(!eg_ok(eg_softmax("b i [j]", x, .keep = { "bk", pad })));
+    eg_assert_error(cx, "index 'k' of .keep is not an index of the scores\n  b i [j],bk\n           ^");
+    eg_softmax("b i [j]", x, .keep = { "jb", pad });
+    eg_assert_error(cx, "index 'j' is 4 in operand 1 but 2 in operand 2");
+    eg_softmax("b i [j]", x, .keep = { NULL, pad });
+    eg_assert_error(cx, "softmax: .keep has a tensor but no letters");
+    eg_softmax("b i [j]", x, .bias = { "bj", NULL });
+    eg_assert_error(cx, "softmax: .bias has the letters \"bj\" but its tensor is NULL");
+    eg_softmax("b i [j]", x, .bias = { "j", half });
+    eg_assert_error(cx, "softmax: .bias is f64 but the scores are f32");
+    eg_softmax("b i [j]", x, .where = "k <= i");
+    eg_assert_error(cx, "k");
+    eg_softmax("b i [j]", x, .offset = 3);
+    eg_assert_error(cx, "softmax: .offset is 3, but there is no .where that it could move");
+    eg_softmax("b i j", x);
+    eg_assert_error(cx, "no index stands in brackets");
+    eg_softmax("b i [j] -> b j i", x);
+    eg_assert_error(cx, "there is no output to name");
+    eg_softmax("b [j]", x);
+    eg_assert_error(cx, "rank 3");
+    eg_softmax(NULL, x);
+    eg_assert_error(cx, "softmax: the spec is NULL");
+    eg_log_softmax("b [j]", eg_cast(pad, EG_I32));
+    eg_assert_error(cx, "log_softmax: operand 1 is i32; cast it to f32 or f64 first");
+    ck_assert_ptr_null(eg_softmax("[j]", NULL));
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_softmax(void)
+{
+    Suite *s = suite_create("softmax");
+    TCase *t = tcase_create("softmax");
+    tcase_add_test(t, softmax_is_as_stored);
+    tcase_add_test(t, rows_sum_to_one_and_shifts_do_not_matter);
+    tcase_add_test(t, row_0_5_a_mask_is_not_a_factor);
+    tcase_add_test(t, row_0_6_the_axes_are_named);
+    tcase_add_test(t, row_0_10_a_row_with_no_key_is_zero);
+    tcase_add_test(t, row_1_8_a_float_is_not_a_keep_mask);
+    tcase_add_test(t, row_1_9_a_large_negative_number_is_not_a_mask);
+    tcase_add_test(t, row_3_3_the_axis_is_a_letter_in_any_layout);
+    tcase_add_test(t, row_3_11_a_missing_letter_is_shared);
+    tcase_add_test(t, row_4_5_scores_of_any_size);
+    tcase_add_test(t, where_equals_the_same_mask_as_data);
+    tcase_add_test(t, masks_add_up_and_names_work);
+    tcase_add_test(t, softmax_has_the_same_bits_for_any_threads);
+    tcase_add_test(t, softmax_refuses);
+    suite_add_tcase(s, t);
+    return s;
+}
