@@ -79,8 +79,8 @@ static void parse(point *p)
     } while (*c++ == ',');
 }
 
-/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space: no two are close, so that neither a
- * step nor a direction of the checks changes which is the larger. */
+/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space: no two are close, so that neither
+ * a step nor a direction of the checks changes which is the larger. */
 static void draw(point *p, uint64_t seed)
 {
     double low = p->s->low, high = p->s->high;
@@ -185,14 +185,15 @@ static void functionals(eg_ctx *cx, const point *p, double f[2])
     eg_pop(cx, m);
 }
 
-static void close_to(const point *p, const char *what, int count, const int64_t *n, double *const *a, double *const *numeric, double tolerance)
+static void close_to(const point *p, const char *what, int count, const int64_t *n, double *const *a, double *const *numeric,
+                     double tolerance)
 {
     double largest = 0;
     for (int i = 0; i < count; i++) for (int64_t e = 0; e < n[i]; e++) largest = fmax(largest, fabs(numeric[i][e]));
     for (int i = 0; i < count; i++)
         for (int64_t e = 0; e < n[i]; e++)
-            ck_assert_msg(fabs(a[i][e] - numeric[i][e]) <= tolerance * (largest + 1e-3), "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g",
-                          p->where, what, i + 1, (long long)e, a[i][e], numeric[i][e]);
+            ck_assert_msg(fabs(a[i][e] - numeric[i][e]) <= tolerance * (largest + 1e-3),
+                          "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g", p->where, what, i + 1, (long long)e, a[i][e], numeric[i][e]);
 }
 
 /* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3 is exact to h^4 (Richardson). */
@@ -241,6 +242,15 @@ static void check_derivatives(eg_ctx *cx, point *p)
     eg_pop(cx, m);
 }
 
+static void shift(point *p, double by)           /* every variable moves along v                      */
+{
+    for (int i = 0, j = 0; i < p->count; i++) {
+        if (p->x[i].dtype != EG_F64) continue;
+        for (int64_t e = 0; e < p->x[i].n; e++) p->x[i].v[e] += by * weight(e, V + (uint64_t)j);
+        j++;
+    }
+}
+
 /* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩. */
 static void check_adjoint(eg_ctx *cx, point *p)
 {
@@ -248,7 +258,8 @@ static void check_adjoint(eg_ctx *cx, point *p)
     value v = evaluate(cx, p);
     eg_tensor *w = weights(v.y, W), *g[OPERANDS], *part;
     int64_t size = eg_size(v.y);
-    double *jv = calloc((size_t)size + 1, sizeof *jv), *numeric = calloc((size_t)size + 1, sizeof *numeric), left = 0, right = 0, total = 0;
+    double *jv = calloc((size_t)size + 1, sizeof *jv), *numeric = calloc((size_t)size + 1, sizeof *numeric);
+    double left = 0, right = 0, total = 0;
     ck_assert_msg(!eg_grad(v.y, w, v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
     for (int i = 0; i < v.count; i++) {
         right += along(g[i], V + (uint64_t)i);
@@ -258,16 +269,15 @@ static void check_adjoint(eg_ctx *cx, point *p)
     }
     const double step = 1e-3, share[4] = { 2. / 3, -2. / 3, -1. / 12, 1. / 12 }, move[4] = { step, -step, 2 * step, -2 * step };
     for (int k = 0; k < 4; k++) {
-        for (int i = 0, j = 0; i < p->count; i++)
-            if (p->x[i].dtype == EG_F64) { for (int64_t e = 0; e < p->x[i].n; e++) p->x[i].v[e] += move[k] * weight(e, V + (uint64_t)j); j++; }
+        shift(p, move[k]);
         const double *y = eg_f64(evaluate(cx, p).y);
         for (int64_t e = 0; y && e < size; e++) numeric[e] += share[k] * y[e] / step;
-        for (int i = 0, j = 0; i < p->count; i++)
-            if (p->x[i].dtype == EG_F64) { for (int64_t e = 0; e < p->x[i].n; e++) p->x[i].v[e] -= move[k] * weight(e, V + (uint64_t)j); j++; }
+        shift(p, -move[k]);
     }
     for (int64_t e = 0; e < size; e++) { left += jv[e] * weight(e, W); total += fabs(jv[e] * weight(e, W)); }
     ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
-    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
+    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left,
+                  right);
     close_to(p, "J v", 1, &size, &jv, &numeric, 1e-7);
     free(jv);
     free(numeric);
@@ -285,9 +295,11 @@ static void check_values(eg_ctx *cx, const point *p, bool bits)
     eg_set_draws(cx, 0);
     eg_tensor *a = eg_contiguous(v.y), *b = eg_contiguous(p->s->call(v.x));
     ck_assert_msg(eg_ok(a) && eg_ok(b), "%s: %s", p->where, eg_error(cx));
+    size_t bytes = (size_t)eg_size(a) * width(eg_type(a));
     if (bits || eg_type(a) != EG_F64)
-        ck_assert_msg(!memcmp(eg_raw(a, NULL), eg_raw(b, NULL), (size_t)eg_size(a) * width(eg_type(a))), "%s: values depend on the strides", p->where);
-    else close_to(p, "value on strides", 1, (int64_t[]){ eg_size(a) }, (double *[]){ (double *)eg_f64(a) }, (double *[]){ (double *)eg_f64(b) }, 1e-14);
+        ck_assert_msg(!memcmp(eg_raw(a, NULL), eg_raw(b, NULL), bytes), "%s: values depend on the strides", p->where);
+    else close_to(p, "value on strides", 1, (int64_t[]){ eg_size(a) }, (double *[]){ (double *)eg_f64(a) },
+                  (double *[]){ (double *)eg_f64(b) }, 1e-14);
     eg_pop(cx, m);
 }
 
@@ -312,8 +324,8 @@ static void check_uses(eg_ctx *cx, const point *p)
             if (eg_grad(v.y, w, v.count, v.of, after)) eg_clear(cx);
             else for (int j = 0; j < v.count; j++) {
                 const double *a = eg_f64(before[j]), *b = eg_f64(after[j]);
-                ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a), "%s: the gradient reads %s %d, and the row does not say so",
-                              p->where, i < p->count ? "operand" : "the result", i + 1);
+                ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a), "%s: the gradient reads %s%.0d, and the row does not say so",
+                              p->where, i < p->count ? "operand " : "the result", i < p->count ? i + 1 : 0);
             }
         }
         eg_pop(cx, m);
@@ -330,8 +342,8 @@ static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
     double largest = 0;
     for (int64_t k = 0; k < eg_size(y); k++) if (isfinite(u[k])) largest = fmax(largest, fabs(u[k]));
     for (int64_t k = 0; k < eg_size(y); k++)
-        ck_assert_msg(u[k] == v[k] || (isnan(u[k]) && isnan(v[k])) || fabs(u[k] - v[k]) <= 2e-5 * largest, "%s: entry %lld is %.9g in f32, %.9g in f64",
-                      p->where, (long long)k, v[k], u[k]);
+        ck_assert_msg(u[k] == v[k] || (isnan(u[k]) && isnan(v[k])) || fabs(u[k] - v[k]) <= 2e-5 * largest,
+                      "%s: entry %lld is %.9g in f32, %.9g in f64", p->where, (long long)k, v[k], u[k]);
     eg_pop(single, n);
     eg_pop(cx, m);
 }
@@ -350,7 +362,8 @@ static bool flat(const eg_op *row, eg_dtype result) { return !row->rule || (resu
 START_TEST(row)
 {
     const eg_op *op = eg_op_at(_i);
-    ck_assert_msg(op->name && *op->name && op->equation && *op->equation && (!op->rule || (op->gradient && *op->gradient)), "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
+    ck_assert_msg(op->name && *op->name && op->equation && *op->equation && (!op->rule || (op->gradient && *op->gradient)),
+                  "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
     for (int k = 0; k < _i; k++) ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
     if (listed(unsampled, op->name)) return;
     ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested", op->name);
@@ -367,7 +380,7 @@ START_TEST(row)
             if (refused && k != CONTIGUOUS && listed(picky, op->name)) { eg_clear(cx); eg_pop(cx, m); undraw(&p); continue; }
             ck_assert_msg(!refused, "%s: %s", p.where, eg_error(cx));
             ck_assert_msg(k != CONTIGUOUS || reaches(v.y, op, 8), "%s: the call does not reach its row", p.where);
-            ck_assert_msg(op->rule || (eg_type(v.y) != EG_F32 && eg_type(v.y) != EG_F64) || v.count == 0, "%s: float operands, float result, and no rule", p.where);
+            ck_assert_msg(op->rule || eg_type(v.y) != EG_F64 || v.count == 0, "%s: float operands, float result, and no rule", p.where);
             eg_pop(cx, m);
             check_values(cx, &p, !listed(reordered, op->name));
             check_single(cx, single, &p);
@@ -401,7 +414,8 @@ START_TEST(small_sizes)
             value v = evaluate(cx, &p);
             eg_tensor *g[OPERANDS];
             if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, g))
-                for (int i = 0; i < v.count; i++) ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]), "%s: a gradient of another size", p.where);
+                for (int i = 0; i < v.count; i++)
+                    ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]), "%s: a gradient of another size", p.where);
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
             ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));
             eg_clear(cx);

@@ -1,5 +1,5 @@
 /* binary.c: y = f(a, b), element by element. Shapes broadcast by NumPy's rule: sizes 1 stretch, missing axes come in on the left.
- * The stretching is a recorded view (eg_expand_n), so that its gradient, a sum, is nobody else's business: a row sees equal shapes. */
+ * The stretching is a recorded view (eg_expand_n), so that its gradient, a sum, is its own business: a row sees equal shapes. */
 #include "ops/vmath.h"
 
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
@@ -17,8 +17,8 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
         if (!first) first = k + 1;
         else if (!second && size != x[first - 1]->dim[x[first - 1]->rank - axis]) second = k + 1;
     }
-    return eg_fail(x[0]->cx, "%s: axis -%d is %lld in operand %d but %lld in operand %d; the shapes %s do not broadcast", op->name, axis,
-                   (long long)x[first - 1]->dim[x[first - 1]->rank - axis], first,
+    return eg_fail(x[0]->cx, "%s: axis -%d is %lld in operand %d but %lld in operand %d; the shapes %s do not broadcast",
+                   op->name, axis, (long long)x[first - 1]->dim[x[first - 1]->rank - axis], first,
                    (long long)x[second - 1]->dim[x[second - 1]->rank - axis], second, text);
 }
 
@@ -59,8 +59,8 @@ bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
     for (int k = first; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != a->dtype) {
-            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name, first + 1, eg_type_name(a->dtype), k + 1,
-                    eg_type_name(x->dtype));
+            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name, first + 1,
+                    eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
             return false;
         }
         bool repeats = false;
@@ -90,19 +90,19 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
 
 /* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes, equation, gradient).
  * Samples: equal shapes, and each operand stretched. A NaN operand makes the larger and the smaller NaN. */
-#define ROWS(X)                                                                                                                 \
-    X(add, a + b, (U)a + (U)b,                                                                                                  \
-      g, g, NOTHING, NUMBERS, "y = a + b", "da = g, db = g")                                                                    \
-    X(sub, a - b, (U)a - (U)b,                                                                                                  \
-      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                           \
-    X(mul, a * b, (U)a * (U)b,                                                                                                  \
-      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")                                             \
-    X(maximum, a > b || a != a ? a : b, a > b ? a : b,                                                                          \
-      share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")         \
-    X(minimum, a < b || a != a ? a : b, a < b ? a : b,                                                                          \
+#define ROWS(X)                                                                                                               \
+    X(add, a + b, (U)a + (U)b,                                                                                                \
+      g, g, NOTHING, NUMBERS, "y = a + b", "da = g, db = g")                                                                  \
+    X(sub, a - b, (U)a - (U)b,                                                                                                \
+      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                         \
+    X(mul, a * b, (U)a * (U)b,                                                                                                \
+      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")                                           \
+    X(maximum, a > b || a != a ? a : b, a > b ? a : b,                                                                        \
+      share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")       \
+    X(minimum, a < b || a != a ? a : b, a < b ? a : b,                                                                        \
       share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
-#define FLOAT_ROWS(X)                                                                                                           \
-    X(div, a / b, ,                                                                                                             \
+#define FLOAT_ROWS(X)                                                                                                         \
+    X(div, a / b, ,                                                                                                           \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", "da = g / b, db = −g y / b")
 
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE)
@@ -118,34 +118,35 @@ ROWS(KERNEL_I64)
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
-#define DEFINE(NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                                \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                  \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                                \
-    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], true); }                    \
-    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                            \
-    {                                                                                                                           \
-        eg_tensor *a = y->in[0], *b = y->in[1];                                                                                 \
-        (void)a, (void)b;                                                                                                       \
-        return i == 0 ? DA : DB;                                                                                                \
-    }                                                                                                                           \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return eg_##NAME(x[0], x[1]); }                                        \
-    static const eg_sample NAME##_samples[] = {                                                                                 \
+#define DEFINE(NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                              \
+    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
+    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
+    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], true); }                  \
+    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                          \
+    {                                                                                                                         \
+        eg_tensor *a = y->in[0], *b = y->in[1];                                                                               \
+        (void)a, (void)b;                                                                                                     \
+        return i == 0 ? DA : DB;                                                                                              \
+    }                                                                                                                         \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return eg_##NAME(x[0], x[1]); }                                      \
+    static const eg_sample NAME##_samples[] = {                                                                               \
         { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
-    static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, NAME##_samples }; \
+    static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
+                                     NAME##_samples };                                                                        \
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
 ROWS(DEFINE)
 FLOAT_ROWS(DEFINE)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
-#define POW(NAME, T, POW_OF)                                                                                                    \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                      \
-    {                                                                                                                           \
-        T *y = (T *)p[0];                                                                                                       \
-        const T *a = (const T *)p[1], *b = (const T *)p[2];                                                                     \
-        (void)c;                                                                                                                \
-        n &= -EG_LANES;                                                                                                         \
-        EG_EVERY_LANE                                                                                                           \
-        for (int64_t k = 0; k < n; k++) y[k] = POW_OF(a[k], b[k]);                                                              \
+#define POW(NAME, T, POW_OF)                                                                                                  \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    {                                                                                                                         \
+        T *y = (T *)p[0];                                                                                                     \
+        const T *a = (const T *)p[1], *b = (const T *)p[2];                                                                   \
+        (void)c;                                                                                                              \
+        n &= -EG_LANES;                                                                                                       \
+        EG_EVERY_LANE                                                                                                         \
+        for (int64_t k = 0; k < n; k++) y[k] = POW_OF(a[k], b[k]);                                                            \
     }
 POW(pow_f32, float, powf)
 POW(pow_f64, double, pow)
@@ -162,19 +163,20 @@ static eg_tensor *pow_call(eg_tensor *const *x) { return eg_pow(x[0], x[1]); }
 static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], eg_neg(x[1])); }
 static const eg_sample pow_samples[] = {
     { pow_call, "3x4, 3x4", .5, 2 }, { pow_call, "2x3x4, 3x1", .5, 2 }, { pow_negative_call, "1x3, 2x1", .5, 2 }, { 0 } };
-static const eg_op pow_op = { "pow", "y = a^b", "da = g b a^(b−1), db = g y ln a", 2, pow_shape, pow_forward, pow_rule, EG_USES_ALL, pow_samples };
+static const eg_op pow_op = { "pow", "y = a^b", "da = g b a^(b−1), db = g y ln a", 2, pow_shape, pow_forward, pow_rule, EG_USES_ALL,
+                               pow_samples };
 eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&pow_op, 2, (eg_tensor *[]){ a, b }); }
 
 /* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any one dtype ------------------ */
-#define WHERE(NAME, T)                                                                                                          \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                      \
-    {                                                                                                                           \
-        T *y = (T *)p[0];                                                                                                       \
-        const uint8_t *condition = (const uint8_t *)p[1];                                                                       \
-        const T *a = (const T *)p[2], *b = (const T *)p[3];                                                                     \
-        (void)c;                                                                                                                \
-        EG_EVERY_LANE                                                                                                           \
-        for (int64_t k = 0; k < n; k++) y[k] = condition[k] ? a[k] : b[k];                                                      \
+#define WHERE(NAME, T)                                                                                                        \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    {                                                                                                                         \
+        T *y = (T *)p[0];                                                                                                     \
+        const uint8_t *condition = (const uint8_t *)p[1];                                                                     \
+        const T *a = (const T *)p[2], *b = (const T *)p[3];                                                                   \
+        (void)c;                                                                                                              \
+        EG_EVERY_LANE                                                                                                         \
+        for (int64_t k = 0; k < n; k++) y[k] = condition[k] ? a[k] : b[k];                                                    \
     }
 WHERE(where_1, uint8_t)
 WHERE(where_4, uint32_t)
@@ -195,10 +197,14 @@ static eg_tensor *where_rule(eg_tensor *y, eg_tensor *g, int i)
     return i == 1 ? eg_where(y->in[0], g, zero(g)) : eg_where(y->in[0], zero(g), g);
 }
 static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], x[2]); }
-static const eg_sample where_samples[] = { { where_call, "3x4:b, 3x4, 3x4", 0, 0 }, { where_call, "3x1:b, 4, 2x1x4", 0, 0 }, { 0 } };
-static const eg_op where_op = { "where", "y = condition ? a : b", "da = condition ? g : 0, db = condition ? 0 : g", 3, where_shape, where_forward,
-                                where_rule, EG_USES_OTHERS, where_samples };
-eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b) { return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b }); }
+static const eg_sample where_samples[] = {
+    { where_call, "3x4:b, 3x4, 3x4", 0, 0 }, { where_call, "3x1:b, 4, 2x1x4", 0, 0 }, { 0 } };
+static const eg_op where_op = { "where", "y = condition ? a : b", "da = condition ? g : 0, db = condition ? 0 : g", 3,
+                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples };
+eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
+{
+    return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });
+}
 
 #define LIST(NAME, ...) &NAME##_op,
 const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) &pow_op, &where_op, NULL };

@@ -16,7 +16,7 @@ static bool forward(eg_tensor *y, const kernels *k) { return eg__lanes_run(y, k-
 static double constant(const eg_tensor *y, int k) { return ((const constants *)y->attr)->c[k]; }
 static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x->cx, x->dtype, value, 0, NULL); }
 
-/* -- where the table test samples: away from kinks and jumps, which lie at 0 (abs, sign, relu …), at ±1 (clip), at integers (floor) -- */
+/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), at ±1 (clip), at integers (floor) -------- */
 #define EVERYWHERE(CALL)  { CALL, "3x4", -2, 2 }
 #define POSITIVE(CALL)    { CALL, "3x4", .5, 2 }
 #define BOTH_SIDES(CALL)  { CALL, "3x4", .1, 2 }, { CALL, "3x4", -2, -.1 }
@@ -24,87 +24,88 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 #define FRACTIONS(CALL)   { CALL, "3x4", .1, .9 }, { CALL, "3x4", -1.9, -1.1 }
 
 /* -- the rows: X(name, value, cotangent dx from x, y and g, what it reads, sampled, dtypes, equation, gradient).
- * `value` sets y from x, in type T; F(exp) is exp or expf. No large argument overflows into a NaN: every exponential has an argument
- * below 0, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
-#define ROWS(X)                                                                                                                 \
-    X(neg,      y = -x,                                                                                                         \
-      eg_neg(g), NOTHING, EVERYWHERE, NUMBERS, "y = −x", "dx = −g")                                                             \
-    X(abs,      y = F(fabs)(x),                                                                                                 \
-      eg_mul(g, eg_sign(x)), OPERANDS, BOTH_SIDES, NUMBERS, "y = |x|", "dx = g sign x")                                         \
-    X(exp,      y = F(exp)(x),                                                                                                  \
-      eg_mul(g, y), RESULT, EVERYWHERE, FLOATS, "y = e^x", "dx = g y")                                                          \
-    X(expm1,    y = F(expm1)(x),                                                                                                \
-      eg_mul(g, eg_shift(y, 1)), RESULT, EVERYWHERE, FLOATS, "y = e^x − 1", "dx = g (y + 1)")                                   \
-    X(log,      y = F(log)(x),                                                                                                  \
-      eg_div(g, x), OPERANDS, POSITIVE, FLOATS, "y = ln x", "dx = g / x")                                                       \
-    X(log1p,    y = F(log1p)(x),                                                                                                \
-      eg_div(g, eg_shift(x, 1)), OPERANDS, POSITIVE, FLOATS, "y = ln(1 + x)", "dx = g / (1 + x)")                               \
-    X(sqrt,     y = F(sqrt)(x),                                                                                                 \
-      eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, FLOATS, "y = √x", "dx = g / 2y")                                            \
-    X(rsqrt,    y = 1 / F(sqrt)(x),                                                                                             \
-      eg_scale(eg_mul(g, eg_powc(y, 3)), -.5), RESULT, POSITIVE, FLOATS, "y = 1/√x", "dx = −g y³ / 2")                          \
-    X(square,   y = x * x,                                                                                                      \
-      eg_scale(eg_mul(g, x), 2), OPERANDS, EVERYWHERE, NUMBERS, "y = x²", "dx = 2 g x")                                         \
-    X(recip,    y = 1 / x,                                                                                                      \
-      eg_neg(eg_mul(g, eg_square(y))), RESULT, POSITIVE, FLOATS, "y = 1/x", "dx = −g y²")                                       \
-    X(sin,      y = F(sin)(x),                                                                                                  \
-      eg_mul(g, eg_cos(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sin x", "dx = g cos x")                                          \
-    X(cos,      y = F(cos)(x),                                                                                                  \
-      eg_neg(eg_mul(g, eg_sin(x))), OPERANDS, EVERYWHERE, FLOATS, "y = cos x", "dx = −g sin x")                                 \
-    X(tanh,     y = F(tanh)(x),                                                                                                 \
-      eg_sub(g, eg_mul(g, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                          \
-    X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (x < 0 ? e : 1) / (1 + e),                                                 \
-      eg_mul(g, eg_sub(y, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                   \
-    X(erf,      y = F(erf)(x),                                                                                                  \
-      eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,                              \
-      "y = erf x", "dx = g 2/√π e^−x²")                                                                                         \
-    X(relu,     y = x < 0 ? 0 : x,                                                                                              \
-      eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")                                    \
-    X(gelu,     const T z = x < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                              \
-      eg_mul(g, gelu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                           \
-    X(gelu_tanh, const T z = x < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v));   \
-      y = z * ((v < 0 ? e : 1) / (1 + e)),                                                                                      \
-      eg_mul(g, gelu_tanh_slope(x)), OPERANDS, EVERYWHERE, FLOATS,                                                              \
-      "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                                                \
-    X(silu,     const T z = x < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((x < 0 ? e : 1) / (1 + e)),        \
-      eg_mul(g, silu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                          \
-    X(softplus, y = (x > 0 ? x : 0) + F(log1p)(F(exp)(-F(fabs)(x))),                                                            \
+ * `value` sets y from x, in type T; F(exp) is exp or expf. No large argument overflows into a NaN: exponentials have arguments below 0,
+ * and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
+#define ROWS(X)                                                                                                               \
+    X(neg,      y = -x,                                                                                                       \
+      eg_neg(g), NOTHING, EVERYWHERE, NUMBERS, "y = −x", "dx = −g")                                                           \
+    X(abs,      y = F(fabs)(x),                                                                                               \
+      eg_mul(g, eg_sign(x)), OPERANDS, BOTH_SIDES, NUMBERS, "y = |x|", "dx = g sign x")                                       \
+    X(exp,      y = F(exp)(x),                                                                                                \
+      eg_mul(g, y), RESULT, EVERYWHERE, FLOATS, "y = e^x", "dx = g y")                                                        \
+    X(expm1,    y = F(expm1)(x),                                                                                              \
+      eg_mul(g, eg_shift(y, 1)), RESULT, EVERYWHERE, FLOATS, "y = e^x − 1", "dx = g (y + 1)")                                 \
+    X(log,      y = F(log)(x),                                                                                                \
+      eg_div(g, x), OPERANDS, POSITIVE, FLOATS, "y = ln x", "dx = g / x")                                                     \
+    X(log1p,    y = F(log1p)(x),                                                                                              \
+      eg_div(g, eg_shift(x, 1)), OPERANDS, POSITIVE, FLOATS, "y = ln(1 + x)", "dx = g / (1 + x)")                             \
+    X(sqrt,     y = F(sqrt)(x),                                                                                               \
+      eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, FLOATS, "y = √x", "dx = g / 2y")                                          \
+    X(rsqrt,    y = 1 / F(sqrt)(x),                                                                                           \
+      eg_scale(eg_mul(g, eg_powc(y, 3)), -.5), RESULT, POSITIVE, FLOATS, "y = 1/√x", "dx = −g y³ / 2")                        \
+    X(square,   y = x * x,                                                                                                    \
+      eg_scale(eg_mul(g, x), 2), OPERANDS, EVERYWHERE, NUMBERS, "y = x²", "dx = 2 g x")                                       \
+    X(recip,    y = 1 / x,                                                                                                    \
+      eg_neg(eg_mul(g, eg_square(y))), RESULT, POSITIVE, FLOATS, "y = 1/x", "dx = −g y²")                                     \
+    X(sin,      y = F(sin)(x),                                                                                                \
+      eg_mul(g, eg_cos(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sin x", "dx = g cos x")                                        \
+    X(cos,      y = F(cos)(x),                                                                                                \
+      eg_neg(eg_mul(g, eg_sin(x))), OPERANDS, EVERYWHERE, FLOATS, "y = cos x", "dx = −g sin x")                               \
+    X(tanh,     y = F(tanh)(x),                                                                                               \
+      eg_sub(g, eg_mul(g, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
+    X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (x < 0 ? e : 1) / (1 + e),                                               \
+      eg_mul(g, eg_sub(y, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                 \
+    X(erf,      y = F(erf)(x),                                                                                                \
+      eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,                            \
+      "y = erf x", "dx = g 2/√π e^−x²")                                                                                       \
+    X(relu,     y = x < 0 ? 0 : x,                                                                                            \
+      eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")                                  \
+    X(gelu,     const T z = x < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                            \
+      eg_mul(g, gelu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                         \
+    X(gelu_tanh, const T z = x < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); \
+      y = z * ((v < 0 ? e : 1) / (1 + e)),                                                                                    \
+      eg_mul(g, gelu_tanh_slope(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
+      "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                                              \
+    X(silu,     const T z = x < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((x < 0 ? e : 1) / (1 + e)),      \
+      eg_mul(g, silu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                        \
+    X(softplus, y = (x > 0 ? x : 0) + F(log1p)(F(exp)(-F(fabs)(x))),                                                          \
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
 
 /* Piecewise constant: the gradient is 0 by definition. */
-#define JUMPS(X)                                                                                                                \
-    X(sign,     y = x != x ? x : (T)((x > 0) - (x < 0)),  BOTH_SIDES, NUMBERS, "y = sign x")                                    \
+#define JUMPS(X)                                                                                                              \
+    X(sign,     y = x != x ? x : (T)((x > 0) - (x < 0)),  BOTH_SIDES, NUMBERS, "y = sign x")                                  \
     X(floor,    y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋")
 
-/* Slopes: f′ in one pass, where it would take six to ten. Their own rules are made of public operations, so every order is there. */
-#define SLOPES(X)                                                                                                               \
-    X(gelu_slope, const T z = F(fabs)(x) < 1000 ? x : 0;                                                                        \
-      y = (T).5 * (1 + F(erf)((T)M_SQRT1_2 * x)) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),                \
-      eg_mul(g, gelu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = Φ(x) + x φ(x)", "dx = g φ(x) (2 − x²)")                      \
-    X(gelu_tanh_slope, const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); const T z = F(fabs)(x) < 1000 ? x : 0; \
-      y = (v < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                            \
-      eg_mul(g, gelu_tanh_curve(x)), OPERANDS, EVERYWHERE, FLOATS,                                                              \
-      "y = σ(v) + x v′ σ′(v)", "dx = g σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v)))")                                                 \
-    X(silu_slope, const T e = F(exp)(-F(fabs)(x)); const T z = F(fabs)(x) < 1000 ? x : 0;                                       \
-      y = (x < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e))),                                                            \
+/* Slopes: f′ in one pass, where it would take six to ten. Their own rules are public operations, so every order is there. */
+#define SLOPES(X)                                                                                                             \
+    X(gelu_slope, const T z = F(fabs)(x) < 1000 ? x : 0;                                                                      \
+      y = (T).5 * (1 + F(erf)((T)M_SQRT1_2 * x)) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),              \
+      eg_mul(g, gelu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = Φ(x) + x φ(x)", "dx = g φ(x) (2 − x²)")                    \
+    X(gelu_tanh_slope, const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v));                              \
+      const T z = F(fabs)(x) < 1000 ? x : 0;                                                                                  \
+      y = (v < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                          \
+      eg_mul(g, gelu_tanh_curve(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
+      "y = σ(v) + x v′ σ′(v)", "dx = g σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v)))")                                               \
+    X(silu_slope, const T e = F(exp)(-F(fabs)(x)); const T z = F(fabs)(x) < 1000 ? x : 0;                                     \
+      y = (x < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e))),                                                          \
       eg_mul(g, silu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = σ(x) + x σ′(x)", "dx = g σ′(x) (2 + x (1 − 2σ(x)))")
 #define V1 (M_2_SQRTPI * M_SQRT2)       /* v = V1 x + V3 x³ */
 #define V3 (.044715 * V1)
 
 /* With constants a and b; last the sampled call. The constructors are written out below. */
-#define WITH_CONSTANTS(X)                                                                                                       \
-    X(scale,    y = a * x,                                                                                                      \
-      eg_scale(g, a), NOTHING, EVERYWHERE, NUMBERS, "y = a x", "dx = a g", eg_scale(x[0], -1.5))                                \
-    X(shift,    y = x + a,                                                                                                      \
-      g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))                                             \
-    X(leaky_relu, y = x > 0 ? x : a * x,                                                                                        \
-      eg_where(eg_gt(x, number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,                                        \
-      "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                                                   \
-    X(elu,      const T z = x > 0 ? 0 : x; const T e = F(expm1)(z); y = x > 0 ? x : a * e,                                      \
-      eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_shift(y, a))), ALL, BOTH_SIDES, FLOATS,                                  \
-      "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g (y + a)", eg_elu(x[0], .7))                                            \
-    X(clip,     y = x < a ? a : x > b ? b : x,                                                                                  \
-      eg_where(eg_eq(x, y), g, number(g, 0)), ALL, THREE_PARTS, NUMBERS,                                                        \
+#define WITH_CONSTANTS(X)                                                                                                     \
+    X(scale,    y = a * x,                                                                                                    \
+      eg_scale(g, a), NOTHING, EVERYWHERE, NUMBERS, "y = a x", "dx = a g", eg_scale(x[0], -1.5))                              \
+    X(shift,    y = x + a,                                                                                                    \
+      g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))                                           \
+    X(leaky_relu, y = x > 0 ? x : a * x,                                                                                      \
+      eg_where(eg_gt(x, number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,                                      \
+      "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                                                 \
+    X(elu,      const T z = x > 0 ? 0 : x; const T e = F(expm1)(z); y = x > 0 ? x : a * e,                                    \
+      eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_shift(y, a))), ALL, BOTH_SIDES, FLOATS,                                \
+      "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g (y + a)", eg_elu(x[0], .7))                                          \
+    X(clip,     y = x < a ? a : x > b ? b : x,                                                                                \
+      eg_where(eg_eq(x, y), g, number(g, 0)), ALL, THREE_PARTS, NUMBERS,                                                      \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))
 
 /* -- kernels of floats ------------------------------------------------------------------------------------------------------- */
@@ -128,26 +129,26 @@ KERNEL(powc, y = pow(x, a), )
 #undef KERNEL
 
 /* -- kernels of integers: modulo 2^32 or 2^64 (U is the unsigned type); limits saturate, so that ±∞ limits nothing ----------- */
-#define INTEGERS(X)                                                                                                             \
-    X(neg,      y = (T)(0 - (U)x))                                                                                              \
-    X(abs,      y = x < 0 ? (T)(0 - (U)x) : x)                                                                                  \
-    X(sign,     y = (x > 0) - (x < 0))                                                                                          \
-    X(square,   y = (T)((U)x * (U)x))                                                                                           \
-    X(relu,     y = x < 0 ? 0 : x)                                                                                              \
-    X(scale,    y = (T)((U)a * (U)x))                                                                                           \
-    X(shift,    y = (T)((U)a + (U)x))                                                                                           \
+#define INTEGERS(X)                                                                                                           \
+    X(neg,      y = (T)(0 - (U)x))                                                                                            \
+    X(abs,      y = x < 0 ? (T)(0 - (U)x) : x)                                                                                \
+    X(sign,     y = (x > 0) - (x < 0))                                                                                        \
+    X(square,   y = (T)((U)x * (U)x))                                                                                         \
+    X(relu,     y = x < 0 ? 0 : x)                                                                                            \
+    X(scale,    y = (T)((U)a * (U)x))                                                                                         \
+    X(shift,    y = (T)((U)a + (U)x))                                                                                         \
     X(clip,     y = x < a ? a : x > b ? b : x)
 static int64_t saturated(double c, int64_t low, int64_t high)
 {
     return c <= (double)low ? low : c >= (double)high ? high : (int64_t)c;
 }
-#define KERNEL_INT(NAME, LOW, HIGH, VALUE)                                                                                      \
-    static void NAME(int64_t n, char *const *p, const double *c)                                                                \
-    {                                                                                                                           \
-        T *out = (T *)p[0];                                                                                                     \
-        const T *in = (const T *)p[1], a = (T)saturated(c[0], LOW, HIGH), b = (T)saturated(c[1], LOW, HIGH);                    \
-        (void)a, (void)b;                                                                                                       \
-        for (int64_t k = 0; k < n; k++) { const T x = in[k]; T y; VALUE; out[k] = y; }                                          \
+#define KERNEL_INT(NAME, LOW, HIGH, VALUE)                                                                                    \
+    static void NAME(int64_t n, char *const *p, const double *c)                                                              \
+    {                                                                                                                         \
+        T *out = (T *)p[0];                                                                                                   \
+        const T *in = (const T *)p[1], a = (T)saturated(c[0], LOW, HIGH), b = (T)saturated(c[1], LOW, HIGH);                  \
+        (void)a, (void)b;                                                                                                     \
+        for (int64_t k = 0; k < n; k++) { const T x = in[k]; T y; VALUE; out[k] = y; }                                        \
     }
 #define T int32_t
 #define U uint32_t
@@ -185,36 +186,37 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
 /* -- from a line of a table to a row: shape, forward, rule, samples, row, constructor ---------------------------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
-#define RULE(NAME, DX)                                                                                                          \
-    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                            \
-    {                                                                                                                           \
-        eg_tensor *x = y->in[i];                                                                                                \
-        const double a = y->attr ? constant(y, 0) : 0;                                                                          \
-        (void)x, (void)a, (void)g;                                                                                              \
-        return DX;                                                                                                              \
+#define RULE(NAME, DX)                                                                                                        \
+    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                          \
+    {                                                                                                                         \
+        eg_tensor *x = y->in[i];                                                                                              \
+        const double a = y->attr ? constant(y, 0) : 0;                                                                        \
+        (void)x, (void)a, (void)g;                                                                                            \
+        return DX;                                                                                                            \
     }
-#define OP(NAME, RULE_OF, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                                                      \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                  \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                                \
-    static bool NAME##_forward(eg_tensor *y) { return forward(y, &NAME##_kernels); }                                            \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }                                                         \
-    static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };                                                  \
-    static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 1, NAME##_shape, NAME##_forward, RULE_OF, EG_USES_##READS, NAME##_samples };
+#define OP(NAME, RULE_OF, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                                                    \
+    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
+    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
+    static bool NAME##_forward(eg_tensor *y) { return forward(y, &NAME##_kernels); }                                          \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }                                                       \
+    static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };                                                \
+    static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 1, NAME##_shape, NAME##_forward, RULE_OF, EG_USES_##READS,    \
+                                     NAME##_samples };
 
-#define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                                      \
-    RULE(NAME, DX)                                                                                                              \
-    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, eg_##NAME(x[0]))                                           \
+#define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                                    \
+    RULE(NAME, DX)                                                                                                            \
+    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, eg_##NAME(x[0]))                                         \
     eg_tensor *eg_##NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_JUMP(NAME, VALUE, SAMPLED, TYPES, EQUATION)                                                                      \
-    OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", eg_##NAME(x[0]))                                        \
+#define DEFINE_JUMP(NAME, VALUE, SAMPLED, TYPES, EQUATION)                                                                    \
+    OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", eg_##NAME(x[0]))                                      \
     eg_tensor *eg_##NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_SLOPE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                                \
-    static eg_tensor *NAME(eg_tensor *x);                                                                                       \
-    RULE(NAME, DX)                                                                                                              \
-    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, NAME(x[0]))                                                \
+#define DEFINE_SLOPE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                              \
+    static eg_tensor *NAME(eg_tensor *x);                                                                                     \
+    RULE(NAME, DX)                                                                                                            \
+    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, NAME(x[0]))                                              \
     static eg_tensor *NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_WITH_CONSTANTS(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                                 \
-    RULE(NAME, DX)                                                                                                              \
+#define DEFINE_WITH_CONSTANTS(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                               \
+    RULE(NAME, DX)                                                                                                            \
     OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)
 SLOPES(DEFINE_SLOPE)
 ROWS(DEFINE)
@@ -253,7 +255,8 @@ static bool powc_shape(eg_tensor *y) { return shape(y, &powc_kernels); }
 static bool powc_forward(eg_tensor *y)
 {
     const double c = constant(y, 0);
-    return forward(y, c == 1 ? &scale_kernels : c == 2 ? &square_kernels : c == 3 ? &cube_kernels : c == -1 ? &recip_kernels : &powc_kernels);
+    return forward(y, c == 1 ? &scale_kernels : c == 2 ? &square_kernels : c == 3 ? &cube_kernels : c == -1 ? &recip_kernels
+                      : &powc_kernels);
 }
 static eg_tensor *powc_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -265,7 +268,8 @@ static eg_tensor *powc_call(eg_tensor *const *x) { return eg_powc(x[0], 2.5); }
 static eg_tensor *powc_cube_call(eg_tensor *const *x) { return eg_powc(x[0], 3); }
 static eg_tensor *powc_recip_call(eg_tensor *const *x) { return eg_powc(x[0], -1); }
 static const eg_sample powc_samples[] = { POSITIVE(powc_call), EVERYWHERE(powc_cube_call), POSITIVE(powc_recip_call), { 0 } };
-static const eg_op powc_op = { "powc", "y = x^c", "dx = g c x^(c−1)", 1, powc_shape, powc_forward, powc_rule, EG_USES_OPERANDS, powc_samples };
+static const eg_op powc_op = { "powc", "y = x^c", "dx = g c x^(c−1)", 1, powc_shape, powc_forward, powc_rule, EG_USES_OPERANDS,
+                                powc_samples };
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op, x, c, 0); }
 
 #define LIST(NAME, ...) &NAME##_op,

@@ -1,7 +1,8 @@
 /* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists. */
 #include "impl.h"
 
-#define LISTS(X) X(view) X(read) X(einsum) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(norm) X(loss) X(dropout) X(index) X(join) X(band)
+#define LISTS(X) X(view) X(read) X(einsum) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(norm) \
+    X(loss) X(dropout) X(index) X(join) X(band)
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
 #define REF(name) eg__##name##_rows,

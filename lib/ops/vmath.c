@@ -5,10 +5,10 @@
 static void gather(int width, int64_t n, void *to, const char *from, int64_t step)
 {
     if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
-#define GATHER(T) do {                                                                                                  \
-        const T first = n ? *(const T *)from : 0;                                                                       \
-        if (step == 0) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                                            \
-        else for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step);                              \
+#define GATHER(T) do {                                                                                                        \
+        const T first = n ? *(const T *)from : 0;                                                                             \
+        if (step == 0) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                                                  \
+        else for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step);                                    \
     } while (0)
     if (width == 4) GATHER(uint32_t); else if (width == 8) GATHER(uint64_t); else GATHER(uint8_t);
 }
@@ -73,7 +73,8 @@ EG_KERNEL_1(log_f64, double, double, y = log(x))
 
 static void row(eg_lanes_fn *kernel, int width, int64_t n, const void *x, void *y, double shift)
 {
-    const eg_lanes l = { .kernel = kernel, .operands = 1, .width = { (uint8_t)width, (uint8_t)width }, .c = (double[]){ shift, 0 } };
+    const eg_lanes l = { .kernel = kernel, .operands = 1, .width = { (uint8_t)width, (uint8_t)width },
+                         .c = (double[]){ shift, 0 } };
     eg__lanes(n, (char *[]){ y, (char *)x }, (int64_t[]){ width, width }, &l);
 }
 void eg__exp_f32(int64_t n, const float  *x, float  *y, float  shift) { row(exp_f32, sizeof *y, n, x, y, shift); }

@@ -32,7 +32,7 @@ float powf(float, float) EG_SIMD;
 #endif
 #endif
 
-/* gcc: vectorise whatever the count (its cost model would send short rows to libm); clang has no vector functions and warns of it. */
+/* gcc: vectorise whatever the count (its cost model would send short rows to libm). clang has no vector functions and would warn. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EG_EVERY_LANE _Pragma("omp simd")
 #else
@@ -51,25 +51,25 @@ void eg__lanes(int64_t n, char *const *p, const int64_t *step, const void *lanes
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y's operands, y's attribute); true */
 
 /* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. */
-#define EG_KERNEL_1(NAME, R, T, VALUE)                                                                                  \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                              \
-    {                                                                                                                   \
-        R *out = (R *)p[0];                                                                                             \
-        const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                                                        \
-        (void)a, (void)b;                                                                                               \
-        n &= -EG_LANES;                                                                                                 \
-        EG_EVERY_LANE                                                                                                   \
-        for (int64_t k = 0; k < n; k++) { const T x = in[k]; R y; VALUE; out[k] = y; }                                  \
+#define EG_KERNEL_1(NAME, R, T, VALUE)                                                                                        \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    {                                                                                                                         \
+        R *out = (R *)p[0];                                                                                                   \
+        const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                                                              \
+        (void)a, (void)b;                                                                                                     \
+        n &= -EG_LANES;                                                                                                       \
+        EG_EVERY_LANE                                                                                                         \
+        for (int64_t k = 0; k < n; k++) { const T x = in[k]; R y; VALUE; out[k] = y; }                                        \
     }
 /* Two operands a and b of type T, exact. */
-#define EG_KERNEL_2(NAME, R, T, VALUE)                                                                                  \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                              \
-    {                                                                                                                   \
-        R *out = (R *)p[0];                                                                                             \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                                                         \
-        (void)c;                                                                                                        \
-        EG_EVERY_LANE                                                                                                   \
-        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; out[k] = (R)(VALUE); }                        \
+#define EG_KERNEL_2(NAME, R, T, VALUE)                                                                                        \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    {                                                                                                                         \
+        R *out = (R *)p[0];                                                                                                   \
+        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                                                               \
+        (void)c;                                                                                                              \
+        EG_EVERY_LANE                                                                                                         \
+        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; out[k] = (R)(VALUE); }                              \
     }
 
 /* y[k] = e^(x[k] − shift) and y[k] = ln x[k], any n; x and y may be the same */
