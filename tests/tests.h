@@ -7,6 +7,7 @@
 
 SUITE(attention)
 SUITE(build)
+SUITE(index)
 SUITE(io)
 SUITE(loss)
 SUITE(notation)
@@ -15,5 +16,6 @@ SUITE(pointwise)
 SUITE(reduce)
 SUITE(softmax)
 SUITE(tensor)
+SUITE(view)
 
 #undef SUITE

@@ -1,0 +1,331 @@
+/* test_view.c: views: which elements they show, that they share storage, what they refuse, their gradients. */
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include "impl.h"
+#include "tests.h"
+
+static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
+{
+    return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
+}
+#define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
+/* The values of x in row-major order. */
+#define SHOWS(x, ...)                                                                                                       \
+    do {                                                                                                                    \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(x);                                                         \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                        \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                              \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                              \
+    } while (0)
+#define SHAPE(x, ...)                                                                                                       \
+    do {                                                                                                                    \
+        const int64_t want_[] = { __VA_ARGS__ };                                                                            \
+        ck_assert_int_eq(eg_rank(x), (int)(sizeof want_ / sizeof *want_));                                                  \
+        for (int k_ = 0; k_ < eg_rank(x); k_++) ck_assert_int_eq(eg_dim(x, k_), want_[k_]);                                 \
+    } while (0)
+
+START_TEST(views_show_what_they_say)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 2, 3);
+    SHOWS(eg_permute(x, 1, 0), 0, 3, 1, 4, 2, 5);
+    SHOWS(eg_transpose(x, -1, 0), 0, 3, 1, 4, 2, 5);
+    SHOWS(eg_slice(x, 1, 1, EG_END, 1), 1, 2, 4, 5);
+    SHOWS(eg_slice(x, 1, EG_END, EG_END, -2), 2, 0, 5, 3);
+    SHOWS(eg_select(x, 0, -1), 3, 4, 5);
+    SHOWS(eg_select(x, 1, 0), 0, 3);
+    SHOWS(eg_flip(x, 0), 3, 4, 5, 0, 1, 2);
+    SHOWS(eg_expand(eg_select(x, 0, 0), 2, 3), 0, 1, 2, 0, 1, 2);
+    SHOWS(eg_expand(eg_slice(x, 1, 0, 1, 1), -1, 2), 0, 0, 3, 3);
+    SHAPE(eg_unsqueeze(x, -1), 2, 3, 1);
+    SHAPE(eg_unsqueeze(x, 0), 1, 2, 3);
+    SHAPE(eg_squeeze(eg_unsqueeze(x, 1), -2), 2, 3);
+    SHOWS(eg_diagonal(x, 0, 0, 1), 0, 4);
+    SHOWS(eg_diagonal(x, 1, 0, 1), 1, 5);
+    SHOWS(eg_diagonal(x, -1, 0, 1), 3);
+    SHOWS(eg_diagonal(x, 1, 1, 0), 3);
+    ck_assert_int_eq(eg_size(eg_diagonal(x, 3, 0, 1)), 0);
+    SHAPE(eg_diagonal(RAMP(cx, 3, 4, 3), 0, 0, 2), 4, 3);
+    SHOWS(eg_diagonal(RAMP(cx, 2, 2, 2), 0, 0, 2), 0, 5, 2, 7);
+    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 1), 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7);    /* torch.Tensor.unfold's own examples */
+    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 2), 1, 2, 3, 4, 5, 6);
+    SHAPE(eg_unfold(RAMP(cx, 2, 7, 3), 1, 3, 2), 2, 3, 3, 3);
+    SHOWS(eg_unfold(x, 0, 2, 1), 0, 3, 1, 4, 2, 5);
+    SHOWS(eg_view(x, 3, -1), 0, 1, 2, 3, 4, 5);
+    SHAPE(eg_view(x, 1, 6, 1), 1, 6, 1);
+    SHOWS(eg_reshape(eg_transpose(x, 0, 1), 2, 3), 0, 3, 1, 4, 2, 5);
+    ck_assert_int_eq(eg_rank(eg_view_n(eg_select(eg_select(x, 0, 1), 0, 2), 0, NULL)), 0);
+    ck_assert_double_eq(eg_item(eg_select(eg_select(x, 0, 1), 0, 2)), 5);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(views_share_storage)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 3, 4), *square = eg_slice(x, 1, 0, 3, 1);
+    const size_t used = eg_stats(cx).used;
+    eg_tensor *v[] = {
+        eg_permute(x, 1, 0), eg_slice(x, 0, 1, 3, 2), eg_select(x, 1, 2), eg_flip(x, 0), eg_expand(x, 5, 3, 4), eg_unsqueeze(x, 1),
+        eg_diagonal(x, 0, 0, 1), eg_unfold(x, 1, 2, 1), eg_view(x, 12), eg_reshape(x, 4, 3), eg_contiguous(x), eg_detach(x),
+    };
+    for (size_t k = 0; k < sizeof v / sizeof *v; k++) ck_assert_ptr_eq(v[k]->st, x->st);
+    ck_assert_uint_lt(eg_stats(cx).used - used, 12000);
+    ck_assert_int_eq(eg_fill(eg_diagonal(square, 0, 0, 1), -1), 0);     /* a diagonal is written through */
+    SHOWS(square, -1, 1, 2, 4, -1, 6, 8, 9, -1);
+    ck_assert_ptr_ne(eg_reshape(eg_transpose(x, 0, 1), 12)->st, x->st);
+    ck_assert_ptr_ne(eg_copy(x)->st, x->st);
+    eg_close(cx);
+}
+END_TEST
+
+/* Every start, stop and step that matters, against Python's slice.indices written out. */
+START_TEST(slices_follow_python)
+{
+    static const int64_t bounds[] = { EG_END, INT64_MAX, INT64_MIN + 1, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
+    static const int64_t steps[] = { 1, 2, 3, 7, INT64_MAX, -1, -2, -3, -7, INT64_MIN + 1 };
+    enum { BOUNDS = sizeof bounds / sizeof *bounds, STEPS = sizeof steps / sizeof *steps };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int64_t n = 0; n < 6; n++)
+        for (int a = 0; a < BOUNDS; a++)
+            for (int b = 0; b < BOUNDS; b++)
+                for (int s = 0; s < STEPS; s++) {
+                    eg_mark m = eg_push(cx);
+                    int64_t step = steps[s], edge[2], count = 0;
+                    for (int e = 0; e < 2; e++) {
+                        int64_t v = e ? bounds[b] : bounds[a], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+                        if (v == EG_END) v = (step < 0) == (e == 0) ? high : low;
+                        else {
+                            if (v < 0) v += n;
+                            v = v < low ? low : v > high ? high : v;
+                        }
+                        edge[e] = v;
+                    }
+                    eg_tensor *y = eg_slice(RAMP(cx, n), 0, bounds[a], bounds[b], step);
+                    const double *p = eg_f64(y);
+                    for (int64_t i = edge[0]; step > 0 ? i < edge[1] : i > edge[1]; count++) {
+                        ck_assert(count < eg_size(y) && p[count] == (double)i);
+                        if (__builtin_add_overflow(i, step, &i)) { count++; break; }
+                    }
+                    ck_assert_int_eq(eg_size(y), count);
+                    eg_pop(cx, m);
+                }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* A view exists exactly where the elements lie on an affine grid under the new sizes; then eg_view finds it, else it names axes. */
+START_TEST(view_exists_exactly_where_it_can)
+{
+    static const struct { int rank; int64_t dim[4]; } shapes[] = {
+        { 1, { 24 } }, { 2, { 2, 12 } }, { 2, { 4, 6 } }, { 2, { 12, 2 } }, { 3, { 2, 3, 4 } }, { 3, { 4, 3, 2 } }, { 4, { 2, 2, 3, 2 } }, { 3, { 1, 24, 1 } },
+        { 4, { 6, 1, 4, 1 } }, { 2, { 8, 3 } }, { 3, { 3, 2, 4 } }, { 2, { 3, 8 } },
+    };
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    int found = 0, refused = 0;
+    for (int from = 0; from < SHAPES; from++)
+        for (int how = 0; how < 6; how++)
+            for (int to = 0; to < SHAPES; to++) {
+                eg_mark m = eg_push(cx);
+                eg_tensor *x = ramp(cx, shapes[from].rank, shapes[from].dim);
+                if (how & 1) x = eg_transpose(x, 0, -1);
+                if (how == 2) x = eg_flip(x, 0);
+                if (how == 3) x = eg_flip(x, -1);
+                if (how == 4) x = eg_slice(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2), x = eg_view_n(x, shapes[from].rank, shapes[from].dim);
+                if (how == 5) x = eg_expand_n(eg_scalar(cx, 1), shapes[from].rank, shapes[from].dim);
+                const double *base = eg_raw(x, NULL), *where[24];
+                const int rank = shapes[to].rank;
+                const int64_t *dim = shapes[to].dim;
+                for (int64_t k = 0; k < 24; k++) {
+                    int64_t i[4], rest = k;
+                    for (int r = x->rank; r-- > 0; rest /= x->dim[r]) i[r] = rest % x->dim[r];
+                    where[k] = base;
+                    for (int r = 0; r < x->rank; r++) where[k] += i[r] * x->stride[r];
+                }
+                bool affine = true;
+                for (int64_t k = 0; k < 24 && affine; k++) {
+                    int64_t rest = k, run = 1, at = 0;
+                    for (int r = rank; r-- > 0; run *= dim[r], rest /= dim[r]) if (rest % dim[r]) at += rest % dim[r] * (where[run] - where[0]);
+                    affine = where[k] - where[0] == at;
+                }
+                eg_tensor *y = eg_view_n(x, rank, dim);
+                ck_assert_msg(eg_ok(y) == affine, "from shape %d to %d, kind %d: %s", from, to, how, eg_error(cx));
+                if (affine) { found++; ck_assert_ptr_eq(y->st, x->st); }
+                else { refused++; eg_assert_error(cx, "cannot be merged without a copy; eg_reshape copies"); }
+                eg_tensor *copied = eg_reshape_n(x, rank, dim);
+                const double *a = eg_f64(copied), *b = eg_f64(x);
+                for (int k = 0; k < 24; k++) ck_assert_double_eq(a[k], b[k]);
+                eg_pop(cx, m);
+            }
+    ck_assert(found > 100 && refused > 100);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(views_refuse)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 2, 3, 4), *t = eg_transpose(RAMP(cx, 2, 4, 3), 1, 2), *parts[3];
+    eg_view(t, 2, 12);                              eg_assert_error(cx, "view: axes 1 and 2 of (2, 3, 4) with strides (12, 1, 3) cannot be merged without a copy; eg_reshape copies");
+    eg_view(x, 5, 5);                               eg_assert_error(cx, "view: (2, 3, 4) has 24 elements and does not fill (5, 5)");
+    eg_view(x, -1, -1);                             eg_assert_error(cx, "view: axes 0 and 1 are both −1, only one can be inferred");
+    eg_reshape(x, 5, -1);                           eg_assert_error(cx, "reshape: (2, 3, 4) has 24 elements and does not fill (5, -1)");
+    eg_reshape(x, -2, 12);                          eg_assert_error(cx, "reshape: size -2 of axis 0 is negative");
+    eg_reshape(eg_zeros(cx, 0, 3), 0, -1);          eg_assert_error(cx, "reshape: axis 1 cannot be inferred beside a size of 0");
+    eg_permute(x, 0, 1);                            eg_assert_error(cx, "permute: 2 axes given for (2, 3, 4) of rank 3");
+    eg_permute(x, 0, 1, 1);                         eg_assert_error(cx, "permute: axis 1 is given twice");
+    eg_permute(x, 0, 1, 3);                         eg_assert_error(cx, "permute: axis 3 is out of range for (2, 3, 4) of rank 3");
+    eg_transpose(x, 0, -4);                         eg_assert_error(cx, "transpose: axis -4 is out of range");
+    eg_slice(x, 0, 0, 1, 0);                        eg_assert_error(cx, "slice: the step along axis 0 is 0");
+    eg_slice(x, 5, 0, 1, 1);                        eg_assert_error(cx, "slice: axis 5 is out of range for (2, 3, 4) of rank 3");
+    eg_select(x, 2, 4);                             eg_assert_error(cx, "select: index 4 is out of range for axis 2 of (2, 3, 4)");
+    eg_expand(x, 2, 6, 4);                          eg_assert_error(cx, "expand: axis 1 of (2, 3, 4) is 3 and cannot become 6");
+    eg_expand(x, 3, 4);                             eg_assert_error(cx, "expand: (2, 3, 4) cannot become rank 2");
+    eg_expand(x, -1, 2, 3, 4);                      eg_assert_error(cx, "expand: size -1 of axis 0 is negative");
+    eg_squeeze(x, 0);                               eg_assert_error(cx, "squeeze: axis 0 of (2, 3, 4) has size 2, not 1");
+    eg_unsqueeze(x, 4);                             eg_assert_error(cx, "unsqueeze: axis 4 is out of range for a result of rank 4, from (2, 3, 4)");
+    eg_diagonal(x, 0, 1, -2);                       eg_assert_error(cx, "diagonal: axis 1 of (2, 3, 4) is given twice");
+    eg_diagonal(x, 5, 1, 2);                        eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
+    eg_unfold(x, 2, 5, 1);                          eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
+    eg_unfold(x, 2, 2, 0);                          eg_assert_error(cx, "unfold: the step along axis 2 is 0");
+    ck_assert_int_eq(eg_split(x, 1, 2, NULL, parts), -1);                           eg_assert_error(cx, "split: axis 1 of (2, 3, 4) does not split into 2 equal parts");
+    ck_assert_int_eq(eg_split(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);            eg_assert_error(cx, "split: the parts are 2 together, but axis 1 of (2, 3, 4) is 3");
+    ck_assert_int_eq(eg_split(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);        eg_assert_error(cx, "split: part 2 of size 2 does not fit");
+    ck_assert(!eg_ok(parts[0]));
+    eg_tensor *deep = eg_scalar(cx, 1);
+    for (int k = 0; k < 32; k++) deep = eg_unsqueeze(deep, 0);
+    ck_assert_int_eq(eg_rank(deep), 32);
+    ck_assert_double_eq(eg_item(deep), 1);
+    eg_unsqueeze(deep, 0);                          eg_assert_error(cx, "unsqueeze: the result would have more than 32 axes");
+    ck_assert_ptr_null(eg_view(NULL, 1));
+    ck_assert_ptr_null(eg_permute(NULL, 0));
+    ck_assert_ptr_null(eg_transpose(NULL, 0, 1));
+    ck_assert_ptr_null(eg_expand(NULL, 1));
+    ck_assert_int_eq(eg_split(NULL, 0, 2, NULL, parts), -1);
+    ck_assert_ptr_null(parts[1]);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(sizes_of_zero_and_one)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *none = eg_zeros(cx, 3, 0, 2);
+    SHAPE(eg_view(none, 0, 7), 0, 7);
+    SHAPE(eg_reshape(eg_transpose(none, 0, 2), 5, 0), 5, 0);
+    SHAPE(eg_slice(none, 0, 1, 3, 1), 2, 0, 2);
+    SHAPE(eg_flip(none, 1), 3, 0, 2);
+    SHAPE(eg_expand(eg_ones(cx, 1, 3), 0, 3), 0, 3);
+    SHAPE(eg_diagonal(none, 0, 0, 1), 2, 0);
+    SHAPE(eg_reshape(none, -1, 3, 2), 0, 3, 2);
+    SHAPE(eg_contiguous(eg_slice(eg_ones(cx, 4, 4), 1, 2, 2, 1)), 4, 0);
+    eg_tensor *one = eg_ones(cx, 1, 1), *dx;
+    eg_tensor *y = eg_sum(NULL, eg_expand(one, 0, 4));
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &one, &dx), 0);
+    ck_assert_double_eq(eg_item(dx), 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- seed rows ------------------------------------------------------------------------------------------------------------------------ */
+START_TEST(row_0_2_permuted_views_give_the_same_scores)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 12), *k = eg_normal(cx, 0, 1, 2, 7, 12);      /* N,S,E and N,T,E with H = 3 */
+    eg_tensor *qh = eg_permute(eg_view(q, 2, 5, 3, 4), 0, 2, 1, 3), *kt = eg_permute(eg_view(k, 2, 7, 3, 4), 0, 2, 3, 1);
+    SHAPE(qh, 2, 3, 5, 4);
+    SHAPE(kt, 2, 3, 4, 7);
+    ck_assert_ptr_eq(kt->st, k->st);
+    eg_assert_close(eg_einsum("nhsd,nhdt->nhst", qh, kt), eg_einsum("nhsd,nhtd->nhst", qh, eg_permute(kt, 0, 1, 3, 2)), 1e-14);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(rows_0_8_and_1_11_merging_heads)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 1, 2, 3, 2), *swapped = eg_transpose(x, 1, 2);
+    eg_view(swapped, 1, 3, 4);                      /* transpose(1, 2).view without .contiguous() */
+    eg_assert_error(cx, "view: axes 2 and 3 of (1, 3, 2, 2) with strides (12, 2, 6, 1) cannot be merged without a copy; eg_reshape copies");
+    SHOWS(eg_reshape(swapped, 1, 3, 4), 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11);
+    SHOWS(eg_rearrange("n h s d -> n s (h d)", x), 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11);
+    SHOWS(eg_view(x, 1, 3, 4), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);       /* what the bug computes */
+    eg_close(cx);
+}
+END_TEST
+
+/* -- gradients ------------------------------------------------------------------------------------------------------------------------ */
+static eg_tensor *windows(void *user, eg_tensor *const *x)      /* y_w = Σ_k (windows of x)² c_k */
+{
+    (void)user;
+    return eg_einsum("bwdk,k->bwd", eg_square(eg_unfold(x[0], 1, 3, 1)), x[1]);
+}
+static eg_tensor *chain(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *part[2], *y = eg_expand(eg_unsqueeze(eg_flip(eg_transpose(x[0], 0, 1), 0), 1), 3, 2, 4);
+    if (eg_split(eg_square(y), -1, 2, (int64_t[]){ 1, 3 }, part)) return NULL;
+    return eg_mul(eg_reshape(eg_transpose(part[1], 0, 2), 6, 3), eg_reshape(eg_slice(part[1], 0, EG_END, EG_END, -1), -1, 3));
+}
+START_TEST(chains_of_views_have_gradients_of_second_order)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
+    eg_assert_grad2(windows, NULL, eg_uniform(cx, -1, 1, 2, 6, 2), eg_uniform(cx, .5, 1, 3));
+    eg_assert_grad2(chain, NULL, eg_uniform(cx, -1, 1, 4, 3));
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(adjoints_are_views_where_they_can_be)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 3, 4), *g = RAMP(cx, 4, 3), *dx;
+    ck_assert_int_eq(eg_grad(eg_transpose(x, 0, 1), g, 1, &x, &dx), 0);
+    ck_assert_ptr_eq(dx->st, g->st);
+    ck_assert_int_eq(eg_grad(eg_flip(x, 1), x, 1, &x, &dx), 0);
+    ck_assert_ptr_eq(dx->st, x->st);
+    ck_assert_int_eq(eg_grad(eg_squeeze(eg_unsqueeze(x, 1), 1), x, 1, &x, &dx), 0);
+    ck_assert_ptr_eq(dx->st, x->st);
+    eg_tensor *h = RAMP(cx, 3, 2, 3);
+    ck_assert_int_eq(eg_grad(eg_unfold(x, 1, 3, 1), h, 1, &x, &dx), 0);
+    SHOWS(dx, 0, 1 + 3, 2 + 4, 5, 6, 7 + 9, 8 + 10, 11, 12, 13 + 15, 14 + 16, 17);
+    eg_close(cx);
+}
+END_TEST
+
+/* d³/dx³ of Σ (diagonal of x)⁴ / 24 = the diagonal */
+START_TEST(third_order_through_a_view)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1), *y = eg_scale(eg_sum(NULL, eg_square(eg_square(eg_diagonal(x, 1, 0, 1)))), 1 / 24.), *d;
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &d), 0);
+        y = eg_sum(NULL, d);
+    }
+    SHOWS(d, 0, 2, 0, 0, 0, 6);
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_view(void)
+{
+    Suite *s = suite_create("view");
+    TCase *t = tcase_create("view");
+    tcase_add_test(t, views_show_what_they_say);
+    tcase_add_test(t, views_share_storage);
+    tcase_add_test(t, slices_follow_python);
+    tcase_add_test(t, view_exists_exactly_where_it_can);
+    tcase_add_test(t, views_refuse);
+    tcase_add_test(t, sizes_of_zero_and_one);
+    tcase_add_test(t, row_0_2_permuted_views_give_the_same_scores);
+    tcase_add_test(t, rows_0_8_and_1_11_merging_heads);
+    tcase_add_test(t, chains_of_views_have_gradients_of_second_order);
+    tcase_add_test(t, adjoints_are_views_where_they_can_be);
+    tcase_add_test(t, third_order_through_a_view);
+    suite_add_tcase(s, t);
+    return s;
+}
