@@ -75,6 +75,16 @@ static void *presum(eg_ctx *cx, eg_dtype dtype, int which, int n, eg_axis *x, co
     return eg__pair(cx, dtype, nkept + ngone, kept, operand, NULL, sum, false) ? sum : NULL;
 }
 
+void eg__exchange(eg_gemm *g)
+{
+    const eg_list m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
+    const char *a = g->a;
+    g->m = g->n; g->n = m;
+    g->a = g->b; g->b = a;
+    for (int l = 0; l < 4; l++)
+        for (int i = 0; i < all[l]->n; i++) { eg_axis *x = &all[l]->axis[i]; int64_t s = x->sa; x->sa = x->sb; x->sb = s; }
+}
+
 /* Not a matrix product: the axes of c, and those that are summed */
 static bool simply(eg_ctx *cx, eg_dtype dtype, int n, const eg_axis *x, const void *a, const void *b, void *c, bool add)
 {
@@ -148,14 +158,10 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
     g.n = list(role[N], count[N]);
     g.k = list(role[K], count[K]);
 
-    /* The kernel stores c along m or along n: let that be where c is contiguous. */
-    const bool rows = eg__kernel(dtype)->rows;
-    int64_t cm = g.m.n ? g.m.axis[g.m.n - 1].sc : 0, cn = g.n.n ? g.n.axis[g.n.n - 1].sc : 0;
-    if (rows ? cm == 1 && cn != 1 : cn == 1 && cm != 1) {
-        eg_list t = g.m; g.m = g.n; g.n = t;
-        const char *p = g.a; g.a = g.b; g.b = p;
-        for (int r = 0; r < 4; r++)
-            for (int i = 0; i < count[r]; i++) { int64_t s = role[r][i].sa; role[r][i].sa = role[r][i].sb; role[r][i].sb = s; }
-    }
+    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
+    const int64_t cm = g.m.axis[g.m.n - 1].sc, cn = g.n.axis[g.n.n - 1].sc;
+    if (cn == 1 && cm != 1) eg__exchange(&g);
+    if (eg__direct_suits(&g)) return eg__direct(cx, &g);
+    if (eg__kernel(dtype)->rows) eg__exchange(&g);
     return eg__gemm(cx, &g);
 }

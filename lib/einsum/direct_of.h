@@ -1,0 +1,49 @@
+/* direct_of.h: direct.c's tiles for one type and one vector: REAL, VEC, LANES of them, MOST columns; MASK and its loads and stores. */
+
+/* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole are constants where this is
+ * inlined, so every sum stays in a register. The order of the sum over p, with fused multiply-adds, is that of BLIS's kernels. */
+TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes, int64_t k, const REAL *a,
+    int64_t ak, const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
+{
+    VEC sum[MOST][2];
+    const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
+    UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
+    const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn;
+    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk) {
+        VEC x[2];
+        UNROLL for (int v = 0; v < V; v++) x[v] = whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
+        UNROLL for (int j = 0; j < N; j++) {
+            const REAL *at = (j < 3 ? b : j < 6 ? b1 : j < 9 ? b2 : b3) + (j % 3) * bn;
+            const VEC y = SET(*at);
+            UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
+        }
+    }
+    UNROLL for (int j = 0; j < N; j++)
+        UNROLL for (int v = 0; v < V; v++) {
+            REAL *to = c + j * cn + v * LANES;
+            if (whole) STORE_ALL(to, add ? ADD(LOAD_ALL(to), sum[j][v]) : sum[j][v]);
+            else STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
+        }
+}
+#define TILE(V, N, whole)                                                                                                            \
+    TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,  \
+                                                      int64_t bn, void *c, int64_t cn, bool add)                                     \
+    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
+#define TILES(N) TILE(1, N, 0) TILE(2, N, 0) TILE(1, N, 1) TILE(2, N, 1)
+TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
+#if WIDE_TILES
+TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
+#endif
+#define ROW(V, whole, more) { NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), NAME(tile_##V##_4_##whole), \
+                              NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole) more(V, whole) }
+#if WIDE_TILES
+#define MORE(V, whole) , NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), NAME(tile_##V##_10_##whole), \
+                       NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
+#else
+#define MORE(V, whole)
+#endif
+static const small NAME(small) = { LANES, MOST, { { ROW(1, 0, MORE), ROW(1, 1, MORE) }, { ROW(2, 0, MORE), ROW(2, 1, MORE) } } };
+#undef TILE
+#undef TILES
+#undef ROW
+#undef MORE
