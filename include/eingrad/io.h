@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+EG_API const char *eg_io_info(void);                                        /* "libpng 1.6.39, jansson 2.14"              */
+
 /* -- .npy: one array ---------------------------------------------------------------------------------------------------------
  * Reads versions 1.0 to 3.0, C and Fortran order, both byte orders, 0-d and empty; bytes after the data are ignored.
  *   f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1 u1 i2 u2 → i32;  other types are refused by name.

@@ -1,0 +1,122 @@
+/* eingrad einsum: contraction of .npy files, and its gradient. */
+#include "tools.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct einsum { const char *out, *grad; list g; bool broadcast; } einsum;
+static const option options[] = {
+    { 'o', "out",       TEXT, "OUT.npy", "write the result there instead of printing it", offsetof(einsum, out), 0, 0, false },
+    { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", offsetof(einsum, broadcast), 0, 0, false },
+    { 0,   "grad",      TEXT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", offsetof(einsum, grad), 0, 0, false },
+    { 'g', NULL,        LIST, "dA.npy",  "where to write it, once for each operand; else it is printed", offsetof(einsum, g), 0, 0, false },
+    { 0 }
+};
+enum { OPERANDS = 64 };
+
+/* -- several files, all of them or none: each is first written beside its place, and then they are renamed together ----------------- */
+typedef struct output { const char *path; eg_tensor *x; char *target, *beside; bool done; } output;
+
+static bool aim(output *o, long number)                 /* false after saying why */
+{
+    struct stat s;
+    if (stat(o->path, &s) == 0) {
+        if (S_ISDIR(s.st_mode)) { say("%s is a directory", o->path); return false; }
+        if (!S_ISREG(s.st_mode)) return true;           /* a device or a pipe takes it as it comes */
+        o->target = realpath(o->path, NULL);
+    } else
+        o->target = strdup(o->path);
+    size_t room = o->target ? strlen(o->target) + 40 : 0;
+    o->beside = room ? malloc(room) : NULL;
+    if (!o->beside) { say("%s: %s", o->path, strerror(errno)); return false; }
+    snprintf(o->beside, room, "%s.%ld-%ld", o->target, (long)getpid(), number);
+    return true;
+}
+
+static int complain(eg_ctx *cx, const output *o)        /* the library's sentence, with the path that the user gave */
+{
+    const char *error = eg_error(cx), *at = o->beside ? strstr(error, o->beside) : NULL;
+    if (!at) return say_error(cx, NULL);
+    return say("%.*s%s%s", (int)(at - error), error, o->path, at + strlen(o->beside));
+}
+
+static int save(eg_ctx *cx, int count, output *o)
+{
+    int status = EXIT_SUCCESS;
+    for (int k = 0; k < count && !status; k++)
+        for (int j = 0; j < k; j++)
+            if (strcmp(o[j].path, o[k].path) == 0) status = say("%s is given twice", o[k].path);
+    for (int k = 0; k < count && !status; k++)
+        if (!aim(&o[k], k)) status = EXIT_FAILURE;
+    for (int devices = 0; devices < 2; devices++)
+        for (int k = 0; k < count && !status; k++)
+            if ((o[k].beside == NULL) == (devices == 1)) {
+                if (eg_npy_save(o[k].beside ? o[k].beside : o[k].path, o[k].x)) status = complain(cx, &o[k]);
+                else o[k].done = true;
+            }
+    for (int k = 0; k < count; k++) {
+        if (o[k].done && o[k].beside && (status || rename(o[k].beside, o[k].target))) {
+            if (!status) status = say("%s: %s", o[k].path, strerror(errno));
+            unlink(o[k].beside);
+        }
+        free(o[k].target);
+        free(o[k].beside);
+    }
+    return status;
+}
+
+/* -- the command ---------------------------------------------------------------------------------------------------------------------- */
+static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
+{
+    eg_tensor *x[OPERANDS], *dx[OPERANDS];
+    for (int k = 0; k < count; k++) x[k] = eg_npy_load(cx, path[k]);
+    eg_tensor *w = o->grad ? eg_npy_load(cx, o->grad) : NULL;
+    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast });
+    if (eg_error(cx) || (o->grad && eg_grad(y, w, count, x, dx))) return say_error(cx, NULL);
+
+    output out[OPERANDS + 1];
+    int outputs = 0;
+    if (o->out) out[outputs++] = (output){ .path = o->out, .x = y };
+    for (int k = 0; k < o->g.count; k++) out[outputs++] = (output){ .path = o->g.item[k], .x = dx[k] };
+    if (save(cx, outputs, out)) return EXIT_FAILURE;
+    if (!o->out) eg_print(stdout, y);
+    for (int k = 0; o->grad && !o->g.count && k < count; k++) {
+        printf("gradient of operand %d, %s:\n", k + 1, path[k]);
+        eg_print(stdout, dx[k]);
+    }
+    return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+}
+
+static int run(const command *c, int count, char **word)
+{
+    einsum o = { 0 };
+    words w;
+    parsed p = read_options(c, count, word, &o, &w);
+    int status = p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE, operands = w.count - 1;
+    if (p == PARSED) {
+        if (operands < 1) say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk->ik A.npy B.npy", program());
+        else if (operands > OPERANDS) say("einsum takes at most %d operands, not %d", OPERANDS, operands);
+        else if (o.g.count && !o.grad) say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
+        else if (o.g.count && o.g.count != operands) say("-g is given %d times, but there are %d operands: once for each", o.g.count, operands);
+        else {
+            eg_ctx *cx = eg_open();
+            status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1) : say_error(cx, NULL);
+            eg_close(cx);
+        }
+    }
+    free(o.g.item);
+    return status;
+}
+
+const command einsum_command = {
+    .name = "einsum", .usage = "SPEC A.npy [B.npy...] [-o OUT.npy] [--broadcast] [--grad W.npy [-g dA.npy...]]",
+    .about = "contract .npy files, print or write the result",
+    .more = "The word after einsum is SPEC, whatever it begins with: \"ij,jk->ik\", \"->\", \"\" (docs/notation.md).\n"
+            "f4 f8 i4 i8 b1 are read as they are, u1 i1 i2 u2 as i4, f2 as f4; integers are summed in i8.\n\n"
+            "  einsum \"bihd,bjhd->bhij\" Q.npy K.npy -o scores.npy\n"
+            "  einsum \"ij,jk->ik\" A.npy B.npy -o C.npy --grad W.npy -g dA.npy -g dB.npy\n",
+    .options = options, .first = "SPEC", .run = run,
+};

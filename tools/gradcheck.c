@@ -1,0 +1,94 @@
+/* eingrad gradcheck: is the gradient of this einsum right, and was it tested? */
+#include "tools.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct gradcheck { bool broadcast; int64_t order, directions, seed; } gradcheck;
+static const option options[] = {
+    { 0, "broadcast",  FLAG,  NULL, "allow a size of 1 under a letter, as NumPy does", offsetof(gradcheck, broadcast), 0, 0, false },
+    { 0, "order",      WHOLE, "K", "1: the gradient; 2: the gradient's own gradient too (default 1)", offsetof(gradcheck, order), 1, 2, false },
+    { 0, "directions", WHOLE, "N", "N random directions instead of every entry", offsetof(gradcheck, directions), 1, 1e6, false },
+    { 0, "seed",       WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0, 9e15, false },
+    { 0 }
+};
+enum { OPERANDS = 64 };
+
+/* "4x8"; "()" is a scalar. −1 after saying why. */
+static int read_shape(const char *text, int64_t *dim)
+{
+    int rank = 0;
+    if (strcmp(text, "()") == 0) return 0;
+    for (const char *s = text; ; s++) {
+        char *end;
+        errno = 0;
+        long long n = strtoll(s, &end, 10);
+        if (*s < '0' || *s > '9' || errno || (*end && *end != 'x')) break;
+        if (rank == EG_RANK_MAX) return say("gradcheck: the shape \"%s\" has more than %d axes", text, EG_RANK_MAX), -1;
+        dim[rank++] = n;
+        if (!*end) return rank;
+        s = end;
+    }
+    return say("gradcheck: \"%s\" is not a shape, such as 4x8, or () for a scalar", text), -1;
+}
+
+typedef struct product { const char *spec; int count; bool broadcast; } product;
+static eg_tensor *einsum(void *user, eg_tensor *const *x)
+{
+    const product *p = user;
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = p->spec, .count = p->count, .operands = x, .broadcast = p->broadcast });
+}
+
+/* The letters of the operands, for the report, where each stands for one axis. */
+static const char *letters(const char *spec, char *out, size_t room)
+{
+    const char *arrow = strstr(spec, "->");
+    size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
+    if (n >= room || strcspn(spec, "([.1") < n) return NULL;
+    memcpy(out, spec, n);
+    out[n] = 0;
+    return out;
+}
+
+static int check(eg_ctx *cx, const gradcheck *o, const char *spec, int count, char **shape)
+{
+    eg_tensor *x[OPERANDS];
+    char names[OPERANDS * 4] = "", axes[4096];
+    for (int k = 0; k < count; k++) {
+        int64_t dim[EG_RANK_MAX];
+        int rank = read_shape(shape[k], dim);
+        if (rank < 0) return EXIT_FAILURE;
+        x[k] = eg_normal_n(cx, EG_F64, 0, 1, rank, dim);
+        size_t at = strlen(names);
+        snprintf(names + at, sizeof names - at, "%s%c", k ? "," : "", 'A' + k);
+    }
+    product f = { spec, count, o->broadcast };
+    const eg_report *r = eg_gradcheck(.f = einsum, .user = &f, .count = count, .xs = x, .names = count <= 26 ? names : NULL,
+                                      .axes = letters(spec, axes, sizeof axes), .order = (int)o->order, .directions = (int)o->directions,
+                                      .seed = (uint64_t)o->seed);
+    if (!r) return say_error(cx, NULL);
+    eg_report_print(stdout, r);
+    return r->passed ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int run(const command *c, int count, char **word)
+{
+    gradcheck o = { .order = 1 };
+    words w;
+    parsed p = read_options(c, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count < 2) return say("gradcheck needs SPEC and the shape of each operand, as in: %s gradcheck ij,jk->ik 4x8 8x3", program());
+    if (w.count - 1 > OPERANDS) return say("gradcheck takes at most %d operands, not %d", OPERANDS, w.count - 1);
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)o.seed);
+    int status = cx ? check(cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
+    eg_close(cx);
+    return status;
+}
+
+const command gradcheck_command = {
+    .name = "gradcheck", .usage = "SPEC SHAPE... [--broadcast] [--order K]", .about = "check the gradient of an einsum at random f64 operands",
+    .more = "SHAPE is 4x8, or () for a scalar. The word after gradcheck is SPEC, whatever it begins with.\n"
+            "The exit status is 0 only if every entry is right and every operand was tested.\n\n"
+            "  gradcheck \"ibhd,jbhd->ijbh\" 3x2x2x4 5x2x2x4\n",
+    .options = options, .first = "SPEC", .run = run,
+};

@@ -1,0 +1,158 @@
+/* options.c: the command line, strictly: an unknown option, a missing or a wrong value is one sentence that names the option. */
+#include "tools.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool read_whole(const char *text, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return *text && !*end && !errno && ((*text >= '0' && *text <= '9') || *text == '-');
+}
+
+static bool read_real(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
+}
+
+static const char *shown(const option *o)               /* "--out" or "-o", as messages name it */
+{
+    static char name[64];
+    if (o->name) snprintf(name, sizeof name, "--%s", o->name);
+    else snprintf(name, sizeof name, "-%c", o->letter);
+    return name;
+}
+
+static bool chosen(const option *o, const char *text, const char **value)
+{
+    size_t n = strlen(text);
+    for (const char *c = o->argument; *c; c += strcspn(c, "|"), c += *c == '|')
+        if (n && strcspn(c, "|") == n && strncmp(c, text, n) == 0) { *value = text; return true; }
+    return false;
+}
+
+static bool take(const option *o, char *text, void *values)
+{
+    void *at = (char *)values + o->at;
+    bool good = true;
+    switch (o->kind) {
+    case FLAG: *(bool *)at = true; break;
+    case TEXT:
+        *(const char **)at = text;
+        if (!*text) { say("%s needs a value that is not empty", shown(o)); return false; }
+        break;
+    case LIST: {
+        list *l = at;
+        const char **more = realloc(l->item, (size_t)(l->count + 1) * sizeof *more);
+        if (!more) { say("out of memory"); return false; }
+        l->item = more;
+        l->item[l->count++] = text;
+        break;
+    }
+    case WHOLE: {
+        int64_t *value = at;
+        good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
+        if (!good) say("%s must be a whole number from %.15g to %.15g, not \"%s\"", shown(o), o->low, o->high, text);
+        break;
+    }
+    case REAL: {
+        double *value = at;
+        good = read_real(text, value) && *value >= o->low && *value <= o->high;
+        if (!good) say("%s must be a number from %g to %g, not \"%s\"", shown(o), o->low, o->high, text);
+        break;
+    }
+    case CHOICE:
+        good = chosen(o, text, at);
+        if (!good) say("%s must be one of %s, not \"%s\"", shown(o), o->argument, text);
+        break;
+    }
+    return good;
+}
+
+static const option *options_now;
+static const char *option_name(int k)
+{
+    for (const option *o = options_now; o && (o->name || o->letter); o++)
+        if (o->name && k-- == 0) return o->name;
+    return NULL;
+}
+
+static const option *find(const command *c, const char *word, char **value)     /* NULL after saying why */
+{
+    *value = NULL;
+    for (const option *o = c->options; o && (o->name || o->letter); o++) {
+        size_t n = o->name ? strlen(o->name) : 0;
+        if (word[1] == '-' && n && strncmp(word + 2, o->name, n) == 0 && (!word[2 + n] || word[2 + n] == '=')) {
+            if (word[2 + n]) *value = (char *)word + 3 + n;
+            return o;
+        }
+        if (word[1] != '-' && o->letter == word[1]) {
+            if (word[2]) *value = (char *)word + 2;
+            return o;
+        }
+    }
+    options_now = c->options;
+    const char *near = word[1] == '-' ? nearest(word + 2, option_name) : NULL;
+    if (near) say("%s has no option %s; is it --%s?", c->name, word, near);
+    else say("%s has no option %s; see %s %s --help", c->name, word, program(), c->name);
+    return NULL;
+}
+
+parsed read_options(const command *c, int count, char **word, void *values, words *w)
+{
+    *w = (words){ .word = word };
+    bool only_words = false;
+    for (int k = 0; k < count; k++) {
+        if (!only_words && (!c->first || k == 0) && (strcmp(word[k], "--help") == 0 || strcmp(word[k], "-h") == 0)) {
+            print_help(stdout, c);
+            return HELPED;
+        }
+        if ((c->first && k == 0) || only_words || word[k][0] != '-' || !word[k][1]) { word[w->count++] = word[k]; continue; }
+        if (strcmp(word[k], "--") == 0) { only_words = true; continue; }
+        if (strcmp(word[k], "--help") == 0) { print_help(stdout, c); return HELPED; }
+        char *value;
+        const option *o = find(c, word[k], &value);
+        if (!o) return REFUSED;
+        uint64_t bit = (uint64_t)1 << (o - c->options);
+        if (o->kind == FLAG && value) { say("%s takes no value", shown(o)); return REFUSED; }
+        if (w->given & bit && o->kind != LIST) { say("%s is given twice", shown(o)); return REFUSED; }
+        if (o->kind != FLAG && !value) {
+            if (k + 1 == count) { say("%s needs a value: %s", shown(o), o->argument); return REFUSED; }
+            value = word[++k];
+        }
+        if (!take(o, value, values)) return REFUSED;
+        w->given |= bit;
+    }
+    return PARSED;
+}
+
+static int left_side(const option *o, char *out, size_t room)
+{
+    char letter[4] = "";
+    if (o->letter) snprintf(letter, sizeof letter, "-%c", o->letter);
+    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "", o->name ? "--" : "", o->name ? o->name : "",
+                    o->argument ? " " : "", o->argument ? o->argument : "");
+}
+
+void print_help(FILE *file, const command *c)
+{
+    char text[128];
+    fprintf(file, "usage: %s %s%s%s\n%s\n", program(), c->name, *c->usage ? " " : "", c->usage, c->about);
+    if (c->more) fprintf(file, "\n%s", c->more);
+    int width = 0;
+    for (const option *o = c->options; o && (o->name || o->letter); o++) {
+        int n = left_side(o, text, sizeof text);
+        width = n > width ? n : width;
+    }
+    if (width) fputs("\noptions:\n", file);
+    for (const option *o = c->options; o && (o->name || o->letter); o++) {
+        left_side(o, text, sizeof text);
+        fprintf(file, "%-*s   %s\n", width, text, o->help);
+    }
+    if (c->list) c->list(file);
+}

@@ -1,0 +1,108 @@
+/* text.c: sentences for a person, and what the terminal can show. */
+#include "tools.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+int say(const char *format, ...)
+{
+    va_list ap;
+    fflush(stdout);                         /* what came before is seen before */
+    fputs("eingrad: ", stderr);
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return EXIT_FAILURE;
+}
+
+int say_error(eg_ctx *cx, const char *where)
+{
+    const char *error = eg_error(cx);
+    return say("%s%s%s", where ? where : "", where ? ": " : "", error ? error : "it failed without saying why");
+}
+
+/* -- columns ----------------------------------------------------------------------------------------------------------------------- */
+int columns(const char *utf8)
+{
+    int n = 0;
+    for (; *utf8; utf8++) n += (*utf8 & 0xc0) != 0x80;
+    return n;
+}
+
+void pad(FILE *file, const char *text, int width)
+{
+    int n = width - columns(text);
+    fprintf(file, "%s%*s", text, n > 0 ? n : 0, "");
+}
+
+/* -- the terminal ------------------------------------------------------------------------------------------------------------------- */
+bool is_terminal(FILE *file)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(file)) && !(term && strcmp(term, "dumb") == 0);
+}
+
+bool in_colour(FILE *file)
+{
+    const char *no = getenv("NO_COLOR");
+    return is_terminal(file) && !(no && *no);
+}
+
+int terminal_width(void)
+{
+    struct winsize w;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
+    const char *given = getenv("COLUMNS");
+    int64_t n;
+    return given && read_whole(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
+}
+
+/* -- names ---------------------------------------------------------------------------------------------------------------------------- */
+enum { LONGEST = 32 };
+
+/* Insertions, deletions, replacements and exchanges of neighbours that turn one into the other. Damerau 1964. */
+static int distance(const char *a, const char *b)
+{
+    int m = (int)strlen(a), n = (int)strlen(b), d[LONGEST + 1][LONGEST + 1];
+    if (m > LONGEST || n > LONGEST) return LONGEST;
+    for (int i = 0; i <= m; i++)
+        for (int j = 0; j <= n; j++) {
+            if (i == 0 || j == 0) { d[i][j] = i + j; continue; }
+            int least = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < least) least = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < least) least = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < least) least = d[i - 2][j - 2] + 1;
+            d[i][j] = least;
+        }
+    return d[m][n];
+}
+
+const char *nearest(const char *word, const char *(*name)(int))
+{
+    const char *best = NULL, *one;
+    size_t length = strlen(word);
+    int least = 1 + (int)(length > 3 ? 2 : length / 2);
+    for (int k = 0; (one = name(k)); k++) {
+        int d = length > 2 && strncmp(one, word, length) == 0 ? 0 : distance(word, one);
+        if (d < least) { least = d; best = one; }
+    }
+    return best;
+}
+
+static const char *called = "eingrad";
+const char *program(void) { return called; }
+
+void set_program(const char *argv0)
+{
+    static char here[4096];
+    if (!argv0 || !*argv0) return;
+    called = argv0;
+    if (*argv0 == '/' && getcwd(here, sizeof here)) {           /* below the present folder: say it from here */
+        size_t n = strlen(here);
+        if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/')) called = argv0 + n + 1;
+    }
+}
