@@ -3,7 +3,7 @@
  * values on strided operands against values on contiguous copies, f32 against f64, what the rule says it reads, sizes 0 and 1.
  * The variables are the entries of the storage behind the operands, so that a stride of 0 moves several elements together.
  *
- * Shapes of samples: "3x4, 5:i4, 2x3:b, ": operands by commas; x between sizes, none for rank 0; :iN is i64 in 0 … N−1, :b bool. */
+ * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0; :iN is i64 in 0 … N−1, :b bool. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -67,6 +67,7 @@ static void parse(point *p)
         ck_assert_msg(p->count <= OPERANDS, "%s: too many operands", p->where);
         *x = (operand){ .dtype = EG_F64 };
         while (*c == ' ') c++;
+        if (*c == '(' && c[1] == ')') c += 2;
         while (*c >= '0' && *c <= '9') {
             ck_assert_msg(x->rank < RANK, "%s: rank too large", p->where);
             x->dim[x->rank++] = strtoll(c, (char **)&c, 10);
