@@ -89,7 +89,7 @@ typedef struct eg_trainer_args {
     const char *model;                  /* "encoder", "decoder"; what the data asks for. An encoder needs input and output of one length */
     int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model */
     double  dropout, lr, clip_norm;     /* 0, the task's, none */
-    eg_schedule schedule;               /* constant after the task's warm-up */
+    eg_schedule schedule;               /* the task's warm-up, then cosine to 1/20 at `steps`; { EG_CONSTANT, 1 }: none */
     int64_t batch, steps;               /* 64, the task's */
     uint64_t seed;                      /* of first values, dropout and examples: 0 */
     double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99; EG_OFF: runs all steps */
@@ -98,7 +98,7 @@ typedef struct eg_progress {
     int64_t step, steps;                /* done, planned */
     double  loss, accuracy;             /* of this batch; share of right tokens */
     double  exact;                      /* share of exact test sequences when last evaluated; −1: not yet */
-    double  rate, seconds, lr;          /* tokens a second, in this step; training time; learning rate */
+    double  rate, seconds, lr;          /* tokens a second, in this step; training time since making or loading; learning rate */
 } eg_progress;
 typedef struct eg_score { int64_t sequences, exact, tokens, right; } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
@@ -123,7 +123,7 @@ typedef struct eg_trainer_check_report { int64_t entries, right; double worst; c
 EG_API int    eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
 
 /* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs, vocabulary, step, draws, next example. A resumed run has the
- * bits of one that was never interrupted, for any number of threads. */
+ * bits of one that was never interrupted, for any number of threads, and so has its file. A user's own task can be saved, but only eingrad's load. */
 EG_API int    eg_trainer_save(eg_trainer *, const char *path);
 EG_API eg_trainer *eg_trainer_load(eg_ctx *, const char *path, int64_t steps);    /* steps: planned in all; 0: as saved */
 

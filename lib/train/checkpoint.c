@@ -10,7 +10,7 @@
 /* -- the numbers in __metadata__, a row each: key, kind, where ---------------------------------------------------------------------- */
 typedef struct saved {
     int64_t layers, d_model, heads, width, batch, steps, seed, decay, warmup, decay_steps, vocabulary, longest, step, cursor, draws, dtype;
-    double dropout, lr, clip_norm, last, goal, seconds, exact;
+    double dropout, lr, clip_norm, last, goal, exact;
 } saved;
 typedef struct field { const char *key; bool real; size_t at; } field;
 static const field fields[] = {
@@ -18,7 +18,7 @@ static const field fields[] = {
 #define REAL(name)  { #name, true,  offsetof(saved, name) }
     WHOLE(layers), WHOLE(d_model), WHOLE(heads), WHOLE(width), WHOLE(batch), WHOLE(steps), WHOLE(seed), WHOLE(decay), WHOLE(warmup),
     WHOLE(decay_steps), WHOLE(vocabulary), WHOLE(longest), WHOLE(step), WHOLE(cursor), WHOLE(draws), WHOLE(dtype),
-    REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(seconds), REAL(exact),
+    REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(exact),
 #undef WHOLE
 #undef REAL
 };
@@ -50,7 +50,7 @@ static saved gather(const eg_trainer *t)
     return (saved){
         o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
         o->schedule.steps, t->vocabulary, t->longest, t->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
-        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, t->seconds, t->exact,
+        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, t->exact,
     };
 }
 
@@ -62,7 +62,7 @@ static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model,
         .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
         .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
         .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal),
-        .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps ? s->decay_steps : s->warmup + 1, s->last },
+        .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps, s->last },
     };
 }
 
@@ -185,8 +185,7 @@ static eg_trainer *restore(eg_ctx *cx, const eg_safetensors *file, const char *p
     if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), path) || eg_params_read(t->params, file, path) ||
         !read_state(t, file, path))
         return NULL;
-    t->o.schedule.steps = s->decay_steps;
-    t->step = s->step, t->cursor = (uint64_t)s->cursor, t->seconds = s->seconds, t->exact = s->exact;
+    t->step = s->step, t->cursor = (uint64_t)s->cursor, t->exact = s->exact;
     eg_set_draws(cx, (uint64_t)s->draws);
     return t;
 }

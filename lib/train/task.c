@@ -150,17 +150,17 @@ static void majority(eg_dice *dice, eg_example *e)
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz"
 static const eg_task tasks[] = {
-    { "reverse",   "4 to 16 letters backwards", LETTERS, 16, 16, false, false, reverse, 2e-3, 50, 2000 },
-    { "copy",      "4 to 16 letters as they are", LETTERS, 16, 16, false, false, copy, 1e-3, 0, 1000 },
-    { "sort",      "10 digits in order", "0123456789", 10, 10, false, false, sort, 1e-3, 0, 2000 },
+    { "reverse",   "4 to 16 letters backwards", LETTERS, 16, 16, false, false, reverse, 3e-3, 50, 600 },
+    { "copy",      "4 to 16 letters as they are", LETTERS, 16, 16, false, false, copy, 2e-3, 20, 300 },
+    { "sort",      "10 digits in order", "0123456789", 10, 10, false, false, sort, 3e-3, 50, 500 },
     { "addition",  "123+456: two numbers of 3 digits; the sum has 4, lowest digit first: 9750", "0123456789+", 7, 4, true, false,
-      addition, 1e-3, 0, 3000 },
-    { "parity",    "16 bits; after each, is the number of ones so far odd?", "01", 16, 16, true, false, parity, 1e-3, 0, 1500 },
+      addition, 3e-3, 100, 2000 },
+    { "parity",    "16 bits; after each, is the number of ones so far odd?", "01", 16, 16, true, false, parity, 2e-3, 50, 600 },
     { "recall",    "6 pairs of a letter and a digit, then a letter: its digit", "abcdefghijklm0123456789", 2 * PAIRS + 1, 1, true, true,
-      recall, 1e-3, 0, 3000 },
+      recall, 2e-3, 50, 1500 },
     { "induction", "32 of 16 letters; the last one occurred once before: what came after it?", "abcdefghijklmnop", INDUCTION, 1, true, true,
-      induction, 1e-3, 0, 3000 },
-    { "majority",  "16 of 4 letters: the most frequent one (no ties)", "abcd", 16, 1, true, false, majority, 1e-3, 0, 1500 },
+      induction, 3e-3, 100, 2000 },
+    { "majority",  "16 of 4 letters: the most frequent one (no ties)", "abcd", 16, 1, true, false, majority, 2e-3, 20, 300 },
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 

@@ -55,8 +55,10 @@ static bool defaults(eg_trainer_args *o)
     o->steps = integer(o->steps, task && task->steps ? task->steps : 3000);
     o->dropout = option(o->dropout, 0), o->lr = option(o->lr, task && task->lr > 0 ? task->lr : 1e-3);
     o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, 0.99);
-    if (!o->schedule.decay && !o->schedule.warmup && !o->schedule.steps)
-        o->schedule.warmup = task ? task->warmup : 50;
+    if (!o->schedule.decay && !o->schedule.warmup && !o->schedule.steps) {
+        int64_t warmup = task ? task->warmup : 50;
+        o->schedule = (eg_schedule){ EG_COSINE, warmup < o->steps ? warmup : o->steps - 1, o->steps, 0.05 };
+    }
     const struct { const char *name; int64_t value; } sizes[] = {
         { "layers", o->layers }, { "d_model", o->d_model }, { "heads", o->heads }, { "width", o->width }, { "batch", o->batch }, { "steps", o->steps },
     };
