@@ -68,7 +68,8 @@ EG_API const eg_task *eg_task_find(const char *name);    /* NULL if there is non
 /* -- data: examples by number. One input in ten, by a hash of its text, is held out for tests ------------------------------------- */
 typedef struct eg_data eg_data;
 EG_API eg_data *eg_data_task (eg_ctx *, const eg_task *);      /* a row of the table, or the user's own */
-EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);     /* lines "input TAB output"; symbols are characters, or words if a blank occurs */
+EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);     /* lines "input TAB output"; symbols are words if a blank occurs and most words of
+                                                                * the outputs occur more than once (others could not be learnt), else characters */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name); /* the same from memory; name: for messages */
 EG_API const char *eg_data_name(const eg_data *);
 EG_API const char *eg_data_text(const eg_data *);              /* of pairs, as read; NULL of a task */
@@ -96,13 +97,14 @@ typedef struct eg_trainer_args {
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;                /* done, planned */
-    double  loss, accuracy;             /* of this batch; share of right tokens */
+    double  loss, accuracy, whole;      /* of this batch; share of right tokens, of sequences without a wrong one */
     double  exact;                      /* share of exact test sequences when last evaluated; −1: not yet */
     double  rate, seconds, lr;          /* tokens a second, in this step; training time since making or loading; learning rate */
 } eg_progress;
 typedef struct eg_score { int64_t sequences, exact, tokens, right; } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch; refused: a loss that is not finite */
+EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* step, steps, exact, seconds, lr */
 EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding */
 /* Steps until `steps` or `goal`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is looked at when
  * the last 25 batches were nearly at the goal, and at the end. */

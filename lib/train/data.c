@@ -197,14 +197,50 @@ static bool both_halves(eg_data *d)                 /* some pairs held out and s
     return out > 0 && out < d->count;
 }
 
+typedef struct word { const char *s; size_t n; } word;
+static int by_text(const void *p, const void *q)
+{
+    const word *a = p, *b = q;
+    int c = memcmp(a->s, b->s, a->n < b->n ? a->n : b->n);
+    return c ? c : a->n < b->n ? -1 : a->n > b->n;
+}
+
+/* Words, where a blank occurs and most words of the outputs occur more than once: a word that is seen once could not be learnt. */
+static bool choose_words(eg_data *d, const char *text, size_t size)
+{
+    if (!strchr(text, ' '))
+        return true;
+    eg_owner *owner = eg_owner_open(d->cx);
+    word *w = owner ? eg_owner_alloc(owner, (size / 2 + 1) * sizeof *w) : NULL;
+    size_t count = 0, once = 0;
+    bool output = false;
+    if (!w)
+        return false;
+    for (const char *s = text; *s; ) {
+        size_t n = strcspn(s, " \t\r\n");
+        if (n && output)
+            w[count++] = (word){ s, n };
+        s += n;
+        output = *s == '\t' || (*s != '\n' && output);
+        s += *s != 0;
+    }
+    if (count)
+        qsort(w, count, sizeof *w, by_text);
+    for (size_t k = 0; k < count; k++)
+        once += (k == 0 || by_text(&w[k - 1], &w[k])) && (k + 1 == count || by_text(&w[k], &w[k + 1]));
+    d->words = 2 * once < count;
+    eg_owner_close(owner);
+    return true;
+}
+
 static eg_data *parse(eg_data *d, const char *text)
 {
     size_t size = strlen(text);
     int64_t lines = 1, at = 0;
-    for (const char *s = text; *s; s++) {
+    for (const char *s = text; *s; s++)
         lines += *s == '\n';
-        d->words |= *s == ' ';
-    }
+    if (!choose_words(d, text, size))
+        return NULL;
     d->text = text;
     d->pairs = eg_owner_alloc(d->owner, (size_t)lines * sizeof *d->pairs);
     d->tokens = eg_owner_alloc(d->owner, (size + 1) * sizeof *d->tokens);

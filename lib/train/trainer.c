@@ -273,9 +273,17 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     t->seconds += took;
     t->batch_exact = (double)s.exact / (double)s.sequences;
     if (p)
-        *p = (eg_progress){ .step = t->step, .steps = t->o.steps, .loss = mean, .accuracy = (double)s.right / (double)s.tokens, .exact = t->exact,
+        *p = (eg_progress){ .step = t->step, .steps = t->o.steps, .loss = mean, .accuracy = (double)s.right / (double)s.tokens,
+                            .whole = t->batch_exact, .exact = t->exact,
                             .rate = (double)(b.rows * b.length) / took, .seconds = t->seconds, .lr = lr };
     return 0;
+}
+
+eg_progress eg_trainer_now(const eg_trainer *t)
+{
+    if (!t)
+        return (eg_progress){ .exact = -1 };
+    return (eg_progress){ .step = t->step, .steps = t->o.steps, .exact = t->exact, .seconds = t->seconds, .lr = eg_opt_now(t->opt).lr };
 }
 
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
