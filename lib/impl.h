@@ -41,6 +41,8 @@ uint64_t eg__draw(eg_ctx *);                        /* the number of this random
 uint64_t eg__seed_of(const eg_ctx *);
 bool  eg__recording(const eg_ctx *);
 int   eg__team(const eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, at least `grain` each */
+typedef void eg_piece(void *user, int64_t piece, int thread); /* thread: 0 ≤ thread < team, no two at once */
+void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user); /* each piece once, in any order, on up to `team` threads; nested: alone */
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
 bool  eg__check(const char *who, eg_tensor *x);     /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);

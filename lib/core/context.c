@@ -181,6 +181,7 @@ eg_ctx *eg_open_with(const eg_open_args *given)
 void eg_close(eg_ctx *cx)
 {
     if (!cx) return;
+    eg__team_close(cx);
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
     arena_release(&cx->root);
     eg__chunk *lists[] = { cx->spare_data, cx->spare_nodes, cx->spare_scopes };

@@ -23,6 +23,7 @@ struct eg_ctx {
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
     eg__arena root, *top;
+    struct eg__team *team;      /* helping threads; NULL until wanted       */
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
     uint64_t seed, draw, seq, scopes, sweep;
     eg_dtype dtype;
@@ -35,6 +36,7 @@ struct eg_ctx {
 };
 
 int eg__cores(void);                                /* core/threads.c: cores this process may use */
+void eg__team_close(eg_ctx *);
 void *eg__alloc_in(eg__arena *, size_t bytes);
 eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered, nothing else     */
 eg__arena *eg__top(eg_ctx *);

@@ -3,9 +3,6 @@
  * is one call for each tile. An element is summed over k in the same order, in the same blocks, as by the packed way: same bits. */
 #include "einsum/gemm.h"
 #include <stddef.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 enum { TILE_MOST = 12 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
@@ -193,6 +190,13 @@ static void strips(const job *t, int64_t from, int64_t to, char *room)
     }
 }
 
+typedef struct shared { const job *t; int64_t units, pieces; char *room; size_t each; } shared;
+static void piece(void *user, int64_t k, int thread)
+{
+    const shared *s = user;
+    strips(s->t, s->units * k / s->pieces, s->units * (k + 1) / s->pieces, s->room ? s->room + s->each * (size_t)thread : NULL);
+}
+
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
     job t = { .g = g, .s = small_of(g->dtype), .width = g->dtype == EG_F64 ? 8 : 4 };
@@ -200,20 +204,11 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     const int64_t units = t.strips * g->batch.total;
     const size_t room = (size_t)t.strip * EG_KC * t.width;
-    int team = eg__team(cx, units * t.strip * g->n.total * g->k.total, 1 << 18);
+    int team = eg__team(cx, units * t.strip * g->n.total * g->k.total, 1 << 22);
     if (team > units) team = (int)units;
     char *p = g->m.axis[0].sa == 1 ? NULL : eg__scratch(cx, 0, room * (size_t)team);
     if (!p && g->m.axis[0].sa != 1) return false;
-#if defined(_OPENMP)
-    if (team > 1) {
-#pragma omp parallel num_threads(team)
-        {
-            const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-            strips(&t, units * me / all, units * (me + 1) / all, p ? p + room * (size_t)me : NULL);
-        }
-        return true;
-    }
-#endif
-    strips(&t, 0, units, p);
+    if (team > 1) eg__parallel(cx, team, least(units, 4 * team), piece, &(shared){ &t, units, least(units, 4 * team), p, room });
+    else strips(&t, 0, units, p);
     return true;
 }

@@ -79,11 +79,24 @@ static bool intermediate(eg_ctx *cx, eg_dtype dtype, const side *s, const bool *
         if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) { eg_fail(cx, "einsum: an intermediate of operands %d and %d is too large", i + 1, j + 1); return false; }
     return (c->data = eg__alloc(cx, (size_t)bytes)) != NULL;
 }
+static void set_of(eg_labelset *set, const side *s, double *size)
+{
+    *set = (eg_labelset){ { 0 } };
+    for (int k = 0; k < s->n; k++) {
+        set->bits[s->label[k] / 64] |= (uint64_t)1 << s->label[k] % 64;
+        size[s->label[k]] = (double)s->size[k];
+    }
+}
 static bool chain(eg_ctx *cx, eg_dtype dtype, int n, side *s, const side *out)
 {
     bool gone[EG_EINSUM_MAX] = { false };
     int pairs[EG_EINSUM_MAX][2];
-    if (!eg__order_sides(cx, n, s, out, pairs)) return false;
+    eg_labelset set[EG_EINSUM_MAX], all;
+    double size[EG_LABEL_MAX];
+    for (int k = 0; k < n; k++) set_of(&set[k], &s[k], size);
+    set_of(&all, out, size);
+    if (!eg__order(n, set, &all, size, 0, pairs, NULL)) { eg_fail(cx, "einsum: no order of its %d operands was found", n); return false; }
+    eg__order_slots(n, pairs);
     for (int step = 0; step < n - 1; step++) {
         int i = pairs[step][0], j = pairs[step][1];
         if (step == n - 2) return contract(cx, dtype, &s[i], &s[j], out);

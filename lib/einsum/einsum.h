@@ -30,6 +30,7 @@ enum { EG_ORDER_EXACT = 10 };
 typedef struct eg_labelset { uint64_t bits[EG_LABEL_MAX / 64]; } eg_labelset;
 typedef struct eg_cost { double flops, largest; } eg_cost;  /* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
+void eg__order_slots(int n, int (*pairs)[2]);       /* the same steps in place: step s puts its result where operand pairs[s][0] was */
 
 /* -- blis.c ---------------------------------------------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */

@@ -9,12 +9,10 @@
  * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out whole. */
 #include "einsum/gemm.h"
 #include <stddef.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 #define IRREGULAR INT64_MIN
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
+enum { GRAIN = 1 << 23, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 80 µs */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
@@ -191,37 +189,58 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     }
 }
 
-/* -- one batch by a team: b's block is packed together, then everyone takes blocks of a ------------------------------------------------------- */
-#if defined(_OPENMP)
-static void together(const shape *s, const eg_gemm *g, eg_place at, side *a, side *b)
+/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed together, then blocks of a are taken in turn ------ */
+typedef struct crew {
+    const shape *s;
+    const eg_gemm *g;
+    side *a, *b;                /* by thread; together: b[0] is everybody's */
+    eg_place at;                /* the batch */
+    int64_t shares, width;      /* dealt: stretches of a batch, and their width in n */
+    int64_t p, kc, nc;          /* together: the block of k, the width of the block of n */
+    const char *pa, *pb; char *pc;
+    int rb;
+} crew;
+static void dealt_piece(void *user, int64_t i, int thread)
 {
-    const int mr = s->kernel->mr, nr = s->kernel->nr;
-    const size_t w = s->width;
-    const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
-    char *pc = g->c + at.c * (int64_t)w;
+    const crew *c = user;
+    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width, least(c->g->n.total, (i % c->shares + 1) * c->width),
+          &c->a[thread], &c->b[thread]);
+}
+static void pack_piece(void *user, int64_t q, int thread)
+{
+    (void)thread;
+    const crew *c = user;
+    pack(c->b, q, c->nc, c->s->kernel->nr, c->rb, c->pb, c->kc, c->s->width);
+}
+static void block_piece(void *user, int64_t i, int thread)
+{
+    const crew *c = user;
+    side *a = &c->a[thread];
+    const int mr = c->s->kernel->mr;
+    const int64_t from = i * c->s->mc, mc = least(c->s->mc, c->g->m.total - from);
+    const int ra = runs(&c->g->k, offsetof(eg_axis, sa), c->p, c->kc, a->run);
+    tables(a, &c->g->m, offsetof(eg_axis, sa), from, mc, mr);
+    for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
+    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
+}
+static void together(eg_ctx *cx, int team, crew *c)
+{
+    const shape *s = c->s;
+    const eg_gemm *g = c->g;
+    c->pa = g->a + c->at.a * (int64_t)s->width;
+    c->pb = g->b + c->at.b * (int64_t)s->width;
+    c->pc = g->c + c->at.c * (int64_t)s->width;
     for (int64_t j = 0; j < g->n.total; j += s->nc) {
-        int64_t nc = least(s->nc, g->n.total - j);
-        for (int64_t p = 0; p < g->k.total; p += EG_KC) {
-            int64_t kc = least(EG_KC, g->k.total - p);
-            int ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run), rb = 0;
-#pragma omp single copyprivate(rb)
-            {
-                if (p == 0) tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
-                rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run);
-            }
-#pragma omp for schedule(static)
-            for (int64_t q = 0; q < up(nc, nr) / nr; q++) pack(b, q, nc, nr, rb, pb, kc, w);
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < g->m.total; i += s->mc) {
-                int64_t mc = least(s->mc, g->m.total - i);
-                tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
-                for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
-                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
-            }
+        c->nc = least(s->nc, g->n.total - j);
+        tables(c->b, &g->n, offsetof(eg_axis, sb), j, c->nc, s->kernel->nr);
+        for (c->p = 0; c->p < g->k.total; c->p += EG_KC) {
+            c->kc = least(EG_KC, g->k.total - c->p);
+            c->rb = runs(&g->k, offsetof(eg_axis, sb), c->p, c->kc, c->b->run);
+            eg__parallel(cx, team, up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece, c);
+            eg__parallel(cx, team, (g->m.total + s->mc - 1) / s->mc, block_piece, c);
         }
     }
 }
-#endif
 
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
@@ -231,39 +250,34 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     s.nc = least(up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
 
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
-    int team = eg__team(cx, work, 1 << 18);
-#if !defined(_OPENMP)
-    team = 1;
-#endif
+    int team = eg__team(cx, work, GRAIN);
+    if (team > TEAM_MAX) team = TEAM_MAX;
     /* Shares: whole batches; or stretches of n, where m has few panels; else a block of b together. */
-    int64_t shares = 1, width = g->n.total;
+    crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
     const bool dealt = team > 1 && (batches >= 4 * team || g->m.total < 2 * team * mr);
     if (dealt && batches < 4 * team) {
-        shares = (4 * team + batches - 1) / batches;
-        width = up((g->n.total + shares - 1) / shares, nr);
-        shares = (g->n.total + width - 1) / width;
+        c.shares = (4 * team + batches - 1) / batches;
+        c.width = up((g->n.total + c.shares - 1) / c.shares, nr);
+        c.shares = (g->n.total + c.width - 1) / c.width;
     }
     if (team > 1 && !dealt) s.mc = least(s.mc, up((g->m.total + 2 * team - 1) / (2 * team), mr));
-    if (width < s.nc) s.nc = up(width, nr);
+    if (c.width < s.nc) s.nc = up(c.width, nr);
     const size_t ra = room(s.mc, s.kc, mr, s.width), rb = room(s.nc, s.kc, nr, s.width);
     char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
     if (!p) return false;
-    if (team == 1) {
-        side a = take(p, s.mc, s.kc, mr, s.width), b = take(p + ra, s.nc, s.kc, nr, s.width);
-        for (int64_t i = 0; i < batches; i++) alone(&s, g, eg__place(&g->batch, i), 0, g->n.total, &a, &b);
-        return true;
+    side a[TEAM_MAX], b[TEAM_MAX];
+    c.a = a;
+    c.b = b;
+    for (int t = 0; t < team; t++) {
+        a[t] = take(p + (size_t)t * (ra + rb), s.mc, s.kc, mr, s.width);
+        b[t] = take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
     }
-#if defined(_OPENMP)
-#pragma omp parallel num_threads(team)
-    {
-        char *mine = p + (size_t)omp_get_thread_num() * (ra + rb);
-        side a = take(mine, s.mc, s.kc, mr, s.width), b = take((dealt ? mine : p) + ra, s.nc, s.kc, nr, s.width);
-        if (dealt) {
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < batches * shares; i++)
-                alone(&s, g, eg__place(&g->batch, i / shares), i % shares * width, least(g->n.total, (i % shares + 1) * width), &a, &b);
-        } else for (int64_t i = 0; i < batches; i++) together(&s, g, eg__place(&g->batch, i), &a, &b);
-    }
-#endif
+    if (dealt) eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
+    else
+        for (int64_t i = 0; i < batches; i++) {
+            c.at = eg__place(&g->batch, i);
+            if (team > 1) together(cx, team, &c);
+            else alone(&s, g, c.at, 0, g->n.total, a, b);
+        }
     return true;
 }

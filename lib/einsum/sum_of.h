@@ -128,16 +128,23 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     else for (int64_t q = 0; q < n; q++) to[q * p->x.sc] = sum[q];
 }
 
+typedef struct NAME(job) { const plan *p; int64_t units, pieces; const REAL *a, *b; REAL *c, *partial; bool add; } NAME(job);
+static void NAME(piece)(void *user, int64_t k, int thread)
+{
+    (void)thread;
+    const NAME(job) *j = user;
+    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++) NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
+}
+
 static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
 {
     REAL *partial = NULL;
     p->chunks = p->across ? (p->x.size + NAME(CHUNK) - 1) / NAME(CHUNK) : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 && !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial))) return false;
-    const int team = eg__team(cx, p->out->total * p->k_total, 1 << 16);
-    (void)team;
-#pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
-    for (int64_t u = 0; u < units; u++) NAME(unit)(p, u, a, b, c, add, partial);
+    const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
+    const int64_t pieces = least(units, 8 * team);
+    eg__parallel(cx, team, pieces, NAME(piece), &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
     if (p->parts > 1)
         for (int64_t o = 0; o < p->out->total; o++) {
             const int64_t at = p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc : eg__place(p->out, o).c;

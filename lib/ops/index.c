@@ -28,13 +28,13 @@ static void sizes(const places *p, const eg_tensor *x, const eg_tensor *index, i
 
 /* -- is every index in 0 … size − 1? --------------------------------------------------------------------------------------------------- */
 typedef struct range { int64_t size; bool *outside; } range;
-#define OUTSIDE(I)                                                                                                                   \
-    static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
-    {                                                                                                                                \
-        const range *r = user;                                                                                                       \
-        bool out = false;                                                                                                            \
-        for (int64_t i = 0; i < n; i++) out |= (uint64_t)*(const I *)(const void *)(p[0] + i * step[0]) >= (uint64_t)r->size;        \
-        if (out) *r->outside = true;                                                                                                 \
+#define OUTSIDE(I)                                                                                                              \
+    static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
+    {                                                                                                                           \
+        const range *r = user;                                                                                                  \
+        bool out = false;                                                                                                       \
+        for (int64_t i = 0; i < n; i++) out |= (uint64_t)*(const I *)(const void *)(p[0] + i * step[0]) >= (uint64_t)r->size;   \
+        if (out) *r->outside = true;                                                                                            \
     }
 OUTSIDE(int32_t)
 OUTSIDE(int64_t)
@@ -79,18 +79,18 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g ---------------------------------------------------------------------- */
 typedef struct pick { int64_t step, low, high; } pick;      /* bytes from one v to the next; scatter: only these v */
 
-#define GATHER(T, I)                                                                                                                 \
-    static void gather_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
-    {                                                                                                                                \
-        const pick *v = user;                                                                                                        \
-        if (step[2] == 0) {                                                                                                          \
-            const char *x = p[1] + *(const I *)(const void *)p[2] * v->step;                                                         \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(p[0], x, (size_t)n * sizeof(T));              \
-            else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = *(const T *)(const void *)(x + i * step[1]);   \
-        } else                                                                                                                       \
-            for (int64_t i = 0; i < n; i++)                                                                                          \
-                *(T *)(void *)(p[0] + i * step[0]) =                                                                                 \
-                    *(const T *)(const void *)(p[1] + i * step[1] + *(const I *)(const void *)(p[2] + i * step[2]) * v->step);       \
+#define GATHER(T, I)                                                                                                            \
+    static void gather_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                              \
+    {                                                                                                                           \
+        const pick *v = user;                                                                                                   \
+        if (step[2] == 0) {                                                                                                     \
+            const char *x = p[1] + *(const I *)(const void *)p[2] * v->step;                                                    \
+            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(p[0], x, (size_t)n * sizeof(T));         \
+            else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = *(const T *)(const void *)(x + i * step[1]); \
+        } else                                                                                                                  \
+            for (int64_t i = 0; i < n; i++)                                                                                     \
+                *(T *)(void *)(p[0] + i * step[0]) =                                                                            \
+                    *(const T *)(const void *)(p[1] + i * step[1] + *(const I *)(const void *)(p[2] + i * step[2]) * v->step);  \
     }
 #define GATHERS(T) GATHER(T, int32_t) GATHER(T, int64_t)
 GATHERS(uint8_t)
@@ -231,25 +231,25 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
 
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index) -------------------------------------------------------------
  * The contributions to one place are added in the row-major order of u; threads share the values of v, so their number changes nothing. */
-#define SCATTER(T, I)                                                                                                                \
-    static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                  \
-    {                                                                                                                                \
-        const pick *v = user;                                                                                                        \
-        if (step[2] == 0) {                                                                                                          \
-            I at = *(const I *)(const void *)p[2];                                                                                   \
-            if (at < v->low || at >= v->high) return;                                                                                \
-            char *y = p[1] + at * v->step;                                                                                           \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                    \
-                T *restrict to = (T *)(void *)y;                                                                                     \
-                const T *restrict from = (const T *)(const void *)p[0];                                                              \
-                for (int64_t i = 0; i < n; i++) to[i] += from[i];                                                                    \
+#define SCATTER(T, I)                                                                                                           \
+    static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                             \
+    {                                                                                                                           \
+        const pick *v = user;                                                                                                   \
+        if (step[2] == 0) {                                                                                                     \
+            I at = *(const I *)(const void *)p[2];                                                                              \
+            if (at < v->low || at >= v->high) return;                                                                           \
+            char *y = p[1] + at * v->step;                                                                                      \
+            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                               \
+                T *restrict to = (T *)(void *)y;                                                                                \
+                const T *restrict from = (const T *)(const void *)p[0];                                                         \
+                for (int64_t i = 0; i < n; i++) to[i] += from[i];                                                               \
             } else for (int64_t i = 0; i < n; i++) *(T *)(void *)(y + i * step[1]) += *(const T *)(const void *)(p[0] + i * step[0]); \
-        } else                                                                                                                       \
-            for (int64_t i = 0; i < n; i++) {                                                                                        \
-                I at = *(const I *)(const void *)(p[2] + i * step[2]);                                                               \
-                if (at < v->low || at >= v->high) continue;                                                                          \
-                *(T *)(void *)(p[1] + i * step[1] + at * v->step) += *(const T *)(const void *)(p[0] + i * step[0]);                 \
-            }                                                                                                                        \
+        } else                                                                                                                  \
+            for (int64_t i = 0; i < n; i++) {                                                                                   \
+                I at = *(const I *)(const void *)(p[2] + i * step[2]);                                                          \
+                if (at < v->low || at >= v->high) continue;                                                                     \
+                *(T *)(void *)(p[1] + i * step[1] + at * v->step) += *(const T *)(const void *)(p[0] + i * step[0]);            \
+            }                                                                                                                   \
     }
 #define SCATTERS(T) SCATTER(T, int32_t) SCATTER(T, int64_t)
 SCATTERS(float)
@@ -270,6 +270,14 @@ static bool scatter_shape(eg_tensor *y)
     else return eg__shape_like(y, x->dtype, x);
     return false;
 }
+typedef struct scattering { eg_ctx *cx; const eg_tensor *const *x; eg_inner *inner; int64_t step, size; int parts; } scattering;
+static void scatter_part(void *user, int64_t part, int thread)
+{
+    (void)thread;
+    const scattering *s = user;
+    pick v = { s->step, s->size * part / s->parts, s->size * (part + 1) / s->parts };
+    eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
+}
 static bool scatter_forward(eg_tensor *y)
 {
     int64_t ys[EG_RANK_MAX], is[EG_RANK_MAX];
@@ -287,13 +295,10 @@ static bool scatter_forward(eg_tensor *y)
     eg_tensor to = over(p, p->x, y, u->dim, ys), which = over(p, p->index, index, u->dim, is);
     const eg_tensor *xs[] = { u, &to, &which };
     int64_t size = y->dim[p->v], step = y->stride[p->v] * eg__width[y->dtype];
-    int team = eg__team(y->cx, eg_size(u), 65536);
+    int team = eg__team(y->cx, eg_size(u), 1 << 18);
     if (team > size) team = (int)size;
-    #pragma omp parallel for num_threads(team > 0 ? team : 1) schedule(static) if(team > 1)
-    for (int t = 0; t < team; t++) {
-        pick v = { step, size * t / team, size * (t + 1) / team };
-        eg__loop_work(y->cx, 3, xs, scatter[y->dtype][index->dtype == EG_I64], &v, 0);
-    }
+    scattering s = { y->cx, xs, scatter[y->dtype][index->dtype == EG_I64], step, size, team > 1 ? team : 1 };
+    eg__parallel(y->cx, s.parts, s.parts, scatter_part, &s);
     return true;
 }
 static eg_tensor *scatter_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -326,11 +331,11 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
 }
 
 /* -- one_hot: y[…, k] = [index[…] = k] ------------------------------------------------------------------------------------------------------ */
-#define HOT(T, I)                                                                                                                    \
-    static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                      \
-    {                                                                                                                                \
-        (void)user;                                                                                                                  \
-        for (int64_t i = 0; i < n; i++) ((T *)(void *)(p[0] + i * step[0]))[*(const I *)(const void *)(p[1] + i * step[1])] = 1;     \
+#define HOT(T, I)                                                                                                               \
+    static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                 \
+    {                                                                                                                           \
+        (void)user;                                                                                                             \
+        for (int64_t i = 0; i < n; i++) ((T *)(void *)(p[0] + i * step[0]))[*(const I *)(const void *)(p[1] + i * step[1])] = 1; \
     }
 HOT(float, int32_t) HOT(float, int64_t) HOT(double, int32_t) HOT(double, int64_t)
 static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t }, [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };

@@ -119,7 +119,7 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
 eg_tensor *eg__align(const eg_bound *b, int term, int rank, const uint16_t *axis)
 {
     const eg_bound_term *t = &b->term[term];
-    int order[EG_RANK_MAX], have = 0;
+    int order[EG_RANK_MAX] = { 0 }, have = 0;
     int64_t dim[EG_RANK_MAX];
     for (int r = 0; r < rank; r++) {
         int k = eg__item_of(t, axis[r]);
@@ -220,20 +220,19 @@ static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, cha
         }
     }
 }
-static bool contiguous(const eg_strip *s) { return s->rank == 1 && s->step[0] == s->width; }
 const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count, void *buffer)
 {
-    if (contiguous(s)) return row + start * s->width;
+    if (eg__strip_contiguous(s)) return row + start * s->width;
     pass(s, (char *)row, start, count, buffer, false);
     return buffer;
 }
 void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
 {
-    return contiguous(s) ? row + start * s->width : buffer;
+    return eg__strip_contiguous(s) ? row + start * s->width : buffer;
 }
 void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, const void *written)
 {
-    if (!contiguous(s)) pass(s, row, start, count, (char *)written, true);
+    if (!eg__strip_contiguous(s)) pass(s, row, start, count, (char *)written, true);
 }
 
 /* -- every row, shared among threads --------------------------------------------------------------------------------------------- */
@@ -266,6 +265,14 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
 }
 
+typedef struct shared { walk *w; int64_t rows, pieces; } shared;
+static void piece_of_rows(void *user, int64_t piece, int thread)
+{
+    (void)thread;
+    const shared *s = user;
+    some_rows(s->w, s->rows * piece / s->pieces, s->rows * (piece + 1) / s->pieces);
+}
+
 void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *body, const void *user)
 {
     walk w = { .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user };
@@ -273,74 +280,105 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
     if (rows == 0) return;
     for (int k = 0; k < operands; k++)
         for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
-    int team = eg__team(cx, rows * (work + 8), 1 << 15);
+    int team = eg__team(cx, rows * (work + 8), 1 << 18);
     if (team <= 1 || rows < 2) { some_rows(&w, 0, rows); return; }
-    #pragma omp parallel for num_threads(team) schedule(static)
-    for (int t = 0; t < team; t++) some_rows(&w, rows * t / team, rows * (t + 1) / team);
+    shared s = { .w = &w, .rows = rows, .pieces = rows < 4 * team ? rows : 4 * team };
+    eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
 }
 
-/* -- arithmetic: sums by lanes, so that they are vectors and yet always added in one order ------------------------------------------ */
-#define TREE(lane) for (int w = EG_LANES / 2; w > 0; w /= 2) for (int l = 0; l < w; l++) (lane)[l] += (lane)[l + w];
-#define SUM(NAME, T, TERM)                                                                                              \
-    EG_CLONES static double NAME(int64_t n, const void *from, double shift)                                             \
+/* -- arithmetic -------------------------------------------------------------------------------------------------------------------------
+ * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and yet functions of the row alone.
+ * Below LEAST, just above the logarithm of the smallest normal number, e^x counts as 0: beside the 1 of the maximum it is nothing,
+ * and the vector functions leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
+#define INLINE static inline __attribute__((always_inline))
+#define FOLD(T, lane, PICK)                                                                                             \
+    for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]);                                                   \
+    for (int l = 0; l < 4; l++) lane[l] = PICK(lane[l + 4], lane[l]);                                                   \
+    for (int l = 0; l < 2; l++) lane[l] = PICK(lane[l + 2], lane[l]);                                                   \
+    return PICK(lane[1], lane[0]);
+#define LARGER(v, m) ((v) > (m) ? (v) : (m))
+#define PLUS(v, m)   ((m) + (v))
+#define IDENTITY(v)  (v)
+#define SQUARE(v)    (((v) - s) * ((v) - s))
+/* Row x to one number: PICK over TERM of every element, starting at START. */
+#define REDUCE(NAME, T, START, PICK, TERM)                                                                              \
+    INLINE T NAME(int64_t n, const T *x, T s)                                                                           \
     {                                                                                                                   \
-        const T *x = from, s = (T)shift;                                                                                \
-        T lane[EG_LANES] = { 0 };                                                                                       \
+        T lane[EG_LANES];                                                                                               \
         int64_t k = 0;                                                                                                  \
         (void)s;                                                                                                        \
-        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
-            for (int l = 0; l < EG_LANES; l++) { const T v = x[k + l]; lane[l] += TERM; }                               \
-        for (int l = 0; k < n; k++, l++) { const T v = x[k]; lane[l] += TERM; }                                         \
-        TREE(lane)                                                                                                      \
-        return (double)lane[0];                                                                                         \
+        for (int l = 0; l < EG_LANES; l++) lane[l] = START;                                                             \
+        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
+            EG_EVERY_LANE                                                                                               \
+            for (int l = 0; l < EG_LANES; l++) lane[l] = PICK(TERM(x[k + l]), lane[l]);                                 \
+        }                                                                                                               \
+        for (int l = 0; k < n; k++, l++) lane[l] = PICK(TERM(x[k]), lane[l]);                                           \
+        FOLD(T, lane, PICK)                                                                                             \
     }
-#define ARITHMETIC(S, T)                                                                                                \
-    EG_CLONES static double top_##S(int64_t n, const void *from)                                                        \
+#define ARITHMETIC(S, T, EXP, LEAST, TINY)                                                                              \
+    REDUCE(top_of_##S, T, -(T)INFINITY, LARGER, IDENTITY)                                                               \
+    REDUCE(sum_of_##S, T, 0, PLUS, IDENTITY)                                                                            \
+    REDUCE(squares_of_##S, T, 0, PLUS, SQUARE)                                                                          \
+    INLINE void select_of_##S(int64_t n, const T *x, const uint8_t *keep, T *y)                                         \
     {                                                                                                                   \
-        const T *x = from;                                                                                              \
-        T lane[EG_LANES], odd[EG_LANES] = { 0 };                                                                        \
-        int64_t k = 0;                                                                                                  \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = -(T)INFINITY;                                                      \
-        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
-            for (int l = 0; l < EG_LANES; l++) {                                                                        \
-                const T v = x[k + l];                                                                                   \
-                lane[l] = v > lane[l] ? v : lane[l];                                                                    \
-                odd[l] = v == v ? odd[l] : 1;                                                                           \
-            }                                                                                                           \
-        for (int l = 0; k < n; k++, l++) { lane[l] = x[k] > lane[l] ? x[k] : lane[l]; odd[l] = x[k] == x[k] ? odd[l] : 1; } \
-        for (int w = EG_LANES / 2; w > 0; w /= 2)                                                                       \
-            for (int l = 0; l < w; l++) { lane[l] = lane[l + w] > lane[l] ? lane[l + w] : lane[l]; odd[l] += odd[l + w]; } \
-        return odd[0] > 0 ? (double)NAN : (double)lane[0];                                                              \
+        EG_EVERY_LANE                                                                                                   \
+        for (int64_t k = 0; k < n; k++) { const T v = x[k]; y[k] = keep[k] ? v : -(T)INFINITY; }                        \
     }                                                                                                                   \
-    EG_CLONES static void select_##S(int64_t n, const void *from, const uint8_t *keep, void *to)                        \
+    INLINE void affine_of_##S(int64_t n, const T *x, T s, T c, T *y)                                                    \
+    {                                                                                                                   \
+        EG_EVERY_LANE                                                                                                   \
+        for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;                                                          \
+    }                                                                                                                   \
+    INLINE void exps_of_##S(int64_t n, const T *x, T s, T *y)       /* n: a multiple of EG_LANES                     */ \
+    {                                                                                                                   \
+        const volatile T unknown = LEAST;                           /* else gcc moves the choice behind the call      */ \
+        const T least = unknown;                                                                                        \
+        EG_EVERY_LANE                                                                                                   \
+        for (int64_t k = 0; k < n; k++) {                                                                               \
+            const T v = x[k] - s, e = EXP(v < least ? least : v);                                                       \
+            y[k] = e < TINY ? 0 : e;                                                                                    \
+        }                                                                                                               \
+    }                                                                                                                   \
+    INLINE T expsum_of_##S(int64_t n, const T *x, T s, T *y)                                                            \
+    {                                                                                                                   \
+        const int64_t whole = n & -EG_LANES;                                                                            \
+        exps_of_##S(whole, x, s, y);                                                                                    \
+        if (whole < n) {                                            /* the same vector function for the last ones    */ \
+            T rest[EG_LANES];                                                                                           \
+            for (int l = 0; l < EG_LANES; l++) rest[l] = whole + l < n ? x[whole + l] : s;                              \
+            exps_of_##S(EG_LANES, rest, s, rest);                                                                       \
+            for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];                                                 \
+        }                                                                                                               \
+        return sum_of_##S(n, y, 0);                                                                                     \
+    }                                                                                                                   \
+    EG_CLONES static double top_##S(int64_t n, const void *x) { return (double)top_of_##S(n, x, 0); }                   \
+    EG_CLONES static double sum_##S(int64_t n, const void *x) { return (double)sum_of_##S(n, x, 0); }                   \
+    EG_CLONES static double squares_##S(int64_t n, const void *x, double s) { return (double)squares_of_##S(n, x, (T)s); } \
+    EG_CLONES static double expsum_##S(int64_t n, const void *x, double s, void *y) { return (double)expsum_of_##S(n, x, (T)s, y); } \
+    EG_CLONES static void select_##S(int64_t n, const void *x, const uint8_t *keep, void *y) { select_of_##S(n, x, keep, y); } \
+    EG_CLONES static void affine_##S(int64_t n, const void *x, double s, double c, void *y) { affine_of_##S(n, x, (T)s, (T)c, y); } \
+    EG_CLONES static bool softmax_##S(int64_t n, const void *from, const uint8_t *keep, void *to)                       \
     {                                                                                                                   \
         const T *x = from;                                                                                              \
         T *y = to;                                                                                                      \
-        for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;                                           \
+        if (keep) { select_of_##S(n, x, keep, y); x = y; }                                                              \
+        const T top = top_of_##S(n, x, 0);                                                                              \
+        if (!(top - top == 0)) return false;                                                                            \
+        const double total = (double)expsum_of_##S(n, x, top, y);                                                       \
+        affine_of_##S(n, y, 0, (T)(1 / total), y);                                                                      \
+        return true;                                                                                                    \
     }                                                                                                                   \
-    EG_CLONES static void peaks_##S(int64_t n, const void *from, void *to)                                              \
+    static void peaks_##S(int64_t n, const void *from, void *to)                                                        \
     {                                                                                                                   \
         const T *x = from;                                                                                              \
         T *y = to;                                                                                                      \
         for (int64_t k = 0; k < n; k++) y[k] = x[k] == (T)INFINITY ? 0 : -(T)INFINITY;                                  \
     }                                                                                                                   \
-    EG_CLONES static void affine_##S(int64_t n, const void *from, double shift, double scale, void *to)                 \
-    {                                                                                                                   \
-        const T *x = from, s = (T)shift, c = (T)scale;                                                                  \
-        T *y = to;                                                                                                      \
-        for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;                                                          \
-    }                                                                                                                   \
-    SUM(total_##S, T, v)                                                                                                \
-    SUM(squares_##S, T, (v - s) * (v - s))                                                                              \
-    static double sum_##S(int64_t n, const void *x) { return total_##S(n, x, 0); }                                      \
-    static double expsum_##S(int64_t n, const void *x, double shift, void *y)                                           \
-    {                                                                                                                   \
-        eg__exp_##S(n, x, y, (T)shift);                                                                                 \
-        return total_##S(n, y, 0);                                                                                      \
-    }                                                                                                                   \
     static double at_##S(const void *x, int64_t k) { return (double)((const T *)x)[k]; }                                \
-    static const eg_arithmetic arithmetic_##S = { .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, \
-        .affine = affine_##S, .sum = sum_##S, .sumsq = squares_##S, .at = at_##S };
-ARITHMETIC(f32, float)
-ARITHMETIC(f64, double)
+    static const eg_arithmetic arithmetic_##S = {                                                                       \
+        .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, .affine = affine_##S,           \
+        .sum = sum_##S, .sumsq = squares_##S, .at = at_##S, .softmax = softmax_##S,                                     \
+    };
+ARITHMETIC(f32, float, expf, -87, 1.66e-38f)
+ARITHMETIC(f64, double, exp, -708, 3.31e-308)
 const eg_arithmetic *eg__arithmetic(eg_dtype dtype) { return dtype == EG_F64 ? &arithmetic_f64 : &arithmetic_f32; }

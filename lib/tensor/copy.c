@@ -14,26 +14,26 @@ static inline int64_t same64(int64_t v) { return v; }
 #define AS_BOOL(v) ((v) != 0)
 
 /* a pair of different dtypes: X(to, C type, from, C type) */
-#define EG_PAIRS(X)                                                                                                                  \
-    X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)    X(F32, float, BOOL, bool)             \
-    X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)   X(F64, double, BOOL, bool)            \
-    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t)  X(I32, int32_t, BOOL, bool)           \
-    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t)  X(I64, int64_t, BOOL, bool)           \
+#define EG_PAIRS(X)                                                                                                             \
+    X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)    X(F32, float, BOOL, bool)        \
+    X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)   X(F64, double, BOOL, bool)       \
+    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t)  X(I32, int32_t, BOOL, bool)      \
+    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t)  X(I64, int64_t, BOOL, bool)      \
     X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)    X(BOOL, bool, I64, int64_t)
 
-#define CONVERT(TO, to, FROM, from)                                                                                                  \
-    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
-    {                                                                                                                                \
-        (void)user;                                                                                                                  \
-        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                                    \
-            to *restrict y = (to *)(void *)p[0];                                                                                     \
-            const from *restrict x = (const from *)(const void *)p[1];                                                               \
-            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(x[i]);                                                                    \
-        } else {                                                                                                                     \
-            char *y = p[0];                                                                                                          \
-            const char *x = p[1];                                                                                                    \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)(void *)y = AS_##TO(*(const from *)(const void *)x);  \
-        }                                                                                                                            \
+#define CONVERT(TO, to, FROM, from)                                                                                             \
+    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
+    {                                                                                                                           \
+        (void)user;                                                                                                             \
+        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                               \
+            to *restrict y = (to *)(void *)p[0];                                                                                \
+            const from *restrict x = (const from *)(const void *)p[1];                                                          \
+            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(x[i]);                                                               \
+        } else {                                                                                                                \
+            char *y = p[0];                                                                                                     \
+            const char *x = p[1];                                                                                               \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)(void *)y = AS_##TO(*(const from *)(const void *)x); \
+        }                                                                                                                       \
     }
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
@@ -43,27 +43,27 @@ static eg_inner *const convert[6][6] = { EG_PAIRS(ENTRY) };
 enum { TILE = 16 };
 typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elements: y runs along a, x along b; strides in bytes */
 
-#define MOVES(T)                                                                                                                     \
-    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                           \
-    {                                                                                                                                \
-        (void)user;                                                                                                                  \
-        char *y = p[0];                                                                                                              \
-        const char *x = p[1];                                                                                                        \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(y, x, (size_t)n * sizeof(T));                     \
-        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)(void *)y = *(const T *)(const void *)x;              \
-    }                                                                                                                                \
-    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                          \
-    {                                                                                                                                \
-        const tile *t = user;                                                                                                        \
-        T part[TILE][TILE];                                                                                                          \
-        for (int64_t k = 0; k < n; k++) {                                                                                            \
-            char *y = p[0] + k * step[0];                                                                                            \
-            const char *x = p[1] + k * step[1];                                                                                      \
-            for (int64_t i = 0; i < t->a; i++)                                                                                       \
-                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(const void *)(x + i * t->xa + j * t->xb);               \
-            for (int64_t j = 0; j < t->b; j++)                                                                                       \
-                for (int64_t i = 0; i < t->a; i++) *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];                           \
-        }                                                                                                                            \
+#define MOVES(T)                                                                                                                \
+    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                      \
+    {                                                                                                                           \
+        (void)user;                                                                                                             \
+        char *y = p[0];                                                                                                         \
+        const char *x = p[1];                                                                                                   \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(y, x, (size_t)n * sizeof(T));                \
+        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)(void *)y = *(const T *)(const void *)x;         \
+    }                                                                                                                           \
+    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                     \
+    {                                                                                                                           \
+        const tile *t = user;                                                                                                   \
+        T part[TILE][TILE];                                                                                                     \
+        for (int64_t k = 0; k < n; k++) {                                                                                       \
+            char *y = p[0] + k * step[0];                                                                                       \
+            const char *x = p[1] + k * step[1];                                                                                 \
+            for (int64_t i = 0; i < t->a; i++)                                                                                  \
+                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(const void *)(x + i * t->xa + j * t->xb);          \
+            for (int64_t j = 0; j < t->b; j++)                                                                                  \
+                for (int64_t i = 0; i < t->a; i++) *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];                      \
+        }                                                                                                                       \
     }
 MOVES(uint8_t)
 MOVES(uint32_t)
@@ -128,12 +128,12 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 }
 
 /* -- fill ---------------------------------------------------------------------------------------------------------------------- */
-#define FILL(TYPE, T)                                                                                                                \
-    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
-    {                                                                                                                                \
-        T v = AS_##TYPE(*(const double *)user);                                                                                      \
-        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)(void *)p[0])[i] = v;                               \
-        else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = v;                                                 \
+#define FILL(TYPE, T)                                                                                                           \
+    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
+    {                                                                                                                           \
+        T v = AS_##TYPE(*(const double *)user);                                                                                 \
+        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)(void *)p[0])[i] = v;                          \
+        else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = v;                                            \
     }
 FILL(F32, float) FILL(F64, double) FILL(I32, int32_t) FILL(I64, int64_t) FILL(BOOL, bool)
 static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64, [EG_BOOL] = fill_BOOL };

@@ -78,7 +78,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
 
 /* -- random draws: each element from its own counter, so that threads change nothing ------------------------------------------------ */
 typedef struct draws { uint64_t seed, draw; double a, b; int64_t low; uint64_t range; eg_dtype dtype; char *out; } draws;
-enum { GRAIN = 2048 };
+enum { GRAIN = 1 << 13 };
 
 static void put(const draws *d, int64_t i, double v)
 {
@@ -86,17 +86,25 @@ static void put(const draws *d, int64_t i, double v)
     else ((float *)(void *)d->out)[i] = (float)v;
 }
 
+typedef struct drawing { const draws *d; void (*pair)(const draws *, int64_t i, int64_t n); int64_t n, pieces; } drawing;
+static void piece_of_draws(void *user, int64_t piece, int thread)
+{
+    (void)thread;
+    const drawing *w = user;
+    const int64_t pairs = (w->n + 1) / 2, to = pairs * (piece + 1) / w->pieces;
+    for (int64_t k = pairs * piece / w->pieces; k < to; k++) w->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
+}
 /* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
 static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64_t i, int64_t n))
 {
-    int64_t n = eg_size(y), pairs = (n + 1) / 2;
+    int64_t n = eg_size(y);
     d.seed = eg__seed_of(y->cx);
     d.draw = eg__draw(y->cx);
     d.dtype = y->dtype;
     d.out = y->data;
     int team = eg__team(y->cx, n, GRAIN);
-    #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
-    for (int64_t k = 0; k < pairs; k++) pair(&d, 2 * k, 2 * k + 1 < n ? 2 : 1);
+    drawing w = { &d, pair, n, team > 1 ? 4 * team : 1 };
+    eg__parallel(y->cx, team, w.pieces, piece_of_draws, &w);
     return y;
 }
 

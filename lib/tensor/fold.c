@@ -1,21 +1,27 @@
-/* fold.c: adding up floats: target += source, and y = Σ of the axes that a broadcast would stretch. Loops over numbers only.
+/* fold.c: adding up floats: target += source, and y = Σ over the axes that a broadcast would stretch. Loops over numbers only.
  *
- * The sum over one axis goes in blocks of 256 elements, then the blocks' sums are summed the same way: the order depends on sizes
- * and strides alone, never on threads, and the error grows with log n. */
+ * What is added to one element of y is counted in logical order and cut into blocks of 256; in a block eight lanes take every
+ * eighth number, the lanes are added in pairs, and the blocks' sums are summed the same way. The order is a function of the sizes
+ * alone, not of strides or threads, and the error grows with log n. */
 #include "impl.h"
-#include <string.h>
+
+#if HAVE_TARGET_CLONES
+#define CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define CLONES
+#endif
 
 /* -- target += source ---------------------------------------------------------------------------------------------------------- */
-#define ADD(T)                                                                                                                       \
-    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                            \
-    {                                                                                                                                \
-        (void)user;                                                                                                                  \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                        \
-            T *restrict y = (T *)(void *)p[0];                                                                                       \
-            const T *restrict x = (const T *)(const void *)p[1];                                                                     \
-            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                            \
-        } else                                                                                                                       \
-            for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) += *(const T *)(const void *)(p[1] + i * step[1]);    \
+#define ADD(T)                                                                                                                  \
+    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
+    {                                                                                                                           \
+        (void)user;                                                                                                             \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                   \
+            T *restrict y = (T *)(void *)p[0];                                                                                  \
+            const T *restrict x = (const T *)(const void *)p[1];                                                                \
+            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                       \
+        } else                                                                                                                  \
+            for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) += *(const T *)(const void *)(p[1] + i * step[1]); \
     }
 ADD(float)
 ADD(double)
@@ -25,59 +31,75 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
     eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, target->dtype == EG_F32 ? add_float : add_double, NULL);
 }
 
-/* -- y[k…] = Σ_{i < count} x[k…, i] ---------------------------------------------------------------------------------------------- */
-enum { BLOCK = 256, LANES = 16, COLUMNS = 64 };
-typedef struct along { int64_t count, step; } along;        /* the summed axis; bytes */
+/* -- one block: y[k…] = Σ_{i < count} x[k…, place i] ------------------------------------------------------------------------------ */
+enum { BLOCK = 256, LANES = 8, COLUMNS = 64, GRAIN = 1 << 18 };
+typedef struct block {
+    int64_t count, at[BLOCK];           /* bytes from x to each of them                              */
+    bool run;                           /* they lie side by side                                     */
+} block;
 
-#define SUM(T)                                                                                                                       \
-    static void columns_##T(int64_t n, const T *restrict x, int64_t rows, int64_t step, T *restrict sum)                             \
-    {                                                                                                                                \
-        for (int64_t j = 0; j < n; j++) sum[j] = x[j];                                                                               \
-        for (int64_t i = 1; i < rows; i++) {                                                                                         \
-            const T *restrict row = (const T *)(const void *)((const char *)x + i * step);                                           \
-            for (int64_t j = 0; j < n; j++) sum[j] += row[j];                                                                        \
-        }                                                                                                                            \
-    }                                                                                                                                \
-    static T row_##T(const T *x, int64_t n)                                                                                          \
-    {                                                                                                                                \
-        T lane[LANES] = { 0 };                                                                                                       \
-        int64_t i = 0;                                                                                                               \
-        for (; i + LANES <= n; i += LANES) for (int l = 0; l < LANES; l++) lane[l] += x[i + l];                                      \
-        for (int l = 0; i < n; i++, l++) lane[l] += x[i];                                                                            \
-        for (int half = LANES / 2; half; half /= 2) for (int l = 0; l < half; l++) lane[l] += lane[l + half];                        \
-        return lane[0];                                                                                                              \
-    }                                                                                                                                \
-    static void sum_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                            \
-    {                                                                                                                                \
-        const along *s = user;                                                                                                       \
-        if (step[1] == (int64_t)sizeof(T)) {                                                                                         \
-            T sum[COLUMNS];                                                                                                          \
-            for (int64_t j = 0; j < n; j += COLUMNS) {                                                                               \
-                int64_t m = n - j < COLUMNS ? n - j : COLUMNS;                                                                       \
-                const T *x = (const T *)(const void *)p[1] + j;                                                                      \
-                if (m == COLUMNS) columns_##T(COLUMNS, x, s->count, s->step, sum);      /* a constant, so that sums stay in registers */ \
-                else columns_##T(m, x, s->count, s->step, sum);                                                                      \
-                for (int64_t k = 0; k < m; k++) *(T *)(void *)(p[0] + (j + k) * step[0]) = sum[k];                                   \
-            }                                                                                                                        \
-        } else                                                                                                                       \
-            for (int64_t j = 0; j < n; j++) {                                                                                        \
-                const char *x = p[1] + j * step[1];                                                                                  \
-                T sum = 0;                                                                                                           \
-                if (s->step == (int64_t)sizeof(T)) sum = row_##T((const T *)(const void *)x, s->count);                              \
-                else for (int64_t i = 0; i < s->count; i++) sum += *(const T *)(const void *)(x + i * s->step);                      \
-                *(T *)(void *)(p[0] + j * step[0]) = sum;                                                                            \
-            }                                                                                                                        \
+/* the lanes' sums: count tells how many lanes there are */
+#define PAIRS(lane, each)                                                                                                       \
+    for (int64_t half_ = LANES / 2; half_; half_ /= 2) for (int64_t l = 0; l < half_ && l + half_ < lanes; l++) { each; }
+
+#define SUM(T)                                                                                                                  \
+    static inline __attribute__((always_inline)) void columns_of_##T(int64_t n, const char *x, const block *b, T *restrict sum) \
+    {                                                                                                                           \
+        T lane[LANES][COLUMNS];                                                                                                 \
+        int64_t lanes = b->count < LANES ? b->count : LANES;                                                                    \
+        for (int64_t l = 0; l < lanes; l++) for (int64_t j = 0; j < n; j++) lane[l][j] = ((const T *)(const void *)(x + b->at[l]))[j]; \
+        for (int64_t i = LANES; i < b->count; i++) {                                                                            \
+            const T *restrict row = (const T *)(const void *)(x + b->at[i]);                                                    \
+            T *restrict to = lane[i % LANES];                                                                                   \
+            for (int64_t j = 0; j < n; j++) to[j] += row[j];                                                                    \
+        }                                                                                                                       \
+        PAIRS(lane, for (int64_t j = 0; j < n; j++) lane[l][j] += lane[l + half_][j])                                           \
+        for (int64_t j = 0; j < n; j++) sum[j] = lane[0][j];                                                                    \
+    }                                                                                                                           \
+    CLONES static void columns_##T(int64_t n, const char *x, const block *b, T *restrict sum)                                   \
+    {                                                                                                                           \
+        if (n == COLUMNS) columns_of_##T(COLUMNS, x, b, sum);       /* a constant, for straight code */                         \
+        else columns_of_##T(n, x, b, sum);                                                                                      \
+    }                                                                                                                           \
+    CLONES static T row_##T(const T *x, int64_t n)                                                                              \
+    {                                                                                                                           \
+        T lane[LANES] = { 0 };                                                                                                  \
+        int64_t lanes = n < LANES ? n : LANES, i = LANES;                                                                       \
+        for (int64_t l = 0; l < lanes; l++) lane[l] = x[l];                                                                     \
+        for (; i + LANES <= n; i += LANES) for (int l = 0; l < LANES; l++) lane[l] += x[i + l];                                 \
+        for (int l = 0; i < n; i++, l++) lane[l] += x[i];                                                                       \
+        PAIRS(lane, lane[l] += lane[l + half_])                                                                                 \
+        return lane[0];                                                                                                         \
+    }                                                                                                                           \
+    static T places_##T(const char *x, const block *b)                                                                          \
+    {                                                                                                                           \
+        T lane[LANES] = { 0 };                                                                                                  \
+        int64_t lanes = b->count < LANES ? b->count : LANES;                                                                    \
+        for (int64_t l = 0; l < lanes; l++) lane[l] = *(const T *)(const void *)(x + b->at[l]);                                 \
+        for (int64_t i = LANES; i < b->count; i++) lane[i % LANES] += *(const T *)(const void *)(x + b->at[i]);                 \
+        PAIRS(lane, lane[l] += lane[l + half_])                                                                                 \
+        return lane[0];                                                                                                         \
+    }                                                                                                                           \
+    static void sum_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
+    {                                                                                                                           \
+        const block *b = user;                                                                                                  \
+        if (step[1] == (int64_t)sizeof(T) && n > 1)                                                                             \
+            for (int64_t j = 0; j < n; j += COLUMNS) {                                                                          \
+                T sum[COLUMNS];                                                                                                 \
+                int64_t m = n - j < COLUMNS ? n - j : COLUMNS;                                                                  \
+                columns_##T(m, p[1] + j * step[1], b, sum);                                                                     \
+                for (int64_t k = 0; k < m; k++) *(T *)(void *)(p[0] + (j + k) * step[0]) = sum[k];                              \
+            }                                                                                                                   \
+        else                                                                                                                    \
+            for (int64_t j = 0; j < n; j++) {                                                                                   \
+                const char *x = p[1] + j * step[1];                                                                             \
+                *(T *)(void *)(p[0] + j * step[0]) = b->run ? row_##T((const T *)(const void *)(x + b->at[0]), b->count) : places_##T(x, b); \
+            }                                                                                                                   \
     }
 SUM(float)
 SUM(double)
 
-static void sum_axis(eg_tensor *y, const eg_tensor *x, int64_t count, int64_t stride)
-{
-    along s = { count, stride * eg__width[x->dtype] };
-    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, x }, x->dtype == EG_F32 ? sum_float : sum_double, &s, count);
-}
-
-/* -- several axes: the longest first, so that what is left over is small ----------------------------------------------------------- */
+/* -- all blocks -------------------------------------------------------------------------------------------------------------------- */
 typedef struct axes { int n; int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; } axes;
 
 static void push(axes *a, int64_t dim, int64_t stride) { a->dim[a->n] = dim; a->stride[a->n++] = stride; }
@@ -93,41 +115,54 @@ static eg_tensor header(const eg_tensor *like, char *data, axes *a)
     return t;
 }
 
-/* y (strides ys) = Σ over the axes `sum` of x, whose other axes are `kept` (the axes of y, in order). */
-static bool sum_axes(eg_tensor *like, char *y, const axes *ys, char *x, axes *kept, axes *sum)
+/* The numbers from `start` of the summed axes, at most 256. */
+static void places(block *b, const axes *sum, int64_t start, int64_t all, int64_t width)
 {
-    int longest = 0;
-    for (int k = 1; k < sum->n; k++) if (sum->dim[k] > sum->dim[longest]) longest = k;
-    int64_t n = sum->dim[longest], stride = sum->stride[longest], blocks = (n + BLOCK - 1) / BLOCK, w = eg__width[like->dtype];
-    axes out = *ys, in = *kept;
-    if (sum->n == 1 && blocks == 1) {
-        eg_tensor ty = header(like, y, &out), tx = header(like, x, &in);
-        sum_axis(&ty, &tx, n, stride);
-        return true;
+    int64_t i[EG_RANK_MAX], at = 0, rest = start;
+    for (int k = sum->n; k-- > 0; rest /= sum->dim[k]) {
+        i[k] = rest % sum->dim[k];
+        at += i[k] * sum->stride[k];
     }
-    /* partial sums: one for each block and each index of the other summed axes, outermost; then the kept axes, row-major */
-    axes rest = { 0 };
-    if (blocks > 1) push(&rest, blocks, 0);
-    for (int k = 0; k < sum->n; k++) if (k != longest) push(&rest, sum->dim[k], 0);
-    int64_t size = eg__count(kept->n, kept->dim);
-    eg__row_major(kept->n, kept->dim, out.stride);
-    for (int k = rest.n; k-- > 0; size *= rest.dim[k]) rest.stride[k] = size;
-    char *part = eg__alloc(like->cx, (size_t)(size * w));
+    b->count = all - start < BLOCK ? all - start : BLOCK;
+    b->run = true;
+    for (int64_t j = 0; j < b->count; j++) {
+        b->at[j] = at * width;
+        b->run &= b->at[j] == b->at[0] + j * width;
+        for (int k = sum->n; k-- > 0; i[k] = 0) {
+            at += sum->stride[k];
+            if (++i[k] < sum->dim[k]) break;
+            at -= sum->stride[k] * sum->dim[k];
+        }
+    }
+}
+
+/* One block of x (a header without the summed axes) into y; threads: they may share y's elements. */
+static void sum_block(const eg_tensor *y, const eg_tensor *x, const axes *sum, int64_t start, int64_t all, bool threads)
+{
+    block b;
+    places(&b, sum, start, all, eg__width[x->dtype]);
+    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, x }, x->dtype == EG_F32 ? sum_float : sum_double, &b, threads ? b.count : 0);
+}
+
+/* y (strides ys) = Σ over the axes `sum` of x, whose other axes are `kept` (those of y, in order). */
+static bool sum_axes(const eg_tensor *like, char *y, axes *ys, char *x, axes *kept, const axes *sum)
+{
+    int64_t all = eg__count(sum->n, sum->dim), blocks = (all + BLOCK - 1) / BLOCK, size = eg__count(kept->n, kept->dim), w = eg__width[like->dtype];
+    eg_tensor from = header(like, x, kept), to = header(like, y, ys);
+    if (blocks == 1) { sum_block(&to, &from, sum, 0, all, true); return true; }
+    axes rows = *kept, stack = { 0 };   /* the blocks' sums, one row-major y each */
+    char *part = eg__alloc(like->cx, (size_t)(blocks * size * w));
     if (!part) return false;
-    axes here = out;
-    int r = 0;
-    if (blocks > 1) r++;
-    for (int k = 0; k < sum->n; k++) if (k != longest) { push(&out, rest.dim[r], rest.stride[r]); push(&in, sum->dim[k], sum->stride[k]); r++; }
-    for (int64_t b = 0; b < 2; b++) {                       /* the whole blocks together, then the last one if it is shorter */
-        int64_t whole = n / BLOCK, count = b ? n % BLOCK : BLOCK, from = b ? whole : 0;
-        if (!count || (!b && !whole)) continue;
-        axes o = out, i = in;
-        if (!b) { push(&o, whole, blocks > 1 ? rest.stride[0] : 0); push(&i, whole, stride * BLOCK); }
-        eg_tensor ty = header(like, part + (blocks > 1 ? from * rest.stride[0] * w : 0), &o);
-        eg_tensor tx = header(like, x + from * BLOCK * stride * w, &i);
-        sum_axis(&ty, &tx, count, stride);
+    eg__row_major(rows.n, rows.dim, rows.stride);
+    push(&stack, blocks, size);
+    int team = eg__team(like->cx, all * size, GRAIN);
+    if (team > blocks) team = 1;
+    #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
+    for (int64_t b = 0; b < blocks; b++) {
+        eg_tensor here = header(like, part + b * size * w, &rows);
+        sum_block(&here, &from, sum, b * BLOCK, all, team == 1);
     }
-    return sum_axes(like, y, ys, part, &here, &rest);
+    return sum_axes(like, y, ys, part, &rows, &stack);
 }
 
 bool eg__fold(eg_tensor *y, const eg_tensor *x)
@@ -145,6 +180,7 @@ bool eg__fold(eg_tensor *y, const eg_tensor *x)
         if (sum.n && sum.stride[sum.n - 1] == x->stride[r] * dim) dim *= sum.dim[--sum.n];  /* one run with the axis before */
         push(&sum, dim, x->stride[r]);
     }
+    if (eg_size(y) == 0) return true;
     if (eg__count(sum.n, sum.dim) == 0) { eg__fill(y, 0); return true; }
     if (sum.n) return sum_axes(y, y->data, &out, x->data, &kept, &sum);
     eg_tensor from = header(y, x->data, &kept), to = header(y, y->data, &out);

@@ -5,7 +5,7 @@
  * Threads share the outer axes, and long runs cut at multiples of 64, so that no element changes its place in a vector. */
 #include "impl.h"
 
-enum { OPERANDS = 5, GRAIN = 16384, CHUNK = 4096, CUT = 64 };
+enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
 
 typedef struct axis { int64_t size, key, step[OPERANDS]; } axis;   /* key: |stride| in operand 0; steps in bytes */
 typedef struct walk {
@@ -96,14 +96,21 @@ static void run(const walk *w, int64_t from, int64_t to)
     }
 }
 
-static void share(walk *w, int team, int64_t work)
+typedef struct shared { walk *w; int64_t calls, pieces; } shared;
+static void piece_of_walk(void *user, int64_t piece, int thread)
+{
+    (void)thread;
+    const shared *s = user;
+    run(s->w, s->calls * piece / s->pieces, s->calls * (piece + 1) / s->pieces);
+}
+static void share(eg_ctx *cx, walk *w, int team, int64_t work)
 {
     int64_t n = w->axis[w->axes - 1].size, chunk = CHUNK / work;
     w->chunk = chunk < CUT ? CUT : chunk / CUT * CUT;
     w->chunks = (n + w->chunk - 1) / w->chunk;
-    int64_t calls = w->runs * w->chunks;
-    #pragma omp parallel for num_threads(team) schedule(static)
-    for (int t = 0; t < team; t++) run(w, calls * t / team, calls * (t + 1) / team);
+    shared s = { .w = w, .calls = w->runs * w->chunks };
+    s.pieces = s.calls < 4 * team ? s.calls : 4 * team;
+    eg__parallel(cx, team, s.pieces, piece_of_walk, &s);
 }
 
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner, const void *user, int64_t work)
@@ -117,7 +124,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
     int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
-    if (team > 1) share(&w, team, work);
+    if (team > 1) share(cx, &w, team, work);
     else run(&w, 0, w.runs);
 }
 void eg__loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner, const void *user)
