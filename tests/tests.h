@@ -13,10 +13,13 @@ SUITE(loss)
 SUITE(nn)
 SUITE(notation)
 SUITE(ops)
+SUITE(order)
+SUITE(pair)
 SUITE(pointwise)
 SUITE(reduce)
 SUITE(softmax)
 SUITE(tensor)
+SUITE(train)
 SUITE(view)
 
 #undef SUITE

@@ -106,8 +106,8 @@ EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch; refused: a loss that is not finite */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* step, steps, exact, seconds, lr */
 EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding */
-/* Steps until `steps` or `goal`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is looked at when
- * the last 25 batches were nearly at the goal, and at the end. */
+/* Steps until `steps` or `goal`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is looked at
+ * every 25 steps if that step's batch was nearly at the goal, and at the end. */
 EG_API int    eg_trainer_run(eg_trainer *, bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user, eg_progress *);
 EG_API int    eg_trainer_test(eg_trainer *, int k, eg_example *);       /* the k-th test example */
 EG_API const char *eg_trainer_predict(eg_trainer *, const char *input); /* valid until the next call */

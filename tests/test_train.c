@@ -1,0 +1,663 @@
+/* test_train.c: optimisers and schedules against PyTorch (tests/reference/nn.py), tasks, pairs, the loop, checkpoints. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_f32(void) { cx = eg_open(.threads = 2); }
+static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .threads = 1); }
+static void close_cx(void) { eg_close(cx); }
+
+enum { STEPS = 20 };
+static eg_tensor *golden(const char *format, const char *name, int k)
+{
+    char path[4096], key[80];
+    const char *top = getenv("EG_SRCDIR");
+    snprintf(path, sizeof path, "%s/tests/data/nn.safetensors", top ? top : ".");
+    int n = snprintf(key, sizeof key, "%s/%s", format, name);
+    if (k >= 0)
+        snprintf(key + n, sizeof key - (size_t)n, "%d", k);
+    eg_tensor *x = eg_safetensors_get(eg_safetensors_open(cx, path), key);
+    eg_assert_ok(cx);
+    return x;
+}
+
+/* -- optimisers ------------------------------------------------------------------------------------------------------------------ */
+static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o; } kinds[] = {
+    { "sgd",          eg_sgd_with,   { .lr = 0.1 } },
+    { "sgd_decay",    eg_sgd_with,   { .lr = 0.1, .weight_decay = 0.03 } },
+    { "momentum",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9 } },
+    { "dampening",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
+    { "nesterov",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.02 } },
+    { "adam",         eg_adam_with,  { .lr = 0.05 } },
+    { "adam_options", eg_adam_with,  { .lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1 } },
+    { "adamw",        eg_adamw_with, { .lr = 0.05 } },
+    { "adamw_decay",  eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
+    { "clip_norm",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .clip_norm = 4 } },
+    { "clip_value",   eg_adam_with,  { .lr = 0.05, .clip_value = 0.7 } },
+    { "clip_both",    eg_adamw_with, { .lr = 0.05, .clip_value = 1.5, .clip_norm = 2 } },
+    { "cosine",       eg_adamw_with, { .lr = 0.05, .schedule = { EG_COSINE, 0, 20, 0.1 } } },
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void follow(eg_dtype dtype, double tolerance, int row)
+{
+    eg_params *p = eg_params_open(cx, .dtype = dtype);
+    eg_tensor *x[2], *g[2], *right[2];
+    for (int k = 0; k < 2; k++) {
+        eg_tensor *start = golden("opt", "start", k);
+        x[k] = eg_param(p, k ? "b" : "a", "i", eg_dim(start, 0));
+        eg_assign(x[k], eg_cast(start, dtype));
+        g[k] = eg_cast(golden("opt", "g", k), dtype);
+        right[k] = eg_cast(golden("opt", kinds[row].name, k), dtype);
+    }
+    eg_opt_args o = kinds[row].o;
+    o.size = sizeof o, o.params = p;
+    eg_opt *op = kinds[row].make(&o);
+    for (int t = 0; t < STEPS; t++) {
+        eg_tensor *now[] = { eg_select(g[0], 0, t), eg_select(g[1], 0, t) };
+        ck_assert_int_eq(eg_step_by(op, now), 0);
+        for (int k = 0; k < 2; k++)
+            eg_assert_close(x[k], eg_contiguous(eg_select(right[k], 0, t)), tolerance);
+    }
+    ck_assert_int_eq(eg_opt_now(op).steps, STEPS);
+}
+
+START_TEST(optimisers_as_pytorch) { follow(EG_F64, 1e-10, _i); } END_TEST
+START_TEST(optimisers_in_f32)     { follow(EG_F32, 2e-5, _i); } END_TEST
+
+START_TEST(schedules_as_pytorch)
+{
+    static const struct { const char *name; eg_schedule s; } cases[] = {
+        { "constant", { 0 } }, { "warmup", { EG_CONSTANT, 6, 0, 0 } }, { "linear", { EG_LINEAR, 0, 16, 0.25 } },
+        { "cosine", { EG_COSINE, 0, 19, 0.1 } }, { "warm_linear", { EG_LINEAR, 5, 17, 0.1 } }, { "warm_cosine", { EG_COSINE, 4, 20, 0 } } };
+    const double *right = eg_f64(golden("schedule", cases[_i].name, -1));
+    for (int t = 0; t < STEPS; t++)
+        ck_assert_double_eq_tol(0.2 * eg_schedule_factor(&cases[_i].s, t), right[t], 1e-12);
+    ck_assert(eg_schedule_factor(&cases[_i].s, 1000) >= 0);     /* past the end a schedule stays where it ended                        */
+}
+END_TEST
+
+static eg_tensor *bowl(eg_tensor *a, eg_tensor *b) { return eg_add(eg_sum(NULL, eg_square(a)), eg_sum(NULL, eg_square(eg_shift(b, -1)))); }
+
+START_TEST(a_step_goes_down)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *a = eg_param(p, "a", "i j", 3, 4), *b = eg_param(p, "b", "i", 5);
+    eg_opt *op = eg_sgd(p, .lr = 0.1);
+    double first = eg_item(bowl(a, b)), before = eg_get(a, 1, 2);
+    ck_assert_int_eq(eg_step(op, bowl(a, b)), 0);
+    ck_assert_double_eq_tol(eg_get(a, 1, 2), before - 0.1 * 2 * before, 1e-15);
+    for (int t = 0; t < 50; t++)
+        ck_assert_int_eq(eg_step(op, bowl(a, b)), 0);
+    ck_assert(eg_item(bowl(a, b)) < 1e-6 * first);
+    ck_assert_double_eq_tol(eg_get(b, 0), 1, 1e-4);
+}
+END_TEST
+
+START_TEST(clipping_is_counted)                 /* row 4.19                                                                           */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *a = eg_param(p, "a", "i", 2), *g;
+    eg_opt *op = eg_sgd(p, .lr = 1, .clip_norm = 1, .clip_value = 4);
+    const double gradients[][2] = { { 3, 4 }, { 0.3, 0.4 }, { 30, 0 } };
+    for (int t = 0; t < 3; t++) {
+        g = eg_from(cx, gradients[t], 2);
+        ck_assert_int_eq(eg_step_by(op, &g), 0);
+        if (t == 0)
+            ck_assert_double_eq_tol(eg_get(a, 1), -4 / (5 + 1e-6), 1e-15);
+    }
+    eg_opt_report r = eg_opt_now(op);
+    ck_assert(r.steps == 3 && r.norm_clipped == 2 && r.value_clipped == 1 && r.lr == 1);
+    ck_assert_double_eq_tol(r.norm, 4, 1e-15);
+}
+END_TEST
+
+START_TEST(state_has_names)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_linear_new(p, "l", .in = 2, .out = 3);
+    eg_opt *op = eg_adam(p, .lr = 0.5);
+    const char *const names[] = { "opt.counts", "opt.lr", "opt.m.l.W", "opt.v.l.W", "opt.m.l.b", "opt.v.l.b" };
+    for (int k = 0; k < 6; k++)
+        ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
+    ck_assert_ptr_null(eg_opt_state(op, 6));
+    ck_assert_int_eq(eg_opt_set_lr(op, 0.25), 0);
+    ck_assert_double_eq(eg_opt_now(op).lr, 0.25);
+}
+END_TEST
+
+START_TEST(optimisers_refuse)
+{
+    eg_params *p = eg_params_open(cx);
+    ck_assert_ptr_null(eg_adam(p));
+    eg_assert_error(cx, "adam: the list of parameters is empty");
+    eg_tensor *a = eg_param(p, "a", "i", 2), *bad = eg_ones(cx, 3);
+    ck_assert_ptr_null(eg_sgd(p, .nesterov = true));
+    eg_assert_error(cx, "sgd: nesterov needs momentum and no dampening");
+    ck_assert_ptr_null(eg_sgd(p, .lr = -1));
+    eg_assert_error(cx, "sgd: lr must be positive");
+    ck_assert_ptr_null(eg_adamw(p, .beta2 = 1));
+    eg_assert_error(cx, "adamw: beta2 must be in [0, 1)");
+    ck_assert_ptr_null(eg_adam(p, .schedule = { EG_COSINE, 5, 5, 0 }));
+    eg_assert_error(cx, "schedule.steps must be more than schedule.warmup");
+    eg_opt *op = eg_adam(p);
+    ck_assert_int_eq(eg_step_by(op, &bad), -1);
+    eg_assert_error(cx, "adam: gradient 1 has another shape or dtype");
+    ck_assert_int_eq(eg_step(op, NULL), -1);
+    eg_assert_error(cx, "adam: the loss is NULL");
+    ck_assert_int_eq(eg_step(NULL, a), -1);
+    ck_assert_int_eq(eg_step(op, eg_square(a)), -1);
+    ck_assert_ptr_nonnull(eg_error(cx));
+    eg_clear(cx);
+    ck_assert_int_eq(eg_opt_now(op).steps, 0);
+}
+END_TEST
+
+/* -- tasks -------------------------------------------------------------------------------------------------------------------------- */
+static int digit(const eg_data *d, int32_t token) { return *eg_data_symbol(d, token) - '0'; }
+
+static bool right_reverse(const eg_data *d, const eg_example *e)
+{
+    bool right = e->inputs >= 4 && e->inputs <= 16 && e->outputs == e->inputs;
+    for (int k = 0; k < e->inputs; k++)
+        right &= e->output[k] == e->input[e->inputs - 1 - k];
+    return right && eg_data_symbols(d) == 26 + EG_FIRST;
+}
+static bool right_copy(const eg_data *d, const eg_example *e)
+{
+    return e->inputs >= 4 && e->inputs <= 16 && e->outputs == e->inputs && !memcmp(e->input, e->output, (size_t)e->inputs * sizeof *e->input) &&
+           eg_data_symbols(d) == 26 + EG_FIRST;
+}
+static bool right_sort(const eg_data *d, const eg_example *e)
+{
+    int balance[10] = { 0 };
+    bool right = e->inputs == 10 && e->outputs == 10;
+    for (int k = 0; k < 10; k++) {
+        balance[digit(d, e->input[k])]++, balance[digit(d, e->output[k])]--;
+        right &= k == 0 || e->output[k - 1] <= e->output[k];
+    }
+    for (int k = 0; k < 10; k++)
+        right &= balance[k] == 0;
+    return right;
+}
+static bool right_addition(const eg_data *d, const eg_example *e)
+{
+    char text[64];
+    int a, b, sum = 0;
+    eg_data_write(d, e->inputs, e->input, text, sizeof text);
+    for (int k = e->outputs - 1; k >= 0; k--)
+        sum = 10 * sum + digit(d, e->output[k]);
+    return sscanf(text, "%3d+%3d", &a, &b) == 2 && a + b == sum && e->outputs == 4 && e->inputs == 7;
+}
+static bool right_parity(const eg_data *d, const eg_example *e)
+{
+    bool right = e->inputs == 16 && e->outputs == 16;
+    for (int k = 0, sum = 0; k < 16; k++)
+        right &= (sum += digit(d, e->input[k])) % 2 == digit(d, e->output[k]);
+    return right;
+}
+static bool right_recall(const eg_data *d, const eg_example *e)
+{
+    int found = 0;
+    for (int k = 0; k < 12; k += 2)
+        found += e->input[k] == e->input[12] ? e->input[k + 1] == e->output[0] ? 1 : 100 : 0;
+    return e->inputs == 13 && e->outputs == 1 && found == 1 && digit(d, e->output[0]) >= 0 && digit(d, e->output[0]) <= 9;
+}
+static bool right_induction(const eg_data *d, const eg_example *e)
+{
+    int found = 0;
+    for (int k = 0; k < 31; k++)
+        found += e->input[k] == e->input[31] ? e->input[k + 1] == e->output[0] && k < 30 ? 1 : 100 : 0;
+    return e->inputs == 32 && e->outputs == 1 && found == 1 && eg_data_symbols(d) == 16 + EG_FIRST;
+}
+static bool right_majority(const eg_data *d, const eg_example *e)
+{
+    int count[4] = { 0 }, most = e->output[0] - EG_FIRST, better = 0;
+    for (int k = 0; k < e->inputs; k++)
+        count[e->input[k] - EG_FIRST]++;
+    for (int k = 0; k < 4; k++)
+        better += count[k] >= count[most];
+    return e->inputs == 16 && e->outputs == 1 && better == 1 && eg_data_symbols(d) == 4 + EG_FIRST;
+}
+
+START_TEST(tasks_are_right)                     /* each by a second program; pure functions of seed and number                        */
+{
+    static const struct { const char *name; bool (*right)(const eg_data *, const eg_example *); bool decoder; } cases[] = {
+        { "reverse", right_reverse, false }, { "copy", right_copy, false }, { "sort", right_sort, false }, { "addition", right_addition, true },
+        { "parity", right_parity, true }, { "recall", right_recall, true }, { "induction", right_induction, true }, { "majority", right_majority, true } };
+    ck_assert_ptr_null(eg_task_at(8));
+    const eg_task *task = eg_task_at(_i);
+    ck_assert_str_eq(task->name, cases[_i].name);
+    ck_assert_ptr_eq(eg_task_find(task->name), task);
+    eg_data *d = eg_data_task(cx, task);
+    ck_assert(eg_data_decoder(d) == cases[_i].decoder && eg_data_size(d) == 0);
+    eg_example e, again;
+    int held = 0, differ = 0;
+    for (uint64_t k = 0; k < 5000; k++) {
+        ck_assert_int_eq(eg_data_example(d, 3, k, &e), 0);
+        ck_assert_msg(cases[_i].right(d, &e), "%s, number %llu", task->name, (unsigned long long)k);
+        held += eg_data_held_out(d, &e);
+        eg_data_example(d, 4, k, &again);
+        differ += memcmp(&e, &again, sizeof e) != 0;
+    }
+    eg_data_example(d, 3, 4999, &again);
+    ck_assert_int_eq(memcmp(&e, &again, sizeof e), 0);
+    ck_assert(held > 400 && held < 600 && differ > 4900);
+}
+END_TEST
+
+START_TEST(dice_are_fair)
+{
+    int count[6] = { 0 };
+    eg_dice dice = { 5, 1, 0 };
+    for (int k = 0; k < 60000; k++)
+        count[eg_roll(&dice, 6)]++;
+    for (int k = 0; k < 6; k++)
+        ck_assert_int_lt(abs(count[k] - 10000), 400);
+    ck_assert_uint_eq(eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000), eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000));
+}
+END_TEST
+
+static void last_letter(eg_dice *dice, eg_example *e)
+{
+    e->inputs = e->outputs = 3;
+    for (int k = 0; k < 3; k++)
+        e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++)
+        e->output[k] = e->input[2];
+}
+static const eg_task own = { "own", "the last letter, three times", "aβc😀e", 3, 3, false, false, last_letter, 3e-3, 10, 150 };
+
+START_TEST(a_task_of_the_users)
+{
+    eg_data *d = eg_data_task(cx, &own);
+    ck_assert_int_eq(eg_data_symbols(d), 5 + EG_FIRST);
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 16, .heads = 2);
+    eg_progress p;
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert_msg(p.exact >= 0.99, "%g after %lld steps", p.exact, (long long)p.step);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
+    ck_assert_int_lt(s.sequences, 30);          /* of 125 inputs one in ten                                                          */
+    ck_assert_str_eq(eg_trainer_predict(t, "aaβ"), "βββ");
+    eg_assert_ok(cx);
+}
+END_TEST
+
+/* -- pairs -------------------------------------------------------------------------------------------------------------------------- */
+static char *roman(void)                        /* 1 … 60, tab-separated                                                             */
+{
+    static char text[2000];
+    static const struct { int value; const char *digits; } digits[] = { { 50, "L" }, { 40, "XL" }, { 10, "X" }, { 9, "IX" }, { 5, "V" }, { 4, "IV" }, { 1, "I" } };
+    char *at = text;
+    for (int n = 1; n <= 60; n++) {
+        at += sprintf(at, "%d\t", n);
+        for (int k = 0, rest = n; k < 7; k++)
+            for (; rest >= digits[k].value; rest -= digits[k].value)
+                at += sprintf(at, "%s", digits[k].digits);
+        at += sprintf(at, n % 2 ? "\n" : "\r\n");
+    }
+    return text;
+}
+
+START_TEST(pairs_in_any_order)
+{
+    eg_data *d = eg_data_parse(cx, roman(), "roman.tsv");
+    ck_assert(eg_data_size(d) == 60 && eg_data_decoder(d) && eg_data_symbols(d) == 10 + 4 + EG_FIRST);
+    int seen[61] = { 0 }, changed = 0;
+    for (uint64_t k = 0; k < 180; k++) {
+        eg_example e, other;
+        char text[16];
+        eg_data_example(d, 9, k, &e);
+        eg_data_example(d, 9, (k + 60) % 180, &other);
+        changed += memcmp(&e, &other, sizeof e) != 0;
+        eg_data_write(d, e.inputs, e.input, text, sizeof text);
+        ck_assert_int_eq(seen[atoi(text)]++, k / 60);       /* each once before any comes again                                       */
+    }
+    ck_assert_int_gt(changed, 150);
+    int32_t tokens[8];
+    ck_assert_int_eq(eg_data_read(d, "42", 8, tokens), 2);
+    ck_assert_str_eq(eg_data_symbol(d, tokens[0]), "4");
+    ck_assert_int_eq(eg_data_read(d, "4x", 8, tokens), -1);
+    eg_assert_error(cx, "roman.tsv: the symbol \"x\" is not in the vocabulary of 14");
+    ck_assert_int_eq(eg_data_read(d, "123", 2, tokens), -1);
+    eg_assert_error(cx, "more than 2 symbols");
+}
+END_TEST
+
+START_TEST(pairs_of_words)
+{
+    char text[4000], *at = text;
+    for (int k = 0; k < 60; k++)
+        at += sprintf(at, "to %c  go%d\twent %c\n", 'a' + k % 20, k, 'a' + k % 20);
+    eg_data *d = eg_data_parse(cx, text, "words");
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 1 + 20 + 60 + 1);
+    int32_t tokens[8];
+    ck_assert_int_eq(eg_data_read(d, " to  c go7", 8, tokens), 3);
+    char out[40];
+    ck_assert_uint_eq(eg_data_write(d, 3, tokens, out, sizeof out), 8);
+    ck_assert_str_eq(out, "to c go7");
+}
+END_TEST
+
+START_TEST(pairs_refused)
+{
+    static const struct { const char *text, *why; } cases[] = {
+        { "a\tb\nab\n", "f:2: a line is input TAB output" }, { "a\tb\tc\n", "f:1: a line is input TAB output" }, { "a\tb\n\tc\n", "f:2: the input is empty" },
+        { "a\t\n", "f:1: the output is empty" }, { "a\tb\n\nc\td\n", "f:2: a line is" }, { "a\tb\nc\t\xff\n", "f:2: not UTF-8" },
+        { "", "f: no pairs" }, { "a\tb\n", "f: of 1 pairs none is held out" } };
+    ck_assert_ptr_null(eg_data_parse(cx, cases[_i].text, "f"));
+    eg_assert_error(cx, cases[_i].why);
+    ck_assert_ptr_null(eg_data_pairs(cx, "/nowhere/at.all"));
+    eg_assert_error(cx, "/nowhere/at.all: No such file");
+    char wide[2 * EG_LONGEST + 8];
+    memset(wide, 'a', sizeof wide);
+    strcpy(wide + EG_LONGEST + 1, "\tb\n");
+    ck_assert_ptr_null(eg_data_parse(cx, wide, "f"));
+    eg_assert_error(cx, "f:1: more than 256 symbols on one side");
+}
+END_TEST
+
+/* -- the trainer -------------------------------------------------------------------------------------------------------------------- */
+START_TEST(reverse_is_learned)                  /* to 99 %; a head on the anti-diagonal; gradients; predictions = evaluation; the file  */
+{
+    eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
+    eg_trainer *t = eg_trainer_new(d);
+    eg_progress p;
+    ck_assert_msg(!eg_trainer_run(t, NULL, NULL, &p), "%s", eg_error(cx));
+    ck_assert_msg(p.exact >= 0.99, "%g after %lld steps", p.exact, (long long)p.step);
+    eg_example e;
+    char input[64], output[64];
+    int right = 0;
+    for (int k = 0; k < 40; k++) {
+        ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
+        ck_assert(eg_data_held_out(d, &e));
+        eg_data_write(d, e.inputs, e.input, input, sizeof input);
+        eg_data_write(d, e.outputs, e.output, output, sizeof output);
+        right += !strcmp(eg_trainer_predict(t, input), output);
+    }
+    ck_assert_int_ge(right, 38);
+    const char *const *labels;
+    eg_tensor *w = eg_trainer_attend(t, "abcdefghij", &labels);
+    ck_assert_str_eq(labels[9], "j");
+    int64_t l, h, i, j;
+    eg_assert_axes("l h i j", w, &l, &h, &i, &j);
+    ck_assert(l == 2 && h == 4 && i == 10 && j == 10);
+    eg_tensor *mass = eg_scale(eg_sum("l h [i]", eg_diagonal(eg_flip(w, 3), 0, 2, 3)), 1.0 / 10);
+    ck_assert_msg(eg_item(eg_max(NULL, mass)) >= 0.5, "no head has more than %g of its mass on the anti-diagonal", eg_item(eg_max(NULL, mass)));
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert_int_eq(r.entries, eg_params_size(eg_trainer_params(t)));
+    ck_assert_msg(r.right == r.entries && r.worst < 1e-6, "%lld of %lld, worst %g in %s", (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
+    ck_assert_ptr_null(eg_trainer_predict(t, "ab7"));
+    eg_assert_error(cx, "the symbol \"7\" is not in the vocabulary");
+    ck_assert_ptr_null(eg_trainer_predict(t, "abcdefghijklmnopq"));
+    eg_assert_error(cx, "more than 16 symbols");
+    ck_assert_ptr_null(eg_trainer_predict(t, ""));
+    eg_assert_error(cx, "the input is empty");
+}
+END_TEST
+
+static const int64_t small[] = { 1, 16, 2, 8 };         /* layers, d_model, heads, batch                                              */
+static eg_trainer *small_trainer(const char *task, double dropout)
+{
+    return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = small[0], .d_model = small[1], .heads = small[2], .batch = small[3],
+                          .dropout = dropout, .seed = 5);
+}
+
+START_TEST(training_never_sees_the_test)
+{
+    eg_trainer *t = small_trainer("reverse", 0);
+    eg_example e;
+    int tests = 0;
+    for (; !eg_trainer_test(t, tests, &e); tests++)
+        ck_assert(eg_data_held_out(eg_trainer_data(t), &e));
+    ck_assert_int_eq(tests, 1000);
+    eg_assert_ok(cx);
+}
+END_TEST
+
+START_TEST(greedy_decoding_is_evaluation)       /* a half-trained decoder: sequence by sequence                                       */
+{
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("majority")), .layers = 1, .d_model = 32, .steps = 30);
+    for (int k = 0; k < 30; k++)
+        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
+    ck_assert(s.sequences == 1000 && s.tokens == 2000);
+    eg_data *d = eg_trainer_data(t);
+    int right = 0;
+    for (int k = 0; k < 1000; k++) {
+        eg_example e;
+        char in[40], out[40];
+        eg_trainer_test(t, k, &e);
+        eg_data_write(d, e.inputs, e.input, in, sizeof in);
+        eg_data_write(d, e.outputs, e.output, out, sizeof out);
+        right += !strcmp(eg_trainer_predict(t, in), out);
+    }
+    eg_assert_ok(cx);
+    ck_assert_int_eq(right, s.exact);
+    ck_assert_int_gt(right, 300);
+}
+END_TEST
+
+static char *bytes_of(const char *path, long *size)
+{
+    FILE *f = fopen(path, "rb");
+    ck_assert_ptr_nonnull(f);
+    fseek(f, 0, SEEK_END);
+    *size = ftell(f);
+    rewind(f);
+    char *bytes = malloc((size_t)*size);
+    ck_assert_uint_eq(fread(bytes, 1, (size_t)*size, f), (size_t)*size);
+    fclose(f);
+    return bytes;
+}
+
+START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more  */
+{
+    static const char *const tasks[] = { "reverse", "addition" };
+    char whole[] = "/tmp/eg_whole_XXXXXX", parts[] = "/tmp/eg_parts_XXXXXX";
+    close(mkstemp(whole)), close(mkstemp(parts));
+    for (int run = 0; run < 2; run++) {
+        eg_ctx *mine = cx = eg_open(.threads = run ? 2 : 1);
+        eg_trainer *t = small_trainer(tasks[_i], 0.1);
+        for (int k = 0; k < (run ? 5 : 12); k++)
+            ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        if (run) {
+            ck_assert_int_eq(eg_trainer_save(t, parts), 0);
+            eg_close(cx);
+            mine = cx = eg_open(.threads = 1, .seed = 99);
+            t = eg_trainer_load(cx, parts, 0);
+            ck_assert_msg(t != NULL, "%s", eg_error(cx));
+            for (int k = 0; k < 7; k++) {
+                ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+                eg_threads(cx, 1 + k % 2);
+            }
+        }
+        ck_assert_int_eq(eg_trainer_save(t, run ? parts : whole), 0);
+        eg_close(mine);
+    }
+    long n, m;
+    char *a = bytes_of(whole, &n), *b = bytes_of(parts, &m);
+    ck_assert_int_eq(n, m);
+    ck_assert_int_eq(memcmp(a, b, (size_t)n), 0);
+    free(a), free(b);
+    unlink(whole), unlink(parts);
+}
+END_TEST
+
+START_TEST(looking_changes_nothing)             /* evaluating, predicting, checking between steps: the same bits                       */
+{
+    char files[2][32];
+    for (int run = 0; run < 2; run++) {
+        cx = eg_open(.threads = 1);
+        eg_trainer *t = small_trainer("parity", 0.2);
+        for (int k = 0; k < 4; k++) {
+            ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+            if (run && k == 2) {
+                eg_trainer_check_report r;
+                ck_assert_int_eq(eg_trainer_evaluate(t, NULL), 0);
+                ck_assert_ptr_nonnull(eg_trainer_predict(t, "0110"));
+                ck_assert_ptr_nonnull(eg_trainer_attend(t, "0110", NULL));
+                ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+                ck_assert(r.right == r.entries);
+            }
+        }
+        strcpy(files[run], "/tmp/eg_look_XXXXXX");
+        close(mkstemp(files[run]));
+        ck_assert_int_eq(eg_params_save(eg_trainer_params(t), files[run]), 0);
+        eg_close(cx);
+    }
+    long n, m;
+    char *a = bytes_of(files[0], &n), *b = bytes_of(files[1], &m);
+    ck_assert(n == m && !memcmp(a, b, (size_t)n));
+    free(a), free(b);
+    unlink(files[0]), unlink(files[1]);
+}
+END_TEST
+
+START_TEST(pairs_travel_in_the_file)
+{
+    char path[] = "/tmp/eg_pairs_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, roman(), "roman.tsv"), .layers = 1, .d_model = 16, .heads = 2, .batch = 8);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    eg_trainer *again = eg_trainer_load(cx, path, 500);
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_str_eq(eg_data_name(eg_trainer_data(again)), "roman.tsv");
+    ck_assert_str_eq(eg_data_text(eg_trainer_data(again)), roman());
+    ck_assert(eg_trainer_config(again)->steps == 500 && !strcmp(eg_trainer_config(again)->model, "decoder"));
+    char first[64];
+    strcpy(first, eg_trainer_predict(t, "47"));
+    ck_assert_str_eq(eg_trainer_predict(again, "47"), first);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(files_refused)
+{
+    char path[] = "/tmp/eg_bad_XXXXXX";
+    close(mkstemp(path));
+    eg_params *p = eg_params_open(cx);
+    eg_param(p, "a", "i", 3);
+    eg_params_save(p, path);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "not a model that eingrad trained");
+    ck_assert_ptr_null(eg_trainer_load(cx, "/nowhere", 0));
+    eg_assert_error(cx, "/nowhere");
+    eg_trainer *t = small_trainer("copy", 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    eg_ctx *wide = eg_open(.dtype = EG_F64);
+    ck_assert_ptr_null(eg_trainer_load(wide, path, 0));
+    eg_assert_error(wide, "a model in f32, but the context is in f64");
+    eg_close(wide);
+    ck_assert_int_eq(eg_trainer_save(t, "/nowhere/at.all"), -1);
+    eg_assert_error(cx, "/nowhere/at.all");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(trainers_refused)
+{
+    eg_data *sum = eg_data_task(cx, eg_task_find("addition"));
+    ck_assert_ptr_null(eg_trainer_new(sum, .model = "encoder"));
+    eg_assert_error(cx, "an encoder needs input and output of one length, but task addition has 7 and 4");
+    ck_assert_ptr_null(eg_trainer_new(eg_data_parse(cx, roman(), "roman.tsv"), .model = "encoder"));
+    eg_assert_error(cx, "roman.tsv:2: an encoder needs");
+    ck_assert_ptr_null(eg_trainer_new(sum, .model = "both"));
+    eg_assert_error(cx, "model \"both\" is neither encoder nor decoder");
+    ck_assert_ptr_null(eg_trainer_new(sum, .d_model = 10, .heads = 3));
+    eg_assert_error(cx, "d_model must be divisible by heads: 10 / 3");
+    ck_assert_ptr_null(eg_trainer_new(sum, .batch = -1));
+    eg_assert_error(cx, "trainer: batch must be positive, not -1");
+    ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1));
+    eg_assert_error(cx, "dropout must be in [0, 1)");
+    ck_assert_ptr_null(eg_data_task(cx, eg_task_find("revrese")));
+    eg_assert_error(cx, "data: the task is NULL");
+    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38, .schedule = { EG_CONSTANT, 1, 0, 0 });
+    int bad = 0;
+    for (int k = 0; k < 5 && !bad; k++)
+        bad = eg_trainer_step(t, NULL);
+    ck_assert_int_eq(bad, -1);
+    eg_assert_error(cx, "a smaller lr or clip_norm may help");
+}
+END_TEST
+
+START_TEST(a_warm_step_takes_no_memory)
+{
+    eg_trainer *t = small_trainer("reverse", 0.1);
+    for (int k = 0; k < 5; k++)
+        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    uint64_t mallocs = eg_stats(cx).mallocs;
+    size_t bytes = eg_stats(cx).bytes, used = eg_stats(cx).used;
+    for (int k = 0; k < 20; k++)
+        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_uint_eq(eg_stats(cx).mallocs, mallocs);
+    ck_assert_uint_eq(eg_stats(cx).bytes, bytes);
+    ck_assert_uint_eq(eg_stats(cx).used, used);
+}
+END_TEST
+
+static bool third(void *user, eg_trainer *t, const eg_progress *p)
+{
+    ck_assert(t && p->loss > 0 && p->rate > 0 && p->accuracy >= 0 && p->exact == -1 && p->seconds > 0);
+    return ++*(int *)user == 3;
+}
+
+START_TEST(watching_stops)
+{
+    int seen = 0;
+    eg_progress p;
+    eg_trainer *t = small_trainer("sort", 0);
+    ck_assert_int_eq(eg_trainer_run(t, third, &seen, &p), 0);
+    ck_assert(seen == 3 && p.step == 3 && p.steps == 500);
+}
+END_TEST
+
+Suite *suite_train(void)
+{
+    Suite *s = suite_create("train");
+    TCase *t = tcase_create("optimisers");
+    tcase_add_checked_fixture(t, open_f64, close_cx);
+    tcase_add_loop_test(t, optimisers_as_pytorch, 0, KINDS);
+    tcase_add_loop_test(t, optimisers_in_f32, 0, KINDS);
+    tcase_add_loop_test(t, schedules_as_pytorch, 0, 6);
+    tcase_add_test(t, a_step_goes_down);
+    tcase_add_test(t, clipping_is_counted);
+    tcase_add_test(t, state_has_names);
+    tcase_add_test(t, optimisers_refuse);
+    suite_add_tcase(s, t);
+    t = tcase_create("data");
+    tcase_add_checked_fixture(t, open_f32, close_cx);
+    tcase_add_loop_test(t, tasks_are_right, 0, 8);
+    tcase_add_test(t, dice_are_fair);
+    tcase_add_test(t, pairs_in_any_order);
+    tcase_add_test(t, pairs_of_words);
+    tcase_add_loop_test(t, pairs_refused, 0, 8);
+    suite_add_tcase(s, t);
+    t = tcase_create("trainer");
+    tcase_add_checked_fixture(t, open_f32, close_cx);
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, reverse_is_learned);
+    tcase_add_test(t, a_task_of_the_users);
+    tcase_add_test(t, training_never_sees_the_test);
+    tcase_add_test(t, greedy_decoding_is_evaluation);
+    tcase_add_test(t, pairs_travel_in_the_file);
+    tcase_add_test(t, files_refused);
+    tcase_add_test(t, trainers_refused);
+    tcase_add_test(t, a_warm_step_takes_no_memory);
+    tcase_add_test(t, watching_stops);
+    suite_add_tcase(s, t);
+    t = tcase_create("resume");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, a_resumed_run_has_the_same_bits, 0, 2);
+    tcase_add_test(t, looking_changes_nothing);
+    suite_add_tcase(s, t);
+    return s;
+}
