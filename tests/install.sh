@@ -30,9 +30,9 @@ for macros in '' '-DN=64 -DH=8'; do
     [ "$CXX" = no ] || build "$CXX" user.cc -std=c++17 $macros $(flags --cflags --libs)
 done
 if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
-    # wholly static where the compiler can (Debian has no static OpenMP run time for clang), else against libeingrad.a alone
+    # wholly static where the system can, else against libeingrad.a alone
     # shellcheck disable=SC2046,SC2086
-    if echo 'int main(void) { return 0; }' | $CC -static $OPENMP_CFLAGS -x c - -o "$stage/user" 2>/dev/null; then
+    if echo 'int main(void) { return 0; }' | $CC -static -x c - -o "$stage/user" 2>/dev/null; then
         build "$CC" user.c -std=c11 -static $(flags --static --cflags --libs)
     else
         build "$CC" user.c -std=c11 $(flags --static --cflags --libs | sed 's/ -leingrad / -l:libeingrad.a /')

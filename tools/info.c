@@ -12,11 +12,7 @@ static int run(const command *c, int count, char **word)
     if (!cx) return say_error(cx, NULL);
     printf("eingrad    %s\n", eg_version());
     printf("kernel     %s\n", eg_kernel_info());
-#if defined(_OPENMP)
-    printf("threads    %d (OpenMP)\n", eg_threads(cx, 0));
-#else
-    printf("threads    %d (built without OpenMP)\n", eg_threads(cx, 0));
-#endif
+    printf("threads    %d\n", eg_threads(cx, 0));
     printf("types     ");
     for (eg_dtype t = EG_F32; t <= EG_BOOL; t++) printf(" %s", eg_type_name(t));
     printf(" (default %s)\n", eg_type_name(eg_default_type(cx)));
