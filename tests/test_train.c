@@ -604,6 +604,47 @@ START_TEST(a_warm_step_takes_no_memory)
 }
 END_TEST
 
+/* allocation number `left` fails, and every later one                                                                             */
+static void *failing(void *user, void *p, size_t old_size, size_t new_size)
+{
+    int *left = user;
+    (void)old_size;
+    if (!new_size) {
+        free(p);
+        return NULL;
+    }
+    return (*left)-- > 0 ? realloc(p, new_size) : NULL;
+}
+
+static bool whole_life(eg_ctx *mine, const char *path)
+{
+    eg_data *d = eg_data_parse(mine, roman(), "roman.tsv");
+    eg_trainer *t = d ? eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4, .dropout = 0.1) : NULL;
+    eg_trainer_check_report r;
+    bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) && eg_trainer_predict(t, "12") &&
+                eg_trainer_attend(t, "3", NULL) && !eg_trainer_check(t, &r) && !eg_trainer_save(t, path) && eg_trainer_load(mine, path, 0);
+    ck_assert(good == !eg_error(mine));
+    return good;
+}
+
+START_TEST(every_allocation_fails_in_turn)
+{
+    char path[] = "/tmp/eg_oom_XXXXXX";
+    close(mkstemp(path));
+    int n = 0;
+    for (bool good = false; !good; n++) {
+        int left = n;
+        eg_ctx *mine = eg_open(.threads = 1, .realloc = failing, .user = &left);
+        good = mine && whole_life(mine, path);
+        if (mine && !good)
+            ck_assert_msg(strstr(eg_error(mine), "out of memory") != NULL, "allocation %d: %s", n, eg_error(mine));
+        eg_close(mine);
+    }
+    ck_assert_int_gt(n, 5);
+    unlink(path);
+}
+END_TEST
+
 static bool third(void *user, eg_trainer *t, const eg_progress *p)
 {
     ck_assert(t && p->loss > 0 && p->rate > 0 && p->accuracy >= 0 && p->exact == -1 && p->seconds > 0);
@@ -653,6 +694,7 @@ Suite *suite_train(void)
     tcase_add_test(t, trainers_refused);
     tcase_add_test(t, a_warm_step_takes_no_memory);
     tcase_add_test(t, watching_stops);
+    tcase_add_test(t, every_allocation_fails_in_turn);
     suite_add_tcase(s, t);
     t = tcase_create("resume");
     tcase_set_timeout(t, 600);

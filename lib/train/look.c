@@ -167,7 +167,8 @@ static bool twin(probe *p)                          /* the model in f64, with it
     p->params = eg_params_open(t->cx, .dtype = EG_F64);
     p->net = eg_transformer_new(p->params, "", .vocabulary = t->vocabulary, .length = t->longest, .d_model = t->o.d_model,
                                 .heads = t->o.heads, .layers = t->o.layers, .width = t->o.width);
-    p->batch = eg__trainer_fill(t, 0, t->tests < ROWS ? t->tests : ROWS, eg__trainer_test);
+    int64_t rows = t->tests < ROWS ? t->tests : ROWS;
+    p->batch = eg__trainer_fill(t, 0, rows < t->o.batch ? rows : t->o.batch, eg__trainer_test);
     return p->net && p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
