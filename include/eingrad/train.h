@@ -92,7 +92,7 @@ typedef struct eg_trainer_args {
     double  dropout, lr, clip_norm;     /* 0, the task's, none */
     eg_schedule schedule;               /* the task's warm-up, then cosine to 1/20 at `steps`; { EG_CONSTANT, 1 }: none */
     int64_t batch, steps;               /* 64, the task's */
-    uint64_t seed;                      /* of first values, dropout and examples: 0 */
+    uint64_t seed;                      /* of first values, dropout and examples: 0; restarts the context's draws */
     double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99; EG_OFF: runs all steps */
 } eg_trainer_args;
 typedef struct eg_progress {
