@@ -402,11 +402,9 @@ START_TEST(reverse_is_learned)                  /* to 99 %; a head on the anti-d
 }
 END_TEST
 
-static const int64_t small[] = { 1, 16, 2, 8 };         /* layers, d_model, heads, batch                                              */
 static eg_trainer *small_trainer(const char *task, double dropout)
 {
-    return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = small[0], .d_model = small[1], .heads = small[2], .batch = small[3],
-                          .dropout = dropout, .seed = 5);
+    return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = 1, .d_model = 16, .heads = 2, .batch = 8, .dropout = dropout, .seed = 5);
 }
 
 START_TEST(training_never_sees_the_test)
@@ -447,13 +445,11 @@ END_TEST
 
 static char *bytes_of(const char *path, long *size)
 {
+    static const long room = 1 << 20;
     FILE *f = fopen(path, "rb");
-    ck_assert_ptr_nonnull(f);
-    fseek(f, 0, SEEK_END);
-    *size = ftell(f);
-    rewind(f);
-    char *bytes = malloc((size_t)*size);
-    ck_assert_uint_eq(fread(bytes, 1, (size_t)*size, f), (size_t)*size);
+    char *bytes = malloc((size_t)room);
+    *size = (long)fread(bytes, 1, (size_t)room, f);
+    ck_assert(*size > 0 && *size < room);
     fclose(f);
     return bytes;
 }
@@ -578,7 +574,7 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "trainer: batch must be positive, not -1");
     ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1));
     eg_assert_error(cx, "dropout must be in [0, 1)");
-    ck_assert_ptr_null(eg_data_task(cx, eg_task_find("revrese")));
+    ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
     eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38, .schedule = { EG_CONSTANT, 1, 0, 0 });
     int bad = 0;
@@ -609,11 +605,9 @@ static void *failing(void *user, void *p, size_t old_size, size_t new_size)
 {
     int *left = user;
     (void)old_size;
-    if (!new_size) {
+    if (!new_size)
         free(p);
-        return NULL;
-    }
-    return (*left)-- > 0 ? realloc(p, new_size) : NULL;
+    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
 }
 
 static bool whole_life(eg_ctx *mine, const char *path)

@@ -143,7 +143,8 @@ static bool sound(eg_ctx *cx, const saved *s, const char *path)
     if (!good)
         eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)most);
     else if (s->dtype != (int64_t)eg_default_type(cx))
-        eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
+        eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32",
+                eg_type_name(eg_default_type(cx)));
     return good && !eg_error(cx);
 }
 

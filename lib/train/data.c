@@ -124,7 +124,8 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
         return NULL;
     }
     if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST || task->longest_output > EG_LONGEST) {
-        eg_fail(cx, "data: task %s has lengths %d and %d, not within 1 … %d", task->name, task->longest_input, task->longest_output, EG_LONGEST);
+        eg_fail(cx, "data: task %s has lengths %d and %d, not within 1 … %d", task->name, task->longest_input, task->longest_output,
+                EG_LONGEST);
         return NULL;
     }
     eg_data *d = open_data(cx, task->name);

@@ -43,7 +43,8 @@ static bool model_kind(eg_trainer_args *o)
             return false;
         }
     if (line >= 0)
-        eg_fail(cx, "%s:%lld: an encoder needs input and output of one length; use the decoder", eg_data_name(o->data), (long long)line + 1);
+        eg_fail(cx, "%s:%lld: an encoder needs input and output of one length; use the decoder", eg_data_name(o->data),
+                (long long)line + 1);
     return line < 0;
 }
 
@@ -60,7 +61,8 @@ static bool defaults(eg_trainer_args *o)
         o->schedule = (eg_schedule){ EG_COSINE, warmup < o->steps ? warmup : o->steps - 1, o->steps, 0.05 };
     }
     const struct { const char *name; int64_t value; } sizes[] = {
-        { "layers", o->layers }, { "d_model", o->d_model }, { "heads", o->heads }, { "width", o->width }, { "batch", o->batch }, { "steps", o->steps },
+        { "layers", o->layers }, { "d_model", o->d_model }, { "heads", o->heads }, { "width", o->width }, { "batch", o->batch },
+        { "steps", o->steps },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < 1) {
@@ -208,7 +210,8 @@ eg_tensor *eg__trainer_logits(eg_trainer *t, const eg_transformer *net, eg__batc
     eg_masked keep = { "bj", b.padded ? eg_from_n(t->cx, EG_BOOL, t->keep, 2, dims) : NULL };
     if (target)
         *target = eg_from_n(t->cx, EG_I32, t->target, 2, dims);
-    return eg_transformer_run(net, tokens, .where = t->decoder ? "j <= i" : NULL, .keep = b.padded ? keep : (eg_masked){ 0 }, .weights = weights);
+    return eg_transformer_run(net, tokens, .where = t->decoder ? "j <= i" : NULL, .keep = b.padded ? keep : (eg_masked){ 0 },
+                              .weights = weights);
 }
 
 static double value(eg_tensor *logits, const void *x, int64_t k)
