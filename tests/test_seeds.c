@@ -247,6 +247,8 @@ START_TEST(row_2_1_what_must_agree_and_what_need_not)
     eg_assert_error(cx, "'d' is 3 in operand 1 but 4 in operand 2");
     eg_attention("bld,bsd,bse->ble", q, k, eg_ones(cx, 2, 7, 5));                /* L_K ≠ L_V            */
     eg_assert_error(cx, "'s' is 6 in operand 2 but 7 in operand 3");
+    eg_attention("bld,bsd,bsd->bld", q, k, k);                                   /* d everywhere would be a batch letter */
+    eg_assert_error(cx, "the value's width needs a letter of its own");
 }
 END_TEST
 

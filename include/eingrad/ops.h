@@ -124,7 +124,7 @@ typedef struct eg_attention_args {
     eg_tensor **dropped;                /* out: the weights after dropout                                                     */
 } eg_attention_args;
 /* y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe".
- * Refused: a letter in one operand only that is not in the output. Vaswani et al. 2017, eq. 1. */
+ * Refused: a letter in one operand only that is not in the output; no letter that only q and k share. Vaswani et al. 2017, eq. 1. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset, const int64_t *sizes); /* the predicate as bool over `axes`, for printing and checks */
 

@@ -38,7 +38,13 @@ static bool assign(roles *r, const eg_bound *b)
             eg__refuse(b, t, k, "index '%.*s' is in the %s alone and not in the output; nothing says what becomes of it", a->length, a->text, operand[t]);
             return false;
         }
-    for (int a = 0; a < b->axes; a++) if (is_dot(r->in[a])) r->width *= (double)b->axis[a].size;
+    int dots = 0;
+    for (int a = 0; a < b->axes; a++) if (is_dot(r->in[a])) { r->width *= (double)b->axis[a].size; dots++; }
+    if (!dots) {
+        eg__refuse(b, 0, -1, "query and key share no index that value and output lack, so there is no product to sum; the value's width "
+                             "needs a letter of its own, as in \"ibhd,jbhd,jbhe->ibhe\"");
+        return false;
+    }
     for (int want = 0; want < 4; want++)
         for (int t = 0; t < 2; t++)
             for (int k = 0; k < b->term[t].items; k++) {
