@@ -9,17 +9,16 @@ static void drop_row(const void *user, int64_t row, char *const *p)
 {
     const drop_job *j = user;
     _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
-    _Alignas(64) bool stays[EG_CHUNK];
+    bool keep[EG_CHUNK + 8], *stays = keep + 4;                     /* whole groups of four, so a few more on each side */
     uint32_t bits[4];
     for (int64_t k = 0, n; k < j->y.n; k += n) {
         n = j->y.n - k < EG_CHUNK ? j->y.n - k : EG_CHUNK;
         const void *x = eg__strip_read(&j->x, p[1], k, n, in);
         void *y = eg__strip_room(&j->y, p[0], k, out);
-        uint64_t at = (uint64_t)(row * j->y.n + k);                 /* the logical index; four share a call          */
-        eg__philox(j->d.seed, j->d.draw, at / 4, bits);
-        for (int64_t i = 0; i < n; i++, at++) {
-            if (at % 4 == 0) eg__philox(j->d.seed, j->d.draw, at / 4, bits);
-            stays[i] = bits[at % 4] >= j->d.below;
+        const uint64_t first = (uint64_t)(row * j->y.n + k);        /* the logical index; four share a call          */
+        for (int64_t i = -(int64_t)(first % 4); i < n; i += 4) {
+            eg__philox(j->d.seed, j->d.draw, (first + (uint64_t)i) / 4, bits);
+            for (int b = 0; b < 4; b++) keep[4 + i + b] = bits[b] >= j->d.below;
         }
 #define DROP(T) for (int64_t i = 0; i < n; i++) ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (T)j->d.factor : 0;
         if (j->y.width == 8) DROP(double) else DROP(float)

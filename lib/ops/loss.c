@@ -23,7 +23,7 @@ static void xent_row(const void *user, int64_t row, char *const *p)
             n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
             x = eg__strip_read(&j->x, p[1], k, n, in);
             const double t = j->m->top(n, x);
-            top = t > top || t != t ? t : top;
+            top = t > top ? t : top;
             if (target >= k && target < k + n) hit = j->m->at(x, target - k);
         }
         for (int64_t k = 0, n; k < j->x.n; k += n) {

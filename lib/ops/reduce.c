@@ -79,24 +79,22 @@ typedef struct eg_search {
     int64_t (*find)  (int64_t n, const void *x, const void *best);  /* the first k with x[k] = best                  */
 } eg_search;
 #define SEARCH(NAME, T, BETTER, ODD)                                                                                    \
+    static inline T pick_##NAME(T v, T best) { return v BETTER best ? v : ODD(v) ? v : best; }                              \
     EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)                                        \
     {                                                                                                                   \
         const T *x = from, had = *(const T *)best;                                                                      \
-        T lane[EG_LANES], odd[EG_LANES] = { 0 };                                                                        \
+        T lane[EG_LANES];                                                                                               \
         int64_t k = 0;                                                                                                  \
         if (ODD(had)) return false;                                                                                     \
         for (int l = 0; l < EG_LANES; l++) lane[l] = had;                                                               \
-        for (; k + EG_LANES <= n; k += EG_LANES)                                                                        \
-            for (int l = 0; l < EG_LANES; l++) {                                                                        \
-                const T v = x[k + l];                                                                                   \
-                lane[l] = v BETTER lane[l] ? v : lane[l];                                                               \
-                odd[l] = ODD(v) ? 1 : odd[l];                                                                           \
-            }                                                                                                           \
-        for (int l = 0; k < n; k++, l++) { lane[l] = x[k] BETTER lane[l] ? x[k] : lane[l]; odd[l] = ODD(x[k]) ? 1 : odd[l]; } \
-        for (int l = 1; l < EG_LANES; l++) { lane[0] = lane[l] BETTER lane[0] ? lane[l] : lane[0]; odd[0] = odd[l] ? 1 : odd[0]; } \
-        if (odd[0]) lane[0] = (T)NAN_OF_##ODD;                                                                          \
+        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
+            EG_EVERY_LANE                                                                                               \
+            for (int l = 0; l < EG_LANES; l++) lane[l] = pick_##NAME(x[k + l], lane[l]);                                \
+        }                                                                                                               \
+        for (int l = 0; k < n; k++, l++) lane[l] = pick_##NAME(x[k], lane[l]);                                          \
+        for (int l = 1; l < EG_LANES; l++) lane[0] = pick_##NAME(lane[l], lane[0]);                                     \
         *(T *)best = lane[0];                                                                                           \
-        return odd[0] || lane[0] BETTER had;                                                                            \
+        return ODD(lane[0]) || lane[0] BETTER had;                                                                      \
     }                                                                                                                   \
     static int64_t find_##NAME(int64_t n, const void *from, const void *best)                                           \
     {                                                                                                                   \
@@ -107,8 +105,6 @@ typedef struct eg_search {
     }
 #define IS_NAN(v) ((v) != (v))
 #define NEVER(v) 0
-#define NAN_OF_IS_NAN NAN
-#define NAN_OF_NEVER 0
 #define TYPES(X)                                                                                                        \
     X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER)                         \
     X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER)
@@ -210,14 +206,14 @@ static void lse_row(const void *user, int64_t row, char *const *p)
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         const double t = j->m->top(n, eg__strip_read(&j->x, p[1], k, n, in));
-        top = t > top || t != t ? t : top;
+        top = t > top ? t : top;
     }
-    if (top - top == 0)
-        for (int64_t k = 0, n; k < j->x.n; k += n) {
-            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-            total += j->m->expsum(n, eg__strip_read(&j->x, p[1], k, n, in), top, out);
-        }
-    const double y = top - top == 0 ? top + log(total) : top;       /* ±inf and NaN are their own answer             */
+    const double shift = top - top == 0 ? top : 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        total += j->m->expsum(n, eg__strip_read(&j->x, p[1], k, n, in), shift, out);
+    }
+    const double y = shift + log(total);                            /* ln 0 = −inf, ln inf = inf, and NaN stays        */
     if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
 }
 static bool lse_shape(eg_tensor *y) { return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype); }

@@ -290,6 +290,9 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
  * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and yet functions of the row alone.
  * Below LEAST, just above the logarithm of the smallest normal number, e^x counts as 0: beside the 1 of the maximum it is nothing,
  * and the vector functions leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
+typedef uint8_t bytes    __attribute__((vector_size(EG_LANES)));
+typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
+typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
 #define INLINE static inline __attribute__((always_inline))
 #define FOLD(T, lane, PICK)                                                                                             \
     for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]);                                                   \
@@ -315,14 +318,23 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
         for (int l = 0; k < n; k++, l++) lane[l] = PICK(TERM(x[k]), lane[l]);                                           \
         FOLD(T, lane, PICK)                                                                                             \
     }
-#define ARITHMETIC(S, T, EXP, LEAST, TINY)                                                                              \
+#define ARITHMETIC(S, T, EXP, LEAST, TINY, MINUS_INF)                                                                              \
     REDUCE(top_of_##S, T, -(T)INFINITY, LARGER, IDENTITY)                                                               \
     REDUCE(sum_of_##S, T, 0, PLUS, IDENTITY)                                                                            \
     REDUCE(squares_of_##S, T, 0, PLUS, SQUARE)                                                                          \
     INLINE void select_of_##S(int64_t n, const T *x, const uint8_t *keep, T *y)                                         \
     {                                                                                                                   \
-        EG_EVERY_LANE                                                                                                   \
-        for (int64_t k = 0; k < n; k++) { const T v = x[k]; y[k] = keep[k] ? v : -(T)INFINITY; }                        \
+        int64_t k = 0;                                                                                                  \
+        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
+            bits_##S v;                                             /* one store, so that the next load need not wait */ \
+            bytes b;                                                                                                    \
+            memcpy(&v, x + k, sizeof v);                                                                                \
+            memcpy(&b, keep + k, sizeof b);                                                                             \
+            const bits_##S m = __builtin_convertvector(b, bits_##S) != 0;                                               \
+            v = (v & m) | (MINUS_INF & ~m);                                                                             \
+            memcpy(y + k, &v, sizeof v);                                                                                \
+        }                                                                                                               \
+        for (; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;                                                        \
     }                                                                                                                   \
     INLINE void affine_of_##S(int64_t n, const T *x, T s, T c, T *y)                                                    \
     {                                                                                                                   \
@@ -379,6 +391,6 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
         .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, .affine = affine_##S,           \
         .sum = sum_##S, .sumsq = squares_##S, .at = at_##S, .softmax = softmax_##S,                                     \
     };
-ARITHMETIC(f32, float, expf, -87, 1.66e-38f)
-ARITHMETIC(f64, double, exp, -708, 3.31e-308)
+ARITHMETIC(f32, float, expf, -87, 1.66e-38f, (int32_t)0xff800000)
+ARITHMETIC(f64, double, exp, -708, 3.31e-308, (int64_t)0xfff0000000000000)
 const eg_arithmetic *eg__arithmetic(eg_dtype dtype) { return dtype == EG_F64 ? &arithmetic_f64 : &arithmetic_f32; }

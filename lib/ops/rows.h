@@ -39,6 +39,7 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false
 enum { EG_CHUNK = 512 };
 typedef struct eg_strip { int rank, width; int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX]; } eg_strip; /* a row: axes merged, steps in bytes */
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
+static inline bool eg__strip_contiguous(const eg_strip *s) { return s->rank == 1 && s->step[0] == s->width; }
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count, void *buffer);  /* in place where contiguous */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);         /* where to write a chunk … */
 void  eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);       /* … and that it is written */
@@ -48,7 +49,7 @@ enum { EG_ROW_OPERANDS = 4 };
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user); /* x[0] is written; work: additions a row costs */
 
 typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
-    double (*top)   (int64_t n, const void *x);                                 /* max x; −inf of none; NaN if there is one */
+    double (*top)   (int64_t n, const void *x);                                 /* max x, whatever is NaN; −inf of none     */
     void   (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);   /* keep ? x : −inf                   */
     void   (*peaks) (int64_t n, const void *x, void *y);                        /* x = +inf ? 0 : −inf               */
     double (*expsum)(int64_t n, const void *x, double shift, void *y);          /* y = e^(x − shift); Σ y            */
@@ -56,6 +57,7 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
     double (*sum)   (int64_t n, const void *x);                                 /* Σ x                               */
     double (*sumsq) (int64_t n, const void *x, double shift);                   /* Σ (x − shift)²                    */
     double (*at)    (const void *x, int64_t k);                                 /* x[k]                              */
+    bool   (*softmax)(int64_t n, const void *x, const uint8_t *keep, void *y);  /* select (if keep), top, expsum and affine at once, the same bits; false if top is not finite */
 } eg_arithmetic;
 const eg_arithmetic *eg__arithmetic(eg_dtype);
 #endif

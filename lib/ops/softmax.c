@@ -10,7 +10,7 @@ typedef struct softmax_job {
     const eg_arithmetic *m;
     eg_strip y, x, mask[2];
     int masks;
-    bool log;
+    bool log, plain;                    /* plain: short, contiguous, at most one mask: one call does the row          */
 } softmax_job;
 
 /* Elements k … k + n of the scores, −inf where a mask is false. */
@@ -27,19 +27,20 @@ static const void *scores(const softmax_job *j, char *const *p, int64_t k, int64
 static void softmax_row(const void *user, int64_t row, char *const *p)
 {
     const softmax_job *j = user;
-    (void)row;
     const eg_arithmetic *m = j->m;
     _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
     const void *x = NULL;
     double top = -INFINITY, total = 0;
+    (void)row;
+    if (j->plain && m->softmax(j->x.n, p[1], j->masks ? (const uint8_t *)p[2] : NULL, p[0])) return;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         x = scores(j, p, k, n, in);
         const double t = m->top(n, x);
-        top = t > top || t != t ? t : top;
+        top = t > top ? t : top;
     }
-    const bool none = top == -INFINITY, peaks = top == INFINITY, once = j->x.n <= EG_CHUNK;
-    const double shift = none || peaks ? 0 : top;
+    const bool peaks = top == INFINITY, once = j->x.n <= EG_CHUNK;
+    const double shift = top - top == 0 ? top : 0;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         if (!once) x = scores(j, p, k, n, in);
@@ -48,7 +49,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
         total += m->expsum(n, x, shift, e);
         if (!once && !j->log) eg__strip_done(&j->y, p[0], k, n, e);
     }
-    const double c = none ? 0 : 1 / total, last = none ? 0 : log(total);
+    const double scale = total == 0 ? 0 : 1 / total, last = !j->log || total == 0 ? 0 : log(total); /* NaN: total is */
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         void *y = eg__strip_room(&j->y, p[0], k, out);
@@ -57,7 +58,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
             if (!once && peaks) { m->peaks(n, x, in); x = in; }
             m->affine(n, x, shift, 1, y);                           /* x − m first: small, whatever x is               */
             m->affine(n, y, last, 1, y);
-        } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, c, y);
+        } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, scale, y);
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
@@ -75,6 +76,7 @@ static bool softmax_run(eg_tensor *y, bool log)
         eg__strip(&j.mask[k], y->in[k + 1], inner);
         all[k + 2] = y->in[k + 1];
     }
+    j.plain = !log && j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0]));
     if (j.x.n) eg__rows(y->cx, y->rank - inner, y->count + 1, all, (log ? 6 : 4) * j.x.n, softmax_row, &j);
     return true;
 }
