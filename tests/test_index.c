@@ -9,15 +9,15 @@ static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
     return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
 }
 #define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
-#define SHOWS(x, ...)                                                                                                       \
-    do {                                                                                                                    \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));                                      \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                        \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                              \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                              \
+#define SHOWS(x, ...)                                                                                                           \
+    do {                                                                                                                        \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));                                          \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                            \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                                  \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                                  \
     } while (0)
 
-/* -- gather -------------------------------------------------------------------------------------------------------------------------- */
+/* -- gather ---------------------------------------------------------------------------------------------------------------- */
 START_TEST(at_reads_rows)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -74,7 +74,8 @@ START_TEST(at_refuses)
     eg_fill(eg_select(eg_select(t, 0, 1), 0, 0), -1);
     eg_at("[v] m, b l", E, eg_cast(t, EG_I64));     eg_assert_error(cx, "at: index[1, 0] is -1, but 'v' has size 26 (0..25)");
     eg_at("[v] m, ", E, eg_cast(eg_scalar(cx, 99), EG_I64)); eg_assert_error(cx, "at: index is 99, but 'v' has size 26 (0..25)");
-    eg_at("[v] m, b", eg_zeros(cx, 0, 3), eg_cast(eg_zeros(cx, 1), EG_I64)); eg_assert_error(cx, "at: index[0] is 0, but 'v' has size 0");
+    eg_at("[v] m, b", eg_zeros(cx, 0, 3), eg_cast(eg_zeros(cx, 1), EG_I64));
+    eg_assert_error(cx, "at: index[0] is 0, but 'v' has size 0");
     t = eg_cast(eg_zeros(cx, 3, 2), EG_I32);
     eg_at("[v] m, b l", E, E);                      eg_assert_error(cx, "at: operand 2 is f64, but an index is i32 or i64");
     eg_at("v m, b l -> b l m", E, t);               eg_assert_error(cx, "no axis is in brackets");
@@ -84,7 +85,8 @@ START_TEST(at_refuses)
     eg_at("[v] m, b l -> b m", E, t);               eg_assert_error(cx, "index 'l' is missing in the output");
     eg_at("[v] m, b l -> b l m v", E, t);           eg_assert_error(cx, "'v' is the indexed axis");
     eg_at("[v] m, b l -> b l m m", E, t);           eg_assert_error(cx, "index 'm' stands twice");
-    eg_at("[v] m, v l", E, eg_zeros_like(eg_cast(E, EG_I32))); eg_assert_error(cx, "'v' is the indexed axis and cannot be an axis of the index");
+    eg_at("[v] m, v l", E, eg_zeros_like(eg_cast(E, EG_I32)));
+    eg_assert_error(cx, "'v' is the indexed axis and cannot be an axis of the index");
     eg_at("[v] m, m l -> m l", E, t);               ck_assert_int_eq(eg_size(eg_at("[v] m, m l -> m l", E, t)), 6);
     eg_at("[v] m, b l k", E, t);                    eg_assert_error(cx, "operand 2 has rank 2");
     ck_assert_ptr_null(eg_at("[v] m, b l", NULL, NULL));
@@ -93,7 +95,7 @@ START_TEST(at_refuses)
 }
 END_TEST
 
-/* -- scatter -------------------------------------------------------------------------------------------------------------------------- */
+/* -- scatter --------------------------------------------------------------------------------------------------------------- */
 START_TEST(scatter_adds)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 6);
@@ -102,19 +104,25 @@ START_TEST(scatter_adds)
     SHOWS(x, 1, 1, 1, 1, 1, 1);
     SHOWS(eg_scatter_add("[v] m, b, m b", x, i, eg_transpose(u, 0, 1)), 3, 4, 1, 1, 5, 7);
     SHOWS(eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_I32), i, eg_cast(u, EG_I32)), 3, 4, 1, 1, 5, 7);
-    SHOWS(eg_scatter_add("[v], b l, b l", eg_zeros(cx, 4), eg_from(cx, ((long[]){ 1, 1, 3, 1 }), 2, 2), eg_ones(cx, 2, 2)), 0, 3, 0, 1); /* a histogram */
+    SHOWS(eg_scatter_add("[v], b l, b l", eg_zeros(cx, 4), eg_from(cx, ((long[]){ 1, 1, 3, 1 }), 2, 2), eg_ones(cx, 2, 2)), 0,
+        3, 0, 1); /* a histogram */
     eg_tensor *X = eg_normal(cx, 0, 1, 3, 7, 4), *I = eg_randint(cx, 0, 7, 3, 9), *U = eg_normal(cx, 0, 1, 3, 9, 4);
     eg_tensor *y = eg_scatter_add("b [v] m, b l, b l m", X, I, U);
     eg_tensor *want = eg_add(X, eg_einsum("blv,blm->bvm", eg_one_hot(I, 7), U));
     eg_assert_close(y, want, 1e-14);
-    eg_assert_close(eg_scatter_add("(b v) [k], b v, b v", eg_reshape(eg_zeros(cx, 6, 5), 6, 5), eg_randint(cx, 2, 3, 2, 3), eg_ones(cx, 2, 3)),
+    eg_assert_close(eg_scatter_add("(b v) [k], b v, b v", eg_reshape(eg_zeros(cx, 6, 5), 6, 5), eg_randint(cx, 2, 3, 2, 3),
+        eg_ones(cx, 2, 3)),
                     eg_pad(eg_ones(cx, 6, 1), 1, 2, 2, 0), 0);
     eg_scatter_add("[v] m, b, b", x, i, eg_ones(cx, 3));            eg_assert_error(cx, "index 'm' is missing in the last operand");
-    eg_scatter_add("[v] m, b, b m k", x, i, eg_ones(cx, 3, 2, 2));  eg_assert_error(cx, "index 'k' is neither in operand 1 nor in the index");
+    eg_scatter_add("[v] m, b, b m k", x, i, eg_ones(cx, 3, 2, 2));
+    eg_assert_error(cx, "index 'k' is neither in operand 1 nor in the index");
     eg_scatter_add("[v] m, b, b m -> v m", x, i, u);                eg_assert_error(cx, "there is no output to name");
-    eg_scatter_add("[v] m, b, b m", x, i, eg_cast(u, EG_F32));      eg_assert_error(cx, "scatter_add: operand 3 is f32, operand 1 is f64");
-    eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_BOOL), i, eg_cast(u, EG_BOOL)); eg_assert_error(cx, "scatter_add: bool does not add up");
-    eg_scatter_add("[v] m, b, b m", eg_ones(cx, 2, 2), i, u);       eg_assert_error(cx, "scatter_add: index[0] is 2, but 'v' has size 2 (0..1)");
+    eg_scatter_add("[v] m, b, b m", x, i, eg_cast(u, EG_F32));
+    eg_assert_error(cx, "scatter_add: operand 3 is f32, operand 1 is f64");
+    eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_BOOL), i, eg_cast(u, EG_BOOL));
+    eg_assert_error(cx, "scatter_add: bool does not add up");
+    eg_scatter_add("[v] m, b, b m", eg_ones(cx, 2, 2), i, u);
+    eg_assert_error(cx, "scatter_add: index[0] is 2, but 'v' has size 2 (0..1)");
     eg_close(cx);
 }
 END_TEST
@@ -145,7 +153,8 @@ START_TEST(gather_and_scatter_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     eg_tensor *t = eg_from(cx, ((int[]){ 4, 0, 4, 2, 2, 4 }), 2, 3);
-    eg_tensor *E = eg_uniform(cx, -1, 1, 5, 3), *W = eg_uniform(cx, -1, 1, 3, 2), *X = eg_uniform(cx, .5, 1, 2, 5), *U = eg_uniform(cx, .5, 1, 3, 2);
+    eg_tensor *E = eg_uniform(cx, -1, 1, 5, 3), *W = eg_uniform(cx, -1, 1, 3, 2), *X = eg_uniform(cx, .5, 1, 2, 5),
+        *U = eg_uniform(cx, .5, 1, 3, 2);
     const eg_report *r = eg_gradcheck(embed, t, 2, ((eg_tensor *[]){ E, W }), .names = "E, W", .order = 2);
     ck_assert_ptr_nonnull(r);
     ck_assert_int_eq(r->input[1], EG_RIGHT);
@@ -169,7 +178,7 @@ START_TEST(one_hot_marks)
 }
 END_TEST
 
-/* -- joining --------------------------------------------------------------------------------------------------------------------------- */
+/* -- joining --------------------------------------------------------------------------------------------------------------- */
 START_TEST(concat_stack_pad)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -184,12 +193,14 @@ START_TEST(concat_stack_pad)
     SHOWS(eg_pad(a, 0, 1, 0, 7), 7, 7, 0, 1, 2, 3);
     SHOWS(eg_pad(eg_cast(a, EG_I64), -1, 0, 2, -1), 0, 1, -1, -1, 2, 3, -1, -1);
     ck_assert_int_eq(eg_size(eg_pad(none, 1, 0, 0, 1)), 0);
-    eg_concat(1, a, eg_ones(cx, 3, 1));             eg_assert_error(cx, "concat: operand 2 is (3, 1), operand 1 is (2, 2); only axis 1 may differ");
+    eg_concat(1, a, eg_ones(cx, 3, 1));
+    eg_assert_error(cx, "concat: operand 2 is (3, 1), operand 1 is (2, 2); only axis 1 may differ");
     eg_concat(1, a, eg_cast(a, EG_F32));            eg_assert_error(cx, "concat: operand 2 is f32, operand 1 is f64");
     eg_concat(2, a, a);                             eg_assert_error(cx, "concat: axis 2 is out of range for (2, 2) of rank 2");
     eg_concat(0, a, NULL);                          eg_assert_error(cx, "concat: operand 2 is NULL");
     eg_stack(0, a, b);                              eg_assert_error(cx, "stack: operand 2 is (2, 1), operand 1 is (2, 2)");
-    eg_stack(3, a, a);                              eg_assert_error(cx, "stack: axis 3 is out of range for a result of rank 3, from (2, 2)");
+    eg_stack(3, a, a);
+    eg_assert_error(cx, "stack: axis 3 is out of range for a result of rank 3, from (2, 2)");
     eg_stack(0, a, NULL);                           eg_assert_error(cx, "stack: operand 2 is NULL");
     eg_pad(a, 0, -1, 0, 0);                         eg_assert_error(cx, "pad: margins -1 and 0 of axis 0 must not be negative");
     eg_pad(a, 0, INT64_MAX, 5, 0);                  eg_assert_error(cx, "pad: axis 0 would be longer than 2^63");
@@ -209,7 +220,8 @@ START_TEST(cumsum_runs)
     SHOWS(eg_cumsum("(b=2 [l])", eg_reshape(x, 6)), 0, 1, 3, 3, 7, 12);
     SHOWS(eg_cumsum(NULL, eg_select(x, 0, 1)), 3, 7, 12);
     SHOWS(eg_cumsum("b [l]", eg_transpose(x, 0, 1)), 0, 3, 1, 5, 2, 7);
-    eg_tensor *i = eg_cumsum("[l]", eg_from(cx, ((int[]){ INT32_MAX, INT32_MAX, 1 }), 3)), *b = eg_cumsum("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
+    eg_tensor *i = eg_cumsum("[l]", eg_from(cx, ((int[]){ INT32_MAX, INT32_MAX, 1 }), 3)),
+        *b = eg_cumsum("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
     ck_assert_int_eq(eg_i64(i)[2], 2 * INT64_C(2147483647) + 1);
     ck_assert_int_eq(eg_i64(b)[2], 2);
     const float *f = eg_f32(eg_cumsum("[l]", eg_full_n(cx, EG_F32, .1, 1, (int64_t[]){ 1000000 })));

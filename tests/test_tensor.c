@@ -8,7 +8,7 @@
 
 static const double near_zero = 1e-12;
 
-/* -- leaves ------------------------------------------------------------------------------------------------------------------------ */
+/* -- leaves ---------------------------------------------------------------------------------------------------------------- */
 START_TEST(leaves_of_every_dtype)
 {
     eg_ctx *cx = eg_open();
@@ -41,19 +41,28 @@ START_TEST(leaves_refuse)
 {
     eg_ctx *cx = eg_open();
     int64_t many[40] = { 0 };
-    eg_full_n(cx, EG_F32, 0, 33, many);                                         eg_assert_error(cx, "full: rank 33 is not in 0..32");
-    eg_zeros(cx, 2, -3);                                                        eg_assert_error(cx, "full: size -3 of axis 1 is negative");
+    eg_full_n(cx, EG_F32, 0, 33, many);
+    eg_assert_error(cx, "full: rank 33 is not in 0..32");
+    eg_zeros(cx, 2, -3);
+    eg_assert_error(cx, "full: size -3 of axis 1 is negative");
     eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40);                           eg_assert_error(cx, "full: the sizes up to axis 1");
     eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40, 0);                        eg_assert_error(cx, "full: the sizes up to axis 1");
-    eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 4 });                           eg_assert_error(cx, "from: the data are NULL, but the sizes make 4 elements");
+    eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 4 });
+    eg_assert_error(cx, "from: the data are NULL, but the sizes make 4 elements");
     eg_full_n(cx, (eg_dtype)17, 0, 0, NULL);                                    eg_assert_error(cx, "full: 17 is not a dtype");
-    eg_uniform(cx, 1, 1, 2);                                                    eg_assert_error(cx, "uniform: [1, 1) is not an interval");
+    eg_uniform(cx, 1, 1, 2);
+    eg_assert_error(cx, "uniform: [1, 1) is not an interval");
     eg_uniform(cx, NAN, 1, 2);                                                  eg_assert_error(cx, "uniform");
-    eg_uniform_n(cx, EG_I32, 0, 1, 0, NULL);                                    eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
-    eg_normal(cx, 0, -1, 2);                                                    eg_assert_error(cx, "normal: mean 0 and deviation -1 make no distribution");
-    eg_randint(cx, 3, 3, 2);                                                    eg_assert_error(cx, "randint: [3, 3) holds no integer");
-    eg_arange(cx, EG_F32, 0, 1, 0);                                             eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 is not a ramp");
-    eg_arange(cx, EG_I32, 0, 2, .5);                                            eg_assert_error(cx, "arange: start 0 and step 0.5 must be whole numbers for i32");
+    eg_uniform_n(cx, EG_I32, 0, 1, 0, NULL);
+    eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
+    eg_normal(cx, 0, -1, 2);
+    eg_assert_error(cx, "normal: mean 0 and deviation -1 make no distribution");
+    eg_randint(cx, 3, 3, 2);
+    eg_assert_error(cx, "randint: [3, 3) holds no integer");
+    eg_arange(cx, EG_F32, 0, 1, 0);
+    eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 is not a ramp");
+    eg_arange(cx, EG_I32, 0, 2, .5);
+    eg_assert_error(cx, "arange: start 0 and step 0.5 must be whole numbers for i32");
     eg_arange(cx, EG_BOOL, 0, 2, 1);                                            eg_assert_error(cx, "arange: bool has no ramp");
     eg_arange(cx, EG_F64, 0, 1e30, 1);                                          eg_assert_error(cx, "makes 1e+30 elements");
     ck_assert(eg_ok(eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 0 })));
@@ -104,7 +113,7 @@ START_TEST(asking_tolerates_anything)
 }
 END_TEST
 
-/* -- out and in -------------------------------------------------------------------------------------------------------------------- */
+/* -- out and in ------------------------------------------------------------------------------------------------------------ */
 START_TEST(values_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -131,7 +140,8 @@ START_TEST(values_in)
     eg_tensor *x = eg_zeros(cx, 2, 3), *t = eg_transpose(x, 0, 1);
     eg_mut_f64(x)[5] = 7;
     ck_assert_double_eq(eg_get(t, 2, 1), 7);
-    ck_assert_ptr_null(eg_mut_f64(t));                  eg_assert_error(cx, "mut_f64: (3, 2) with strides (1, 3) is not row-major; eg_assign writes to any view");
+    ck_assert_ptr_null(eg_mut_f64(t));
+    eg_assert_error(cx, "mut_f64: (3, 2) with strides (1, 3) is not row-major; eg_assign writes to any view");
     ck_assert_ptr_null(eg_mut_i32(x));                  eg_assert_error(cx, "mut_i32: the tensor is f64, not i32");
     ck_assert_int_eq(eg_assign(t, eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 3, 2)), 0);
     ck_assert_double_eq(eg_get(x, 1, 0), 1);
@@ -139,9 +149,12 @@ START_TEST(values_in)
     ck_assert_int_eq(eg_fill(eg_slice(x, 1, 0, 2, 1), -1), 0);
     ck_assert_double_eq(eg_get(x, 1, 1), -1);
     ck_assert_double_eq(eg_get(x, 1, 2), 5);
-    ck_assert_int_eq(eg_assign(x, eg_ones(cx, 3, 2)), -1);      eg_assert_error(cx, "assign: the target is (2, 3), the value (3, 2)");
-    ck_assert_int_eq(eg_assign(x, eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 3 })), -1); eg_assert_error(cx, "assign: the target is f64, the value f32");
-    ck_assert_int_eq(eg_assign(eg_expand(eg_ones(cx, 1, 3), 2, 3), x), -1);     eg_assert_error(cx, "assign: axis 0 of the target (2, 3) is expanded: its 2 elements are one");
+    ck_assert_int_eq(eg_assign(x, eg_ones(cx, 3, 2)), -1);
+    eg_assert_error(cx, "assign: the target is (2, 3), the value (3, 2)");
+    ck_assert_int_eq(eg_assign(x, eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 3 })), -1);
+    eg_assert_error(cx, "assign: the target is f64, the value f32");
+    ck_assert_int_eq(eg_assign(eg_expand(eg_ones(cx, 1, 3), 2, 3), x), -1);
+    eg_assert_error(cx, "assign: axis 0 of the target (2, 3) is expanded: its 2 elements are one");
     ck_assert_int_eq(eg_assign(x, NULL), -1);           eg_assert_error(cx, "assign: the value is NULL");
     eg_ctx *other = eg_open(.dtype = EG_F64);
     ck_assert_int_eq(eg_assign(x, eg_ones(other, 2, 3)), -1);   eg_assert_error(cx, "different contexts");
@@ -193,7 +206,7 @@ START_TEST(detach_shares_and_forgets)
 }
 END_TEST
 
-/* -- copies and casts --------------------------------------------------------------------------------------------------------------- */
+/* -- copies and casts ------------------------------------------------------------------------------------------------------ */
 START_TEST(casts_convert_as_c_and_stay_defined)
 {
     eg_ctx *cx = eg_open();
@@ -246,7 +259,7 @@ START_TEST(copies_agree_element_by_element)
 }
 END_TEST
 
-/* -- random draws --------------------------------------------------------------------------------------------------------------------- */
+/* -- random draws ---------------------------------------------------------------------------------------------------------- */
 START_TEST(philox_known_answers)        /* Random123's kat_vectors: philox 4x32, 10 rounds */
 {
     static const struct { uint64_t seed, draw, index; uint32_t out[4]; } kat[] = {
@@ -310,17 +323,19 @@ START_TEST(draws_do_not_depend_on_threads)      /* 4.13; a draw is a function of
 }
 END_TEST
 
-/* -- loops ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- loops ----------------------------------------------------------------------------------------------------------------- */
 static void multiply(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     (void)user;
     for (int64_t i = 0; i < n; i++)
-        *(double *)(void *)(p[0] + i * step[0]) = *(const double *)(const void *)(p[1] + i * step[1]) * *(const double *)(const void *)(p[2] + i * step[2]);
+        *(double *)(p[0] + i * step[0]) =
+            *(const double *)(p[1] + i * step[1]) * *(const double *)(p[2] + i * step[2]);
 }
 START_TEST(loops_reach_every_element_once)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 4);
-    static const int64_t dims[][4] = { { 2, 3, 4, 5 }, { 1, 1, 1, 1 }, { 3, 1, 1, 70000 }, { 300, 2, 1, 200 }, { 0, 3, 4, 5 }, { 2, 2, 50000, 1 } };
+    static const int64_t dims[][4] = { { 2, 3, 4, 5 }, { 1, 1, 1, 1 }, { 3, 1, 1, 70000 }, { 300, 2, 1, 200 }, { 0, 3, 4, 5 },
+        { 2, 2, 50000, 1 } };
     for (int d = 0; d < 6; d++)
         for (int how = 0; how < 4; how++) {
             eg_mark m = eg_push(cx);
@@ -340,7 +355,7 @@ START_TEST(loops_reach_every_element_once)
 }
 END_TEST
 
-/* -- printing ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- printing -------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *dims, const char *data)
 {
     int64_t size = eg__count(rank, dims);
@@ -362,7 +377,7 @@ static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *
 }
 START_TEST(prints_as_numpy)             /* 412 arrays and NumPy's text for them: tests/reference/print_numpy.py */
 {
-    const char *top = getenv("srcdir");
+    const char *top = getenv("EG_SRCDIR");
     char path[4096], *line = NULL, *rest = NULL;
     size_t room = 0, rest_room = 0;
     snprintf(path, sizeof path, "%s/tests/data/print.txt", top ? top : ".");
@@ -425,12 +440,14 @@ START_TEST(prints_views_and_counts_as_snprintf)
 }
 END_TEST
 
-/* -- sums of what expand stretched -------------------------------------------------------------------------------------------------------- */
-START_TEST(fold_sums_right_and_the_same_for_any_threads)
+/* -- sums of what expand stretched ----------------------------------------------------------------------------------------- */
+START_TEST(fold_sums_right_whatever_the_threads_and_strides)
 {
     static const struct { int rx; int64_t x[5]; int ry; int64_t y[5]; } shapes[] = {
-        { 3, { 64, 40, 64 }, 1, { 64 } }, { 3, { 64, 40, 64 }, 3, { 64, 40, 1 } }, { 3, { 64, 40, 64 }, 3, { 64, 1, 64 } }, { 4, { 9, 7, 300, 5 }, 2, { 300, 1 } },
-        { 4, { 9, 7, 300, 5 }, 4, { 1, 7, 1, 5 } }, { 1, { 100000 }, 0, { 0 } }, { 2, { 3, 0 }, 1, { 1 } }, { 2, { 0, 3 }, 1, { 3 } }, { 3, { 1, 2, 3 }, 2, { 2, 3 } },
+        { 3, { 64, 40, 64 }, 1, { 64 } }, { 3, { 64, 40, 64 }, 3, { 64, 40, 1 } }, { 3, { 64, 40, 64 }, 3, { 64, 1, 64 } },
+            { 4, { 9, 7, 300, 5 }, 2, { 300, 1 } },
+        { 4, { 9, 7, 300, 5 }, 4, { 1, 7, 1, 5 } }, { 1, { 100000 }, 0, { 0 } }, { 2, { 3, 0 }, 1, { 1 } },
+            { 2, { 0, 3 }, 1, { 3 } }, { 3, { 1, 2, 3 }, 2, { 2, 3 } },
         { 2, { 513, 257 }, 1, { 257 } }, { 5, { 3, 4, 5, 6, 7 }, 4, { 4, 1, 6, 1 } },
     };
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
@@ -447,6 +464,8 @@ START_TEST(fold_sums_right_and_the_same_for_any_threads)
             ck_assert(eg__fold(again, x));
             eg_threads(cx, 1);
             ck_assert_mem_eq(eg_raw(y, NULL), eg_raw(again, NULL), (size_t)eg_size(y) * 8);
+            ck_assert(eg__fold(again, eg_copy(x)));         /* a value does not depend on where its parts lie */
+            ck_assert_mem_eq(eg_raw(y, NULL), eg_raw(again, NULL), (size_t)eg_size(y) * 8);
             const double *p = eg_f64(x);
             double *w = eg_mut_f64(want);
             for (int64_t k = 0; k < eg_size(x); k++) {
@@ -459,7 +478,8 @@ START_TEST(fold_sums_right_and_the_same_for_any_threads)
             eg_pop(cx, m);
         }
     /* a million times 0.1 in f32: one after the other it would be wrong in the second digit */
-    eg_tensor *tenth = eg_full_n(cx, EG_F32, .1, 2, (int64_t[]){ 1000000, 1 }), *sum = eg_full_n(cx, EG_F32, 0, 1, (int64_t[]){ 1 });
+    eg_tensor *tenth = eg_full_n(cx, EG_F32, .1, 2, (int64_t[]){ 1000000, 1 }),
+        *sum = eg_full_n(cx, EG_F32, 0, 1, (int64_t[]){ 1 });
     ck_assert(eg__fold(sum, tenth));
     ck_assert_double_eq_tol(eg_item(sum), 1e5, .1);
     eg_close(cx);
@@ -485,7 +505,7 @@ Suite *suite_tensor(void)
     tcase_add_test(t, draws_have_the_moments_and_stay_inside);
     tcase_add_test(t, draws_do_not_depend_on_threads);
     tcase_add_test(t, loops_reach_every_element_once);
-    tcase_add_test(t, fold_sums_right_and_the_same_for_any_threads);
+    tcase_add_test(t, fold_sums_right_whatever_the_threads_and_strides);
     tcase_add_test(t, prints_as_numpy);
     tcase_add_test(t, prints_views_and_counts_as_snprintf);
     suite_add_tcase(s, t);

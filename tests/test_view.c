@@ -10,18 +10,18 @@ static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
 }
 #define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
 /* The values of x in row-major order. */
-#define SHOWS(x, ...)                                                                                                       \
-    do {                                                                                                                    \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(x);                                                         \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                        \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                              \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                              \
+#define SHOWS(x, ...)                                                                                                           \
+    do {                                                                                                                        \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(x);                                                             \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                            \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                                  \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                                  \
     } while (0)
-#define SHAPE(x, ...)                                                                                                       \
-    do {                                                                                                                    \
-        const int64_t want_[] = { __VA_ARGS__ };                                                                            \
-        ck_assert_int_eq(eg_rank(x), (int)(sizeof want_ / sizeof *want_));                                                  \
-        for (int k_ = 0; k_ < eg_rank(x); k_++) ck_assert_int_eq(eg_dim(x, k_), want_[k_]);                                 \
+#define SHAPE(x, ...)                                                                                                           \
+    do {                                                                                                                        \
+        const int64_t want_[] = { __VA_ARGS__ };                                                                                \
+        ck_assert_int_eq(eg_rank(x), (int)(sizeof want_ / sizeof *want_));                                                      \
+        for (int k_ = 0; k_ < eg_rank(x); k_++) ck_assert_int_eq(eg_dim(x, k_), want_[k_]);                                     \
     } while (0)
 
 START_TEST(views_show_what_they_say)
@@ -47,7 +47,8 @@ START_TEST(views_show_what_they_say)
     ck_assert_int_eq(eg_size(eg_diagonal(x, 3, 0, 1)), 0);
     SHAPE(eg_diagonal(RAMP(cx, 3, 4, 3), 0, 0, 2), 4, 3);
     SHOWS(eg_diagonal(RAMP(cx, 2, 2, 2), 0, 0, 2), 0, 5, 2, 7);
-    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 1), 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7);    /* torch.Tensor.unfold's own examples */
+    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 1), 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
+        7);    /* torch.Tensor.unfold's own examples */
     SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 2), 1, 2, 3, 4, 5, 6);
     SHAPE(eg_unfold(RAMP(cx, 2, 7, 3), 1, 3, 2), 2, 3, 3, 3);
     SHOWS(eg_unfold(x, 0, 2, 1), 0, 3, 1, 4, 2, 5);
@@ -120,7 +121,8 @@ END_TEST
 START_TEST(view_exists_exactly_where_it_can)
 {
     static const struct { int rank; int64_t dim[4]; } shapes[] = {
-        { 1, { 24 } }, { 2, { 2, 12 } }, { 2, { 4, 6 } }, { 2, { 12, 2 } }, { 3, { 2, 3, 4 } }, { 3, { 4, 3, 2 } }, { 4, { 2, 2, 3, 2 } }, { 3, { 1, 24, 1 } },
+        { 1, { 24 } }, { 2, { 2, 12 } }, { 2, { 4, 6 } }, { 2, { 12, 2 } }, { 3, { 2, 3, 4 } }, { 3, { 4, 3, 2 } },
+            { 4, { 2, 2, 3, 2 } }, { 3, { 1, 24, 1 } },
         { 4, { 6, 1, 4, 1 } }, { 2, { 8, 3 } }, { 3, { 3, 2, 4 } }, { 2, { 3, 8 } },
     };
     enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -134,7 +136,9 @@ START_TEST(view_exists_exactly_where_it_can)
                 if (how & 1) x = eg_transpose(x, 0, -1);
                 if (how == 2) x = eg_flip(x, 0);
                 if (how == 3) x = eg_flip(x, -1);
-                if (how == 4) x = eg_slice(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2), x = eg_view_n(x, shapes[from].rank, shapes[from].dim);
+                if (how == 4)
+                    x = eg_slice(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2),
+                        x = eg_view_n(x, shapes[from].rank, shapes[from].dim);
                 if (how == 5) x = eg_expand_n(eg_scalar(cx, 1), shapes[from].rank, shapes[from].dim);
                 const double *base = eg_raw(x, NULL), *where[24];
                 const int rank = shapes[to].rank;
@@ -148,7 +152,8 @@ START_TEST(view_exists_exactly_where_it_can)
                 bool affine = true;
                 for (int64_t k = 0; k < 24 && affine; k++) {
                     int64_t rest = k, run = 1, at = 0;
-                    for (int r = rank; r-- > 0; run *= dim[r], rest /= dim[r]) if (rest % dim[r]) at += rest % dim[r] * (where[run] - where[0]);
+                    for (int r = rank; r-- > 0; run *= dim[r], rest /= dim[r])
+                        if (rest % dim[r]) at += rest % dim[r] * (where[run] - where[0]);
                     affine = where[k] - where[0] == at;
                 }
                 eg_tensor *y = eg_view_n(x, rank, dim);
@@ -169,10 +174,12 @@ START_TEST(views_refuse)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3, 4), *t = eg_transpose(RAMP(cx, 2, 4, 3), 1, 2), *parts[3];
-    eg_view(t, 2, 12);                              eg_assert_error(cx, "view: axes 1 and 2 of (2, 3, 4) with strides (12, 1, 3) cannot be merged without a copy; eg_reshape copies");
+    eg_view(t, 2, 12);
+    eg_assert_error(cx, "view: axes 1 and 2 of (2, 3, 4) with strides (12, 1, 3) cannot be merged without a copy; eg_reshape copies");
     eg_view(x, 5, 5);                               eg_assert_error(cx, "view: (2, 3, 4) has 24 elements and does not fill (5, 5)");
     eg_view(x, -1, -1);                             eg_assert_error(cx, "view: axes 0 and 1 are both −1, only one can be inferred");
-    eg_reshape(x, 5, -1);                           eg_assert_error(cx, "reshape: (2, 3, 4) has 24 elements and does not fill (5, -1)");
+    eg_reshape(x, 5, -1);
+    eg_assert_error(cx, "reshape: (2, 3, 4) has 24 elements and does not fill (5, -1)");
     eg_reshape(x, -2, 12);                          eg_assert_error(cx, "reshape: size -2 of axis 0 is negative");
     eg_reshape(eg_zeros(cx, 0, 3), 0, -1);          eg_assert_error(cx, "reshape: axis 1 cannot be inferred beside a size of 0");
     eg_permute(x, 0, 1);                            eg_assert_error(cx, "permute: 2 axes given for (2, 3, 4) of rank 3");
@@ -186,14 +193,20 @@ START_TEST(views_refuse)
     eg_expand(x, 3, 4);                             eg_assert_error(cx, "expand: (2, 3, 4) cannot become rank 2");
     eg_expand(x, -1, 2, 3, 4);                      eg_assert_error(cx, "expand: size -1 of axis 0 is negative");
     eg_squeeze(x, 0);                               eg_assert_error(cx, "squeeze: axis 0 of (2, 3, 4) has size 2, not 1");
-    eg_unsqueeze(x, 4);                             eg_assert_error(cx, "unsqueeze: axis 4 is out of range for a result of rank 4, from (2, 3, 4)");
+    eg_unsqueeze(x, 4);
+    eg_assert_error(cx, "unsqueeze: axis 4 is out of range for a result of rank 4, from (2, 3, 4)");
     eg_diagonal(x, 0, 1, -2);                       eg_assert_error(cx, "diagonal: axis 1 of (2, 3, 4) is given twice");
-    eg_diagonal(x, 5, 1, 2);                        eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
-    eg_unfold(x, 2, 5, 1);                          eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
+    eg_diagonal(x, 5, 1, 2);
+    eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
+    eg_unfold(x, 2, 5, 1);
+    eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
     eg_unfold(x, 2, 2, 0);                          eg_assert_error(cx, "unfold: the step along axis 2 is 0");
-    ck_assert_int_eq(eg_split(x, 1, 2, NULL, parts), -1);                           eg_assert_error(cx, "split: axis 1 of (2, 3, 4) does not split into 2 equal parts");
-    ck_assert_int_eq(eg_split(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);            eg_assert_error(cx, "split: the parts are 2 together, but axis 1 of (2, 3, 4) is 3");
-    ck_assert_int_eq(eg_split(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);        eg_assert_error(cx, "split: part 2 of size 2 does not fit");
+    ck_assert_int_eq(eg_split(x, 1, 2, NULL, parts), -1);
+    eg_assert_error(cx, "split: axis 1 of (2, 3, 4) does not split into 2 equal parts");
+    ck_assert_int_eq(eg_split(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);
+    eg_assert_error(cx, "split: the parts are 2 together, but axis 1 of (2, 3, 4) is 3");
+    ck_assert_int_eq(eg_split(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);
+    eg_assert_error(cx, "split: part 2 of size 2 does not fit");
     ck_assert(!eg_ok(parts[0]));
     eg_tensor *deep = eg_scalar(cx, 1);
     for (int k = 0; k < 32; k++) deep = eg_unsqueeze(deep, 0);
@@ -231,7 +244,7 @@ START_TEST(sizes_of_zero_and_one)
 }
 END_TEST
 
-/* -- seed rows ------------------------------------------------------------------------------------------------------------------------ */
+/* -- seed rows ------------------------------------------------------------------------------------------------------------- */
 START_TEST(row_0_2_permuted_views_give_the_same_scores)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
@@ -258,7 +271,7 @@ START_TEST(rows_0_8_and_1_11_merging_heads)
 }
 END_TEST
 
-/* -- gradients ------------------------------------------------------------------------------------------------------------------------ */
+/* -- gradients ------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *windows(void *user, eg_tensor *const *x)      /* y_w = Σ_k (windows of x)² c_k */
 {
     (void)user;
@@ -301,7 +314,8 @@ END_TEST
 START_TEST(third_order_through_a_view)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1), *y = eg_scale(eg_sum(NULL, eg_square(eg_square(eg_diagonal(x, 1, 0, 1)))), 1 / 24.), *d;
+    eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1), *y = eg_scale(eg_sum(NULL, eg_square(eg_square(eg_diagonal(x, 1, 0, 1)))),
+        1 / 24.), *d;
     for (int k = 0; k < 3; k++) {
         ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &d), 0);
         y = eg_sum(NULL, d);

@@ -35,7 +35,7 @@ static int64_t last_column(const eg_tensor *y, int64_t i)           /* i + k, wi
     return k > n ? i + n : k < -m ? i - m - 1 : i + k;
 }
 
-/* -- tril: y_ij = x_ij where j − i ≤ k, else 0,  dx = tril g ---------------------------------------------------------------------------- */
+/* -- tril: y_ij = x_ij where j − i ≤ k, else 0,  dx = tril g --------------------------------------------------------------- */
 static bool tril_forward(eg_tensor *y)
 {
     eg__copy(y, y->in[0]);
@@ -45,10 +45,11 @@ static bool tril_forward(eg_tensor *y)
 static eg_tensor *tril_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg_tril(g, *(const int64_t *)y->attr); }
 static eg_tensor *tril_call(eg_tensor *const *x) { return eg_tril(x[0], 1); }
 static const eg_sample tril_samples[] = { { tril_call, "2x4x5", 0, 0 }, { tril_call, "3x3:i9", 0, 0 }, { 0 } };
-static const eg_op tril_op = { "tril", "y_ij = x_ij where j - i <= k, else 0", "tril g", 1, band_shape, tril_forward, tril_rule, EG_USES_NOTHING, tril_samples };
+static const eg_op tril_op = { "tril", "y_ij = x_ij where j - i <= k, else 0", "tril g", 1, band_shape, tril_forward,
+    tril_rule, EG_USES_NOTHING, tril_samples };
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
-/* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g ---------------------------------------------------------------------------- */
+/* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g --------------------------------------------------------------- */
 static bool triu_forward(eg_tensor *y)
 {
     eg__copy(y, y->in[0]);
@@ -58,7 +59,8 @@ static bool triu_forward(eg_tensor *y)
 static eg_tensor *triu_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg_triu(g, *(const int64_t *)y->attr); }
 static eg_tensor *triu_call(eg_tensor *const *x) { return eg_triu(x[0], -1); }
 static const eg_sample triu_samples[] = { { triu_call, "2x4x5", 0, 0 }, { triu_call, "3x3:b", 0, 0 }, { 0 } };
-static const eg_op triu_op = { "triu", "y_ij = x_ij where j - i >= k, else 0", "triu g", 1, band_shape, triu_forward, triu_rule, EG_USES_NOTHING, triu_samples };
+static const eg_op triu_op = { "triu", "y_ij = x_ij where j - i >= k, else 0", "triu g", 1, band_shape, triu_forward,
+    triu_rule, EG_USES_NOTHING, triu_samples };
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
 const eg_op *const eg__band_rows[] = { &tril_op, &triu_op, NULL };

@@ -26,14 +26,14 @@ static void sizes(const places *p, const eg_tensor *x, const eg_tensor *index, i
     for (int k = 0; k < p->n; k++) dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
 }
 
-/* -- is every index in 0 … size − 1? --------------------------------------------------------------------------------------------------- */
+/* -- is every index in 0 … size − 1? --------------------------------------------------------------------------------------- */
 typedef struct range { int64_t size; bool *outside; } range;
 #define OUTSIDE(I)                                                                                                              \
     static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
     {                                                                                                                           \
         const range *r = user;                                                                                                  \
         bool out = false;                                                                                                       \
-        for (int64_t i = 0; i < n; i++) out |= (uint64_t)*(const I *)(const void *)(p[0] + i * step[0]) >= (uint64_t)r->size;   \
+        for (int64_t i = 0; i < n; i++) out |= (uint64_t)*(const I *)(p[0] + i * step[0]) >= (uint64_t)r->size;                 \
         if (out) *r->outside = true;                                                                                            \
     }
 OUTSIDE(int32_t)
@@ -58,13 +58,15 @@ static bool in_range(const char *who, const eg_tensor *index, int64_t size, cons
     for (;;) {                          /* the first one in logical order */
         const char *p = index->data;
         for (int k = 0; k < index->rank; k++) p += i[k] * index->stride[k] * eg__width[index->dtype];
-        value = index->dtype == EG_I32 ? *(const int32_t *)(const void *)p : *(const int64_t *)(const void *)p;
+        value = index->dtype == EG_I32 ? *(const int32_t *)p : *(const int64_t *)p;
         if (value < 0 || value >= size) break;
         for (int k = index->rank; k-- > 0; i[k] = 0) if (++i[k] < index->dim[k]) break;
     }
     for (int k = 0; k < index->rank && w < sizeof at; k++)
         w += (size_t)snprintf(at + w, sizeof at - w, "%s%lld%s", k ? ", " : "[", (long long)i[k], k + 1 == index->rank ? "]" : "");
-    if (size) eg_fail(index->cx, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at, (long long)value, what, (long long)size, (long long)size - 1);
+    if (size)
+        eg_fail(index->cx, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at, (long long)value, what, (long long)size,
+            (long long)size - 1);
     else eg_fail(index->cx, "%s: index%s is %lld, but %s 0", who, at, (long long)value, what);
     return false;
 }
@@ -76,7 +78,7 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
     return in_range(y->op->name, index, x->dim[p->v], what);
 }
 
-/* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g ---------------------------------------------------------------------- */
+/* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g -------------------------------------------------------- */
 typedef struct pick { int64_t step, low, high; } pick;      /* bytes from one v to the next; scatter: only these v */
 
 #define GATHER(T, I)                                                                                                            \
@@ -84,13 +86,13 @@ typedef struct pick { int64_t step, low, high; } pick;      /* bytes from one v 
     {                                                                                                                           \
         const pick *v = user;                                                                                                   \
         if (step[2] == 0) {                                                                                                     \
-            const char *x = p[1] + *(const I *)(const void *)p[2] * v->step;                                                    \
+            const char *x = p[1] + *(const I *)p[2] * v->step;                                                                  \
             if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(p[0], x, (size_t)n * sizeof(T));         \
-            else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = *(const T *)(const void *)(x + i * step[1]); \
+            else for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]); \
         } else                                                                                                                  \
             for (int64_t i = 0; i < n; i++)                                                                                     \
-                *(T *)(void *)(p[0] + i * step[0]) =                                                                            \
-                    *(const T *)(const void *)(p[1] + i * step[1] + *(const I *)(const void *)(p[2] + i * step[2]) * v->step);  \
+                *(T *)(p[0] + i * step[0]) =                                                                                    \
+                    *(const T *)(p[1] + i * step[1] + *(const I *)(p[2] + i * step[2]) * v->step);  \
     }
 #define GATHERS(T) GATHER(T, int32_t) GATHER(T, int64_t)
 GATHERS(uint8_t)
@@ -130,8 +132,10 @@ static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *rows_call(eg_tensor *const *x) { return eg_at("[v] m, b l -> b l m", x[0], x[1]); }
 static eg_tensor *inside_call(eg_tensor *const *x) { return eg_at("b m [v], b l -> l m b", x[0], x[1]); }
-static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 }, { inside_call, "2x3x4, 2x5:i4", 0, 0 }, { rows_call, "4x3:i9, 2x5:i4", 0, 0 }, { 0 } };
-static const eg_op at_op = { "at", "u[...] = x[index[...], ...]", "g added at index", 2, at_shape, at_forward, at_rule, EG_USES_OTHERS, at_samples };
+static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 }, { inside_call, "2x3x4, 2x5:i4", 0, 0 },
+    { rows_call, "4x3:i9, 2x5:i4", 0, 0 }, { 0 } };
+static const eg_op at_op = { "at", "u[...] = x[index[...], ...]", "g added at index", 2, at_shape, at_forward, at_rule,
+    EG_USES_OTHERS, at_samples };
 
 /* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
 static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
@@ -143,7 +147,10 @@ static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
         if (p->v >= 0) { eg__refuse(b, 0, k, "only one axis can be indexed"); return false; }
         p->v = k;
     }
-    if (p->v < 0) { eg__refuse(b, 0, -1, "no axis is in brackets; they mark the one that is indexed, as in \"[v] m, b l\""); return false; }
+    if (p->v < 0) {
+        eg__refuse(b, 0, -1, "no axis is in brackets; they mark the one that is indexed, as in \"[v] m, b l\"");
+        return false;
+    }
     for (int k = 0; k < index->items; k++)
         if (index->item[k].bracket) { eg__refuse(b, 1, k, "brackets mark the indexed axis of operand 1"); return false; }
     const eg_axis_name *v = &b->axis[x->item[p->v].axis];
@@ -161,7 +168,10 @@ static bool complete(const places *p, const eg_bound *b, int t)
 {
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
     int v = b->term[0].item[p->v].axis, at = eg__item_of(u, v);
-    if (at >= 0) { eg__refuse(b, t, at, "'%s' is the indexed axis: it is gone where values stand at the index", p->name); return false; }
+    if (at >= 0) {
+        eg__refuse(b, t, at, "'%s' is the indexed axis: it is gone where values stand at the index", p->name);
+        return false;
+    }
     for (int term = 0; term < 2; term++)
         for (int k = 0; k < b->term[term].items; k++) {
             int axis = b->term[term].item[k].axis;
@@ -187,7 +197,10 @@ static bool in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, 
     for (int r = 0; r < x->rank; r++) {
         bool here = false;
         for (int k = x->first[r]; k < x->last[r]; k++) here |= x->item[k].bracket;
-        if (here && x->last[r] - x->first[r] > 1) { eg__refuse(b, 0, x->first[r], "an axis inside a group is indexed: say after '->' what the output is"); return false; }
+        if (here && x->last[r] - x->first[r] > 1) {
+            eg__refuse(b, 0, x->first[r], "an axis inside a group is indexed: say after '->' what the output is");
+            return false;
+        }
         const eg_bound_term *t = here ? index : x;
         for (int s = here ? 0 : r; s < (here ? t->rank : r + 1); s++) {
             bool mine = t->first[s] == t->last[s];
@@ -195,13 +208,19 @@ static bool in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, 
             for (int k = t->first[s]; k < t->last[s]; k++) {
                 int axis = t->item[k].axis;
                 if (here && eg__item_of(x, axis) >= 0) continue;
-                if (*n == EG_RANK_MAX) { eg__refuse(b, 0, -1, "the result would have more than %d axes", EG_RANK_MAX); return false; }
+                if (*n == EG_RANK_MAX) {
+                    eg__refuse(b, 0, -1, "the result would have more than %d axes", EG_RANK_MAX);
+                    return false;
+                }
                 letter[(*n)++] = (uint16_t)axis;
                 size *= b->axis[axis].size;
                 mine = true;
             }
             if (!mine) continue;
-            if (*rank == EG_RANK_MAX) { eg__refuse(b, 0, -1, "the result would have more than %d axes", EG_RANK_MAX); return false; }
+            if (*rank == EG_RANK_MAX) {
+                eg__refuse(b, 0, -1, "the result would have more than %d axes", EG_RANK_MAX);
+                return false;
+            }
             dim[(*rank)++] = size;
         }
     }
@@ -229,26 +248,26 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     return rank == n ? y : eg_reshape_n(y, rank, dim);
 }
 
-/* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index) -------------------------------------------------------------
- * The contributions to one place are added in the row-major order of u; threads share the values of v, so their number changes nothing. */
+/* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index) ------------------------------------------------
+ * What goes to one place is added in the row-major order of u; threads share the values of v, so their number changes nothing. */
 #define SCATTER(T, I)                                                                                                           \
     static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                             \
     {                                                                                                                           \
         const pick *v = user;                                                                                                   \
         if (step[2] == 0) {                                                                                                     \
-            I at = *(const I *)(const void *)p[2];                                                                              \
+            I at = *(const I *)p[2];                                                                                            \
             if (at < v->low || at >= v->high) return;                                                                           \
             char *y = p[1] + at * v->step;                                                                                      \
             if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                               \
-                T *restrict to = (T *)(void *)y;                                                                                \
-                const T *restrict from = (const T *)(const void *)p[0];                                                         \
+                T *restrict to = (T *)y;                                                                                        \
+                const T *restrict from = (const T *)p[0];                                                                       \
                 for (int64_t i = 0; i < n; i++) to[i] += from[i];                                                               \
-            } else for (int64_t i = 0; i < n; i++) *(T *)(void *)(y + i * step[1]) += *(const T *)(const void *)(p[0] + i * step[0]); \
+            } else for (int64_t i = 0; i < n; i++) *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);                 \
         } else                                                                                                                  \
             for (int64_t i = 0; i < n; i++) {                                                                                   \
-                I at = *(const I *)(const void *)(p[2] + i * step[2]);                                                          \
+                I at = *(const I *)(p[2] + i * step[2]);                                                                        \
                 if (at < v->low || at >= v->high) continue;                                                                     \
-                *(T *)(void *)(p[1] + i * step[1] + at * v->step) += *(const T *)(const void *)(p[0] + i * step[0]);            \
+                *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]);            \
             }                                                                                                                   \
     }
 #define SCATTERS(T) SCATTER(T, int32_t) SCATTER(T, int64_t)
@@ -258,14 +277,16 @@ SCATTERS(uint32_t)                      /* as unsigned: a sum that is too large 
 SCATTERS(uint64_t)
 static eg_inner *const scatter[][2] = {
     [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t }, [EG_F64] = { scatter_double_int32_t, scatter_double_int64_t },
-    [EG_I32] = { scatter_uint32_t_int32_t, scatter_uint32_t_int64_t }, [EG_I64] = { scatter_uint64_t_int32_t, scatter_uint64_t_int64_t },
+    [EG_I32] = { scatter_uint32_t_int32_t, scatter_uint32_t_int64_t },
+    [EG_I64] = { scatter_uint64_t_int32_t, scatter_uint64_t_int64_t },
 };
 
 static bool scatter_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0], *u = y->in[2];
     if (!integer("scatter_add", y->in[1], 2)) return false;
-    if (x->dtype != u->dtype) eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype), eg_type_name(x->dtype));
+    if (x->dtype != u->dtype)
+        eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype), eg_type_name(x->dtype));
     else if (x->dtype == EG_BOOL) eg_fail(y->cx, "scatter_add: bool does not add up");
     else return eg__shape_like(y, x->dtype, x);
     return false;
@@ -308,9 +329,11 @@ static eg_tensor *scatter_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *scatter_call(eg_tensor *const *x) { return eg_scatter_add("[v] m, b l, b l m", x[0], x[1], x[2]); }
 static eg_tensor *count_call(eg_tensor *const *x) { return eg_scatter_add("b [v], b l, l b", x[0], x[1], x[2]); }
 static const eg_sample scatter_samples[] = {
-    { scatter_call, "4x3, 2x5:i4, 2x5x3", 0, 0 }, { count_call, "2x4, 2x3:i4, 3x2", 0, 0 }, { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 }, { 0 },
+    { scatter_call, "4x3, 2x5:i4, 2x5x3", 0, 0 }, { count_call, "2x4, 2x3:i4, 3x2", 0, 0 },
+    { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 }, { 0 },
 };
-static const eg_op scatter_op = { "scatter_add", "y = x; y[index[...], ...] += u[...]", "g, and g read at index", 3, scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples };
+static const eg_op scatter_op = { "scatter_add", "y = x; y[index[...], ...] += u[...]", "g, and g read at index", 3,
+    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples };
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];
@@ -330,22 +353,26 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
     return !eg_ok(y) || eg__same_shape(y, x) ? y : eg_reshape_n(y, x->rank, x->dim);
 }
 
-/* -- one_hot: y[…, k] = [index[…] = k] ------------------------------------------------------------------------------------------------------ */
+/* -- one_hot: y[…, k] = [index[…] = k] ------------------------------------------------------------------------------------- */
 #define HOT(T, I)                                                                                                               \
     static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                 \
     {                                                                                                                           \
         (void)user;                                                                                                             \
-        for (int64_t i = 0; i < n; i++) ((T *)(void *)(p[0] + i * step[0]))[*(const I *)(const void *)(p[1] + i * step[1])] = 1; \
+        for (int64_t i = 0; i < n; i++) ((T *)(p[0] + i * step[0]))[*(const I *)(p[1] + i * step[1])] = 1; \
     }
 HOT(float, int32_t) HOT(float, int64_t) HOT(double, int32_t) HOT(double, int64_t)
-static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t }, [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
+static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t },
+    [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
 
 static bool hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
     int64_t dim[EG_RANK_MAX], depth = *(const int64_t *)y->attr;
     if (!integer("one_hot", index, 1)) return false;
-    if (index->rank == EG_RANK_MAX) { eg_fail(y->cx, "one_hot: the result would have more than %d axes", EG_RANK_MAX); return false; }
+    if (index->rank == EG_RANK_MAX) {
+        eg_fail(y->cx, "one_hot: the result would have more than %d axes", EG_RANK_MAX);
+        return false;
+    }
     if (depth < 0) { eg_fail(y->cx, "one_hot: depth %lld is negative", (long long)depth); return false; }
     memcpy(dim, index->dim, index->rank * sizeof *dim);
     dim[index->rank] = depth;
@@ -363,7 +390,8 @@ static bool hot_forward(eg_tensor *y)
 }
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
 static const eg_sample hot_samples[] = { { hot_call, "2x3:i4", 0, 0 }, { 0 } };
-static const eg_op hot_op = { "one_hot", "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL, EG_USES_NOTHING, hot_samples };
+static const eg_op hot_op = { "one_hot", "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL, EG_USES_NOTHING,
+    hot_samples };
 eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth) { return eg_apply(&hot_op, &depth, sizeof depth, 1, &index); }
 
 const eg_op *const eg__index_rows[] = { &at_op, &scatter_op, &hot_op, NULL };

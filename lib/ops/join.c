@@ -13,7 +13,7 @@ static eg_tensor part(const eg_tensor *y, int axis, int64_t start, int64_t size,
     return t;
 }
 
-/* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g ----------------------------------------------------- */
+/* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g -------------------------------------- */
 static int joined(const eg_tensor *y) { int axis = *(const int *)y->attr; return axis < 0 ? axis + y->rank : axis; }
 
 static bool concat_shape(eg_tensor *y)
@@ -33,7 +33,8 @@ static bool concat_shape(eg_tensor *y)
         bool fits = x->rank == first->rank;
         for (int r = 0; fits && r < x->rank; r++) fits = r == axis || x->dim[r] == first->dim[r];
         if (!fits) {
-            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s; only axis %d may differ", k + 1, eg__dims_text(x, a, sizeof a),
+            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s; only axis %d may differ", k + 1,
+                eg__dims_text(x, a, sizeof a),
                     eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
@@ -61,11 +62,13 @@ static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat(-1, x[0], x[1]); }
 static eg_tensor *again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[1], x[0]); }
-static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, { again_call, "2x3, 1x3", 0, 0 }, { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
-static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward, concat_rule, EG_USES_NOTHING, concat_samples };
+static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, { again_call, "2x3, 1x3", 0, 0 },
+    { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
+static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward,
+    concat_rule, EG_USES_NOTHING, concat_samples };
 eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x) { return eg_apply(&concat_op, &axis, sizeof axis, count, x); }
 
-/* -- stack: the same along a new axis ------------------------------------------------------------------------------------------------------ */
+/* -- stack: the same along a new axis -------------------------------------------------------------------------------------- */
 eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
@@ -76,17 +79,19 @@ eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
         if (x[k]->cx != cx) return eg_fail(cx, "stack: operand %d belongs to another context", k + 1);
         if (!eg__check("stack", x[k])) return eg__poison(cx);
         if (!eg__same_shape(x[k], x[0]))
-            return eg_fail(cx, "stack: operand %d is %s, operand 1 is %s", k + 1, eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
+            return eg_fail(cx, "stack: operand %d is %s, operand 1 is %s", k + 1, eg__dims_text(x[k], a, sizeof a),
+                eg__dims_text(x[0], b, sizeof b));
     }
     if (axis > x[0]->rank || axis < -x[0]->rank - 1)
-        return eg_fail(cx, "stack: axis %d is out of range for a result of rank %d, from %s", axis, x[0]->rank + 1, eg__dims_text(x[0], a, sizeof a));
+        return eg_fail(cx, "stack: axis %d is out of range for a result of rank %d, from %s", axis, x[0]->rank + 1,
+            eg__dims_text(x[0], a, sizeof a));
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     if (!each) return eg__poison(cx);
     for (int k = 0; k < count; k++) each[k] = eg_unsqueeze(x[k], axis);
     return eg_concat_n(axis, count, each);
 }
 
-/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ---------------------------------------------------------- */
+/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ----------------------------------------- */
 typedef struct pad { int axis; int64_t before, after; double value; } pad;
 static bool pad_shape(eg_tensor *y)
 {
@@ -94,7 +99,8 @@ static bool pad_shape(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     int64_t dim[EG_RANK_MAX];
     memcpy(dim, x->dim, x->rank * sizeof *dim);
-    if (__builtin_add_overflow(dim[p->axis], p->before, &dim[p->axis]) || __builtin_add_overflow(dim[p->axis], p->after, &dim[p->axis])) {
+    int64_t *n = &dim[p->axis];
+    if (__builtin_add_overflow(*n, p->before, n) || __builtin_add_overflow(*n, p->after, n)) {
         eg_fail(y->cx, "pad: axis %d would be longer than 2^63", p->axis);
         return false;
     }
@@ -118,44 +124,48 @@ static eg_tensor *pad_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_slice(g, p->axis, p->before, p->before + y->in[i]->dim[p->axis], 1);
 }
 static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad(x[0], 1, 2, 1, -1.5); }
-static const eg_sample pad_samples[] = { { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 }, { 0 } };
-static const eg_op pad_op = { "pad", "y = value; y[before + i] = x[i]", "g[before + i]", 1, pad_shape, pad_forward, pad_rule, EG_USES_NOTHING, pad_samples };
+static const eg_sample pad_samples[] = { { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 },
+    { 0 } };
+static const eg_op pad_op = { "pad", "y = value; y[before + i] = x[i]", "g[before + i]", 1, pad_shape, pad_forward, pad_rule,
+    EG_USES_NOTHING, pad_samples };
 eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
     pad p = { eg__axis("pad", x, axis), before, after, value };
     if (p.axis < 0) return eg__poison(x->cx);
     if (before < 0 || after < 0)
-        return eg_fail(x->cx, "pad: margins %lld and %lld of axis %d must not be negative", (long long)before, (long long)after, p.axis);
+        return eg_fail(x->cx, "pad: margins %lld and %lld of axis %d must not be negative", (long long)before,
+            (long long)after, p.axis);
     return eg_apply(&pad_op, &p, sizeof p, 1, &x);
 }
 
-/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up in double ----------------------------------- */
+/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up in double -------------- */
 enum { LANES = 64 };
 typedef struct line { int64_t n, y, x; } line;                      /* elements, steps in bytes */
 
-#define SCAN(TYPE, T, from, sum)                                                                                                     \
-    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
-    {                                                                                                                                \
-        const line *l = user;                                                                                                        \
-        for (int64_t j = 0; j < n; j += LANES) {                                                                                     \
-            sum run[LANES] = { 0 };                                                                                                  \
-            int64_t m = n - j < LANES ? n - j : LANES;                                                                               \
-            char *y = p[0] + j * step[0];                                                                                            \
-            const char *x = p[1] + j * step[1];                                                                                      \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                                                                 \
-                for (int64_t k = 0; k < m; k++) {                                                                                    \
-                    run[k] += (sum)*(const from *)(const void *)(x + k * step[1]);                                                   \
-                    *(T *)(void *)(y + k * step[0]) = (T)run[k];                                                                     \
-                }                                                                                                                    \
-        }                                                                                                                            \
+#define SCAN(TYPE, T, from, sum)                                                                                                \
+    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
+    {                                                                                                                           \
+        const line *l = user;                                                                                                   \
+        for (int64_t j = 0; j < n; j += LANES) {                                                                                \
+            sum run[LANES] = { 0 };                                                                                             \
+            int64_t m = n - j < LANES ? n - j : LANES;                                                                          \
+            char *y = p[0] + j * step[0];                                                                                       \
+            const char *x = p[1] + j * step[1];                                                                                 \
+            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                                                            \
+                for (int64_t k = 0; k < m; k++) {                                                                               \
+                    run[k] += (sum)*(const from *)(x + k * step[1]);                                                            \
+                    *(T *)(y + k * step[0]) = (T)run[k];                                                                        \
+                }                                                                                                               \
+        }                                                                                                                       \
     }
 SCAN(F32, float, float, double)
 SCAN(F64, double, double, double)
 SCAN(I32, int64_t, int32_t, uint64_t)                               /* unsigned: a sum that is too large wraps */
 SCAN(I64, int64_t, int64_t, uint64_t)
 SCAN(BOOL, int64_t, bool, uint64_t)
-static eg_inner *const scan[] = { [EG_F32] = scan_F32, [EG_F64] = scan_F64, [EG_I32] = scan_I32, [EG_I64] = scan_I64, [EG_BOOL] = scan_BOOL };
+static eg_inner *const scan[] = { [EG_F32] = scan_F32, [EG_F64] = scan_F64, [EG_I32] = scan_I32, [EG_I64] = scan_I64,
+    [EG_BOOL] = scan_BOOL };
 
 static bool cumsum_shape(eg_tensor *y)
 {
@@ -174,10 +184,17 @@ static bool cumsum_forward(eg_tensor *y)
 }
 static const eg_op cumsum_op;
 static eg_tensor *cumsum_last(eg_tensor *x) { return eg_apply(&cumsum_op, NULL, 0, 1, &x); }
-static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return eg_flip(cumsum_last(eg_flip(g, -1)), -1); }
+static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    (void)i;
+    return eg_flip(cumsum_last(eg_flip(g, -1)), -1);
+}
 static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
-static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 }, { cumsum_call, "2x5x3:i9", 0, 0 }, { cumsum_call, "2x5x3:b", 0, 0 }, { 0 } };
-static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip(cumsum(flip g))", 1, cumsum_shape, cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples };
+static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 }, { cumsum_call, "2x5x3:i9", 0, 0 },
+    { cumsum_call, "2x5x3:b", 0, 0 }, { 0 } };
+static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip(cumsum(flip g))", 1, cumsum_shape,
+    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples };
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -185,8 +202,10 @@ eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
     if (!eg__focus(&f, "cumsum", spec, x)) return x ? eg__poison(x->cx) : NULL;
     if (f.inner != 1)
         return f.bound ? eg__refuse(f.bound, 0, f.item[f.outer + 1], "a running sum has one axis in brackets")
-                       : eg_fail(x->cx, "cumsum: %s has no single axis; name one, as in \"b [l] d\"", eg__dims_text(x, text, sizeof text));
-    if (f.bound && f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
+                       : eg_fail(x->cx, "cumsum: %s has no single axis; name one, as in \"b [l] d\"",
+                           eg__dims_text(x, text, sizeof text));
+    if (f.bound && f.bound->arrow)
+        return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
     return eg__focus_same(&f, cumsum_last(f.x));
 }
 

@@ -2,9 +2,15 @@
 #include "impl.h"
 #include <string.h>
 
-/* -- conversions: as C converts, and defined where C leaves it open: NaN becomes 0, what is too large the nearest value there is -- */
-static inline int32_t clamp32(double v) { return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v; }
-static inline int64_t clamp64(double v) { return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v; }
+/* -- conversions: as C converts; where C leaves it open, NaN becomes 0 and what is too large the nearest value there is ------- */
+static inline int32_t clamp32(double v)
+{
+    return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v;
+}
+static inline int64_t clamp64(double v)
+{
+    return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v;
+}
 static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
 #define AS_F32(v)  ((float)(v))
@@ -26,13 +32,13 @@ static inline int64_t same64(int64_t v) { return v; }
     {                                                                                                                           \
         (void)user;                                                                                                             \
         if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                               \
-            to *restrict y = (to *)(void *)p[0];                                                                                \
-            const from *restrict x = (const from *)(const void *)p[1];                                                          \
+            to *restrict y = (to *)p[0];                                                                                        \
+            const from *restrict x = (const from *)p[1];                                                                        \
             for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(x[i]);                                                               \
         } else {                                                                                                                \
             char *y = p[0];                                                                                                     \
             const char *x = p[1];                                                                                               \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)(void *)y = AS_##TO(*(const from *)(const void *)x); \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)y = AS_##TO(*(const from *)x);                   \
         }                                                                                                                       \
     }
 EG_PAIRS(CONVERT)
@@ -50,7 +56,7 @@ typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elemen
         char *y = p[0];                                                                                                         \
         const char *x = p[1];                                                                                                   \
         if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(y, x, (size_t)n * sizeof(T));                \
-        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)(void *)y = *(const T *)(const void *)x;         \
+        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)y = *(const T *)x;         \
     }                                                                                                                           \
     static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                     \
     {                                                                                                                           \
@@ -60,9 +66,9 @@ typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elemen
             char *y = p[0] + k * step[0];                                                                                       \
             const char *x = p[1] + k * step[1];                                                                                 \
             for (int64_t i = 0; i < t->a; i++)                                                                                  \
-                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(const void *)(x + i * t->xa + j * t->xb);          \
+                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(x + i * t->xa + j * t->xb);                        \
             for (int64_t j = 0; j < t->b; j++)                                                                                  \
-                for (int64_t i = 0; i < t->a; i++) *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];                      \
+                for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i];                              \
         }                                                                                                                       \
     }
 MOVES(uint8_t)
@@ -85,7 +91,8 @@ static int finest(const eg_tensor *x)
 }
 
 /* A part of a transposing copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
-static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, const int64_t from[2], const int64_t size[2], const int64_t by[2])
+static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, const int64_t from[2], const int64_t size[2],
+    const int64_t by[2])
 {
     if (size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
     int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
@@ -132,11 +139,12 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
     static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
     {                                                                                                                           \
         T v = AS_##TYPE(*(const double *)user);                                                                                 \
-        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)(void *)p[0])[i] = v;                          \
-        else for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) = v;                                            \
+        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)p[0])[i] = v;                                  \
+        else for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = v;                                                    \
     }
 FILL(F32, float) FILL(F64, double) FILL(I32, int32_t) FILL(I64, int64_t) FILL(BOOL, bool)
-static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64, [EG_BOOL] = fill_BOOL };
+static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64,
+    [EG_BOOL] = fill_BOOL };
 
 void eg__fill(eg_tensor *target, double value)
 {

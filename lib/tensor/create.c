@@ -29,7 +29,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 {
     eg_tensor *y;
     if (!made(&y, cx, "from", dtype, rank, dims)) return y;
-    if (!data && y->st->bytes) return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements", (long long)eg_size(y));
+    if (!data && y->st->bytes)
+        return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements", (long long)eg_size(y));
     if (y->st->bytes) memcpy(y->data, data, y->st->bytes);
     return y;
 }
@@ -52,10 +53,10 @@ static eg_tensor *like(const char *who, const eg_tensor *x, double value)
 eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
 eg_tensor *eg_ones_like(const eg_tensor *x)  { return like("ones_like", x, 1); }
 
-/* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ ------------------------------------------------------------------ */
+/* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ --------------------------------------------------------- */
 #define RAMP(TYPE, T, exact)                                                                            \
     static void ramp_##TYPE(char *out, int64_t n, double start, double step)                            \
-    { for (int64_t i = 0; i < n; i++) ((T *)(void *)out)[i] = (T)((exact)start + (exact)i * (exact)step); }
+    { for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)((exact)start + (exact)i * (exact)step); }
 RAMP(F32, float, double) RAMP(F64, double, double) RAMP(I32, int32_t, int64_t) RAMP(I64, int64_t, int64_t)
 static void (*const ramp[])(char *, int64_t, double, double) = {
     [EG_F32] = ramp_F32, [EG_F64] = ramp_F64, [EG_I32] = ramp_I32, [EG_I64] = ramp_I64, [EG_BOOL] = NULL,
@@ -76,14 +77,14 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     return y;
 }
 
-/* -- random draws: each element from its own counter, so that threads change nothing ------------------------------------------------ */
+/* -- random draws: each element from its own counter, so that threads change nothing --------------------------------------- */
 typedef struct draws { uint64_t seed, draw; double a, b; int64_t low; uint64_t range; eg_dtype dtype; char *out; } draws;
 enum { GRAIN = 1 << 13 };
 
 static void put(const draws *d, int64_t i, double v)
 {
-    if (d->dtype == EG_F64) ((double *)(void *)d->out)[i] = v;
-    else ((float *)(void *)d->out)[i] = (float)v;
+    if (d->dtype == EG_F64) ((double *)d->out)[i] = v;
+    else ((float *)d->out)[i] = (float)v;
 }
 
 typedef struct drawing { const draws *d; void (*pair)(const draws *, int64_t i, int64_t n); int64_t n, pieces; } drawing;
@@ -139,7 +140,8 @@ static void normal_pair(const draws *d, int64_t i, int64_t n)
 {
     uint32_t r[4];
     eg__philox(d->seed, d->draw, (uint64_t)i, r);
-    double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53, v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
+    double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53,
+        v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
     double radius = sqrt(-2 * log(u)), angle = 6.283185307179586476925286766559 * v;
     put(d, i, d->a + d->b * radius * cos(angle));
     if (n > 1) put(d, i + 1, d->a + d->b * radius * sin(angle));
@@ -167,7 +169,7 @@ static void randint_pair(const draws *d, int64_t i, int64_t n)
                 found = word >= refused;
             }
         }
-        ((int64_t *)(void *)d->out)[k] = (int64_t)((uint64_t)d->low + word % d->range);
+        ((int64_t *)d->out)[k] = (int64_t)((uint64_t)d->low + word % d->range);
     }
 }
 eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const int64_t *dims)

@@ -17,11 +17,11 @@
     {                                                                                                                           \
         (void)user;                                                                                                             \
         if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                   \
-            T *restrict y = (T *)(void *)p[0];                                                                                  \
-            const T *restrict x = (const T *)(const void *)p[1];                                                                \
+            T *restrict y = (T *)p[0];                                                                                          \
+            const T *restrict x = (const T *)p[1];                                                                              \
             for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                       \
         } else                                                                                                                  \
-            for (int64_t i = 0; i < n; i++) *(T *)(void *)(p[0] + i * step[0]) += *(const T *)(const void *)(p[1] + i * step[1]); \
+            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]); \
     }
 ADD(float)
 ADD(double)
@@ -31,7 +31,7 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
     eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, target->dtype == EG_F32 ? add_float : add_double, NULL);
 }
 
-/* -- one block: y[k…] = Σ_{i < count} x[k…, place i] ------------------------------------------------------------------------------ */
+/* -- one block: y[k…] = Σ_{i < count} x[k…, place i] ----------------------------------------------------------------------- */
 enum { BLOCK = 256, LANES = 8, COLUMNS = 64, GRAIN = 1 << 18 };
 typedef struct block {
     int64_t count, at[BLOCK];           /* bytes from x to each of them                              */
@@ -47,9 +47,10 @@ typedef struct block {
     {                                                                                                                           \
         T lane[LANES][COLUMNS];                                                                                                 \
         int64_t lanes = b->count < LANES ? b->count : LANES;                                                                    \
-        for (int64_t l = 0; l < lanes; l++) for (int64_t j = 0; j < n; j++) lane[l][j] = ((const T *)(const void *)(x + b->at[l]))[j]; \
+        for (int64_t l = 0; l < lanes; l++)  \
+            for (int64_t j = 0; j < n; j++) lane[l][j] = ((const T *)(x + b->at[l]))[j]; \
         for (int64_t i = LANES; i < b->count; i++) {                                                                            \
-            const T *restrict row = (const T *)(const void *)(x + b->at[i]);                                                    \
+            const T *restrict row = (const T *)(x + b->at[i]);                                                                  \
             T *restrict to = lane[i % LANES];                                                                                   \
             for (int64_t j = 0; j < n; j++) to[j] += row[j];                                                                    \
         }                                                                                                                       \
@@ -75,8 +76,8 @@ typedef struct block {
     {                                                                                                                           \
         T lane[LANES] = { 0 };                                                                                                  \
         int64_t lanes = b->count < LANES ? b->count : LANES;                                                                    \
-        for (int64_t l = 0; l < lanes; l++) lane[l] = *(const T *)(const void *)(x + b->at[l]);                                 \
-        for (int64_t i = LANES; i < b->count; i++) lane[i % LANES] += *(const T *)(const void *)(x + b->at[i]);                 \
+        for (int64_t l = 0; l < lanes; l++) lane[l] = *(const T *)(x + b->at[l]);                                               \
+        for (int64_t i = LANES; i < b->count; i++) lane[i % LANES] += *(const T *)(x + b->at[i]);                               \
         PAIRS(lane, lane[l] += lane[l + half_])                                                                                 \
         return lane[0];                                                                                                         \
     }                                                                                                                           \
@@ -88,18 +89,18 @@ typedef struct block {
                 T sum[COLUMNS];                                                                                                 \
                 int64_t m = n - j < COLUMNS ? n - j : COLUMNS;                                                                  \
                 columns_##T(m, p[1] + j * step[1], b, sum);                                                                     \
-                for (int64_t k = 0; k < m; k++) *(T *)(void *)(p[0] + (j + k) * step[0]) = sum[k];                              \
+                for (int64_t k = 0; k < m; k++) *(T *)(p[0] + (j + k) * step[0]) = sum[k];                                      \
             }                                                                                                                   \
         else                                                                                                                    \
             for (int64_t j = 0; j < n; j++) {                                                                                   \
                 const char *x = p[1] + j * step[1];                                                                             \
-                *(T *)(void *)(p[0] + j * step[0]) = b->run ? row_##T((const T *)(const void *)(x + b->at[0]), b->count) : places_##T(x, b); \
+                *(T *)(p[0] + j * step[0]) = b->run ? row_##T((const T *)(x + b->at[0]), b->count) : places_##T(x, b);          \
             }                                                                                                                   \
     }
 SUM(float)
 SUM(double)
 
-/* -- all blocks -------------------------------------------------------------------------------------------------------------------- */
+/* -- all blocks ------------------------------------------------------------------------------------------------------------ */
 typedef struct axes { int n; int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; } axes;
 
 static void push(axes *a, int64_t dim, int64_t stride) { a->dim[a->n] = dim; a->stride[a->n++] = stride; }
@@ -144,10 +145,20 @@ static void sum_block(const eg_tensor *y, const eg_tensor *x, const axes *sum, i
     eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, x }, x->dtype == EG_F32 ? sum_float : sum_double, &b, threads ? b.count : 0);
 }
 
+typedef struct blocks_of { const eg_tensor *like, *from; const axes *sum; axes *rows; char *part; int64_t each, all; bool threads; } blocks_of;
+static void piece(void *user, int64_t b, int thread)
+{
+    (void)thread;
+    const blocks_of *w = user;
+    eg_tensor here = header(w->like, w->part + b * w->each, w->rows);
+    sum_block(&here, w->from, w->sum, b * BLOCK, w->all, w->threads);
+}
+
 /* y (strides ys) = Σ over the axes `sum` of x, whose other axes are `kept` (those of y, in order). */
 static bool sum_axes(const eg_tensor *like, char *y, axes *ys, char *x, axes *kept, const axes *sum)
 {
-    int64_t all = eg__count(sum->n, sum->dim), blocks = (all + BLOCK - 1) / BLOCK, size = eg__count(kept->n, kept->dim), w = eg__width[like->dtype];
+    int64_t all = eg__count(sum->n, sum->dim), blocks = (all + BLOCK - 1) / BLOCK, size = eg__count(kept->n, kept->dim),
+        w = eg__width[like->dtype];
     eg_tensor from = header(like, x, kept), to = header(like, y, ys);
     if (blocks == 1) { sum_block(&to, &from, sum, 0, all, true); return true; }
     axes rows = *kept, stack = { 0 };   /* the blocks' sums, one row-major y each */
@@ -157,11 +168,7 @@ static bool sum_axes(const eg_tensor *like, char *y, axes *ys, char *x, axes *ke
     push(&stack, blocks, size);
     int team = eg__team(like->cx, all * size, GRAIN);
     if (team > blocks) team = 1;
-    #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
-    for (int64_t b = 0; b < blocks; b++) {
-        eg_tensor here = header(like, part + b * size * w, &rows);
-        sum_block(&here, &from, sum, b * BLOCK, all, team == 1);
-    }
+    eg__parallel(like->cx, team, blocks, piece, &(blocks_of){ like, &from, sum, &rows, part, size * w, all, team == 1 });
     return sum_axes(like, y, ys, part, &rows, &stack);
 }
 

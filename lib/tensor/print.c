@@ -1,6 +1,7 @@
 /* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back as the same number, at most 8
- * after the point; one exponent rule and one width for all; more than 1000 elements are cut to 3 at each end; lines of at most 75. */
+ * after the point; one exponent rule and one width for all; of more than 1000 elements 3 at each end; lines of at most 75. */
 #include "impl.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static void put(sink *s, const char *text, size_t n)
 }
 static void put_many(sink *s, char c, int n) { while (n-- > 0) put(s, &c, 1); }
 
-/* -- numbers ---------------------------------------------------------------------------------------------------------------------- */
+/* -- numbers --------------------------------------------------------------------------------------------------------------- */
 typedef struct value { double f; int64_t i; } value;
 static value value_at(const eg_tensor *x, char *p)
 {
@@ -83,8 +84,9 @@ static digits to_digits(double v, bool narrow, int after, bool scientific)
     return rounded(v, scientific ? after : after + t.exponent);
 }
 
-static int whole(const digits *t) { return t->minus + (t->exponent > 0 ? t->exponent + 1 : 1); }       /* characters before the point */
-static int fraction(const digits *t) { return t->n - 1 > t->exponent ? t->n - 1 - t->exponent : 0; }   /* digits after it */
+/* characters before the point, digits after it */
+static int whole(const digits *t) { return t->minus + (t->exponent > 0 ? t->exponent + 1 : 1); }
+static int fraction(const digits *t) { return t->n - 1 > t->exponent ? t->n - 1 - t->exponent : 0; }
 
 static char *positional(char *out, const digits *t)
 {
@@ -104,7 +106,7 @@ static char *scientific(char *out, const digits *t, int places, int exponent)
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 
-/* -- one format for all elements --------------------------------------------------------------------------------------------------- */
+/* -- one format for all elements ------------------------------------------------------------------------------------------- */
 typedef struct format {
     bool cut;                           /* edges only                                               */
     bool narrow, scientific;
@@ -189,8 +191,13 @@ static int lone(const eg_tensor *x, value v, char *out)
     return (int)(end - out);
 }
 
-/* -- brackets and lines --------------------------------------------------------------------------------------------------------------- */
-typedef struct page { sink *to; const format *f; const eg_tensor *x; int column, blanks; } page;   /* blanks: owed at the end of the line, dropped where it breaks */
+/* -- brackets and lines ---------------------------------------------------------------------------------------------------- */
+typedef struct page {
+    sink *to;
+    const format *f;
+    const eg_tensor *x;
+    int column, blanks;                 /* blanks: owed at the end of the line, dropped where it breaks */
+} page;
 
 static void put_word(page *g, const char *text, int n, int indent, int width, bool first)
 {
@@ -259,9 +266,15 @@ static bool print(const char *who, sink *s, eg_tensor *x)
 int eg_print(FILE *file, eg_tensor *x)
 {
     sink s = { .file = file };
-    if (!file || !print("print", &s, x)) return -1;
-    put(&s, "\n", 1);
-    return s.bad ? -1 : 0;
+    if (!eg__check("print", x)) return -1;
+    if (!file) eg_fail(x->cx, "print: the file is NULL");
+    else if (print("print", &s, x)) {
+        errno = 0;
+        put(&s, "\n", 1);
+        if (!s.bad) return 0;
+        eg_fail(x->cx, "print: cannot write: %s", strerror(errno ? errno : EIO));
+    }
+    return -1;
 }
 size_t eg_format(eg_tensor *x, char *out, size_t room)
 {

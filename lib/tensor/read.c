@@ -1,9 +1,10 @@
 /* read.c: asking a tensor what it is, taking values out, putting values in; copy, cast, detach. */
 #include "impl.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* -- asking: NULL, poison and what was popped answer like a scalar that is not there ------------------------------------------------- */
+/* -- asking: NULL, poison and what was popped answer like a scalar that is not there --------------------------------------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -33,7 +34,7 @@ static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
     return eg__dims_text(&s, buffer, room);
 }
 
-/* -- out ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- out ------------------------------------------------------------------------------------------------------------------- */
 bool eg_is_row_major(const eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -58,7 +59,10 @@ static eg_tensor *copied(eg_tensor *x)
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (!eg__check(who, x)) return NULL;
-    if (x->dtype != dtype) { eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype)); return NULL; }
+    if (x->dtype != dtype) {
+        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype));
+        return NULL;
+    }
     if (!eg_is_row_major(x)) x = copied(x);
     return x ? x->data : NULL;
 }
@@ -103,11 +107,16 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
         eg_fail(x->cx, "get: %d indices for %s, which has %d axes", rank, eg__dims_text(x, text, sizeof text), x->rank);
         return NAN;
     }
+    if (rank && !index) {
+        eg_fail(x->cx, "get: the indices are NULL");
+        return NAN;
+    }
     char *p = x->data;
     for (int k = 0; k < rank; k++) {
         int64_t i = index[k] < 0 ? index[k] + x->dim[k] : index[k];
         if (i < 0 || i >= x->dim[k]) {
-            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k], k, eg__dims_text(x, text, sizeof text));
+            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k], k,
+                eg__dims_text(x, text, sizeof text));
             return NAN;
         }
         p += i * x->stride[k] * eg__width[x->dtype];
@@ -115,12 +124,15 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     return element(x, p);
 }
 
-/* -- in ------------------------------------------------------------------------------------------------------------------------------- */
+/* -- in -------------------------------------------------------------------------------------------------------------------- */
 static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
     if (!eg__check(who, x)) return NULL;
-    if (x->dtype != dtype) { eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype)); return NULL; }
+    if (x->dtype != dtype) {
+        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype));
+        return NULL;
+    }
     if (!eg_is_row_major(x)) {
         eg_fail(x->cx, "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
                 eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
@@ -135,10 +147,12 @@ int32_t *eg_mut_i32 (eg_tensor *x) { return writable("mut_i32",  x, EG_I32); }
 int64_t *eg_mut_i64 (eg_tensor *x) { return writable("mut_i64",  x, EG_I64); }
 bool    *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
 
-/* May x be written element by element? Not where several elements are one. */
+/* May x be written element by element? Not where several elements are one: each stride has to step over all that the smaller reach. */
 static bool target_ok(const char *who, eg_tensor *x)
 {
     char dims[256];
+    int order[EG_RANK_MAX], n = 0;
+    int64_t far = 0;
     if (!eg__check(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
@@ -146,6 +160,21 @@ static bool target_ok(const char *who, eg_tensor *x)
                     eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
             return false;
         }
+    for (int k = 0; k < x->rank && eg_size(x); k++) {
+        if (x->dim[k] == 1) continue;
+        int at = n++;
+        for (; at > 0 && llabs(x->stride[order[at - 1]]) > llabs(x->stride[k]); at--) order[at] = order[at - 1];
+        order[at] = k;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t step = llabs(x->stride[order[i]]);
+        if (step <= far) {
+            eg_fail(x->cx, "%s: axis %d of the target %s overlaps: it steps by %lld elements, and %lld lie before the next", who, order[i],
+                    eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
+            return false;
+        }
+        far += (x->dim[order[i]] - 1) * step;
+    }
     return true;
 }
 
@@ -182,7 +211,8 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         return -1;
     }
     if (!eg__same_shape(target, value)) {
-        eg_fail(cx, "assign: the target is %s, the value %s", eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
+        eg_fail(cx, "assign: the target is %s, the value %s", eg__dims_text(target, a, sizeof a),
+            eg__dims_text(value, b, sizeof b));
         return -1;
     }
     if (overlap(target, value) && !(value = copied(value))) return -1;
@@ -198,7 +228,7 @@ int eg_fill(eg_tensor *target, double value)
     return 0;
 }
 
-/* -- detach: y = x, a leaf in the same storage --------------------------------------------------------------------------------------- */
+/* -- detach: y = x, a leaf in the same storage ----------------------------------------------------------------------------- */
 eg_tensor *eg_detach(eg_tensor *x)
 {
     if (!eg__check("detach", x)) return x ? eg__poison(x->cx) : NULL;
@@ -206,7 +236,7 @@ eg_tensor *eg_detach(eg_tensor *x)
     return y ? y : eg__poison(x->cx);
 }
 
-/* -- copy: y = x,  dx = g ---------------------------------------------------------------------------------------------------------------- */
+/* -- copy: y = x,  dx = g -------------------------------------------------------------------------------------------------- */
 static bool copy_shape(eg_tensor *y) { return eg__shape(y, y->in[0]->dtype, y->in[0]->rank, y->in[0]->dim); }
 static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
 static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
@@ -217,7 +247,7 @@ eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
 
-/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path ------------------------------------------------- */
+/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path ---------------------------------- */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;
@@ -233,7 +263,8 @@ static eg_tensor *cast_bool(eg_tensor *const *x) { return eg_cast(x[0], EG_BOOL)
 static const eg_sample cast_samples[] = {
     { cast_up, "3x4", 0, 0 }, { cast_down, "6:i9", 0, 0 }, { cast_int, "3x4:b", 0, 0 }, { cast_bool, "3x4:i4", 0, 0 }, { 0 },
 };
-static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule, EG_USES_NOTHING, cast_samples };
+static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule,
+    EG_USES_NOTHING, cast_samples };
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);

@@ -6,7 +6,7 @@
 #include "impl.h"
 #include <string.h>
 
-typedef struct axis { int64_t size, at; int a, b; } axis;   /* of x: size, origin; of y: size, step along x's axes a and b (−1: none) */
+typedef struct axis { int64_t size, at; int a, b; } axis;   /* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
 typedef struct map {
     const eg_op *row;                   /* the view it belongs to                                    */
     int nx, ny;
@@ -14,9 +14,10 @@ typedef struct map {
 } map;
 static size_t map_size(const map *m) { return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis); }
 
-static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op, sum_to_op;
+static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op,
+    sum_to_op;
 
-/* -- what the views share -------------------------------------------------------------------------------------------------------- */
+/* -- what the views share -------------------------------------------------------------------------------------------------- */
 int eg__axis(const char *who, eg_tensor *x, int k)
 {
     char text[256];
@@ -49,7 +50,10 @@ static void drop(map *m, int k)
 static bool insert(map *m, eg_tensor *x, int k, axis a)
 {
     axis *y = m->axis + m->nx;
-    if (m->ny == EG_RANK_MAX) { eg_fail(x->cx, "%s: the result would have more than %d axes", m->row->name, EG_RANK_MAX); return false; }
+    if (m->ny == EG_RANK_MAX) {
+        eg_fail(x->cx, "%s: the result would have more than %d axes", m->row->name, EG_RANK_MAX);
+        return false;
+    }
     memmove(y + k + 1, y + k, (size_t)(m->ny++ - k) * sizeof *y);
     y[k] = a;
     return true;
@@ -81,7 +85,8 @@ static bool view_shape(eg_tensor *y)
 static bool inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
-    *back = (map){ .row = m->row == &squeeze_op ? &unsqueeze_op : m->row == &unsqueeze_op ? &squeeze_op : m->row, .nx = m->ny, .ny = m->nx };
+    const eg_op *row = m->row == &squeeze_op ? &unsqueeze_op : m->row == &unsqueeze_op ? &squeeze_op : m->row;
+    *back = (map){ .row = row, .nx = m->ny, .ny = m->nx };
     axis *from = back->axis, *to = back->axis + m->ny;
     for (int k = 0; k < m->nx; k++) to[k] = (axis){ x[k].size, 0, -1, -1 };
     for (int k = 0; k < m->ny; k++) {
@@ -99,7 +104,7 @@ static bool inverse(const map *m, map *back)
     return true;
 }
 
-/* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ---------------------------------------------------------------------------- */
+/* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ----------------------------------------------------------------- */
 static bool embed_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX];
@@ -155,9 +160,10 @@ static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows of 3 in s
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
 static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
-static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule, EG_USES_NOTHING, embed_samples };
+static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule,
+    EG_USES_NOTHING, embed_samples };
 
-/* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------------------- */
+/* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------ */
 eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 {
     map m;
@@ -165,6 +171,7 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
     if (!begin(&m, &permute_op, x)) return poison_of(x);
     if (rank != x->rank)
         return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank, eg__dims_text(x, text, sizeof text), x->rank);
+    if (rank && !axes) return eg_fail(x->cx, "permute: the axes are NULL");
     uint32_t seen = 0;
     for (int k = 0; k < rank; k++) {
         int a = eg__axis("permute", x, axes[k]);
@@ -186,10 +193,12 @@ eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
 }
 static eg_tensor *permute_call(eg_tensor *const *x) { return eg_permute(x[0], 2, 0, 1); }
 static eg_tensor *transpose_call(eg_tensor *const *x) { return eg_transpose(x[0], 0, -1); }
-static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 }, { transpose_call, "3x4", 0, 0 }, { permute_call, "2x3x4:i9", 0, 0 }, { 0 } };
-static const eg_op permute_op = { "permute", "y[i_p0, i_p1…] = x[i0, i1…]", "g permuted back", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, permute_samples };
+static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 }, { transpose_call, "3x4", 0, 0 },
+    { permute_call, "2x3x4:i9", 0, 0 }, { 0 } };
+static const eg_op permute_op = { "permute", "y[i_p0, i_p1…] = x[i0, i1…]", "g permuted back", 1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, permute_samples };
 
-/* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules -------------------------------------------------------------------------- */
+/* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ----------------------------------------------------------- */
 eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
 {
     map m;
@@ -233,7 +242,8 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
         total += sizes[i];
     }
     if (good && sizes && total != n) {
-        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld", (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
+        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld", (long long)total, k,
+            eg__dims_text(x, text, sizeof text), (long long)n);
         good = false;
     }
     int64_t from = 0;
@@ -253,11 +263,13 @@ static eg_tensor *split_call(eg_tensor *const *x)
     return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? poison_of(x[0]) : part[1];
 }
 static const eg_sample slice_samples[] = {
-    { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 }, { flip_call, "3x4", 0, 0 }, { split_call, "4x2", 0, 0 }, { slice_call, "3x6:i9", 0, 0 }, { 0 },
+    { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 }, { flip_call, "3x4", 0, 0 }, { split_call, "4x2", 0, 0 },
+    { slice_call, "3x6:i9", 0, 0 }, { 0 },
 };
-static const eg_op slice_op = { "slice", "y[i] = x[start + i step]", "g at these places, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, slice_samples };
+static const eg_op slice_op = { "slice", "y[i] = x[start + i step]", "g at these places, else 0", 1, view_shape, NULL,
+    view_rule, EG_USES_NOTHING, slice_samples };
 
-/* -- select: y[…] = x[…, index, …] --------------------------------------------------------------------------------------------------------- */
+/* -- select: y[…] = x[…, index, …] ----------------------------------------------------------------------------------------- */
 eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
 {
     map m;
@@ -266,16 +278,18 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
     int k = eg__axis("select", x, axis_k);
     if (k < 0) return poison_of(x);
     if (index >= x->dim[k] || index < -x->dim[k])
-        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s", (long long)index, k, eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s", (long long)index, k,
+            eg__dims_text(x, text, sizeof text));
     m.axis[k].at = index < 0 ? index + x->dim[k] : index;
     drop(&m, k);
     return finish(&m, x);
 }
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 }, { select_call, "2x3:b", 0, 0 }, { 0 } };
-static const eg_op select_op = { "select", "y = x[…, index, …]", "g at this index, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, select_samples };
+static const eg_op select_op = { "select", "y = x[…, index, …]", "g at this index, else 0", 1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, select_samples };
 
-/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes ------------------------------------------------------------------------------- */
+/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes --------------------------------------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
@@ -284,13 +298,15 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
     int k = eg__axis("squeeze", x, axis_k);
     if (k < 0) return poison_of(x);
     if (x->dim[k] != 1)
-        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k, eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
+        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k, eg__dims_text(x, text, sizeof text),
+            (long long)x->dim[k]);
     drop(&m, k);
     return finish(&m, x);
 }
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
 static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
-static const eg_op squeeze_op = { "squeeze", "y[i, j] = x[i, 0, j]", "g unsqueezed", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, squeeze_samples };
+static const eg_op squeeze_op = { "squeeze", "y[i, j] = x[i, 0, j]", "g unsqueezed", 1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, squeeze_samples };
 
 eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 {
@@ -298,15 +314,17 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
     char text[256];
     if (!begin(&m, &unsqueeze_op, x)) return poison_of(x);
     if (axis_k > x->rank || axis_k < -x->rank - 1)
-        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s", axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s", axis_k, x->rank + 1,
+            eg__dims_text(x, text, sizeof text));
     if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 })) return poison_of(x);
     return finish(&m, x);
 }
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
 static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, unsqueeze_samples };
+static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, unsqueeze_samples };
 
-/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------------------------- */
+/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------- */
 typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (view) strides */
 static size_t shape_size(int numbers) { return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t); }
 
@@ -331,16 +349,18 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
         int64_t n = from < 0 ? 1 : x->dim[from], to = dims[k] == -1 && from >= 0 ? n : dims[k];
         if (to < 0) return eg_fail(x->cx, "expand: size %lld of axis %d is negative", (long long)to, k);
         if (n != 1 && to != n)
-            return eg_fail(x->cx, "expand: axis %d of %s is %lld and cannot become %lld", from, eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
+            return eg_fail(x->cx, "expand: axis %d of %s is %lld and cannot become %lld", from,
+                eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
         m.axis[m.nx + k] = n == 1 && to != 1 ? (axis){ to, 0, -1, -1 } : (axis){ to, 1, from, -1 };
     }
     return finish(&m, x);
 }
 static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3, 4, 5); }
 static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 }, { expand_call, "5", 0, 0 }, { 0 } };
-static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape, NULL, expand_rule, EG_USES_NOTHING, expand_samples };
+static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape,
+    NULL, expand_rule, EG_USES_NOTHING, expand_samples };
 
-/* -- sum_to: the adjoint of expand: y = Σ x over the axes that y lacks or has as 1,  dx = g expanded ----------------------------------------- */
+/* -- sum_to: the adjoint of expand: y = Σ x over the axes that y lacks or has as 1,  dx = g expanded ----------------------- */
 static bool sum_to_shape(eg_tensor *y)
 {
     const shape *s = y->attr;
@@ -354,9 +374,10 @@ static eg_tensor *sum_to_call(eg_tensor *const *x)
     return eg_apply(&sum_to_op, &s, shape_size(s.rank), 1, x);
 }
 static const eg_sample sum_to_samples[] = { { sum_to_call, "2x3x4", 0, 0 }, { 0 } };
-static const eg_op sum_to_op = { "sum_to", "y = Σ x over what expand stretched", "g expanded", 1, sum_to_shape, sum_to_forward, sum_to_rule, EG_USES_NOTHING, sum_to_samples };
+static const eg_op sum_to_op = { "sum_to", "y = Σ x over what expand stretched", "g expanded", 1, sum_to_shape, sum_to_forward,
+    sum_to_rule, EG_USES_NOTHING, sum_to_samples };
 
-/* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------------------------ */
+/* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------ */
 eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 {
     map m;
@@ -367,7 +388,8 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     if (a == b) return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a, eg__dims_text(x, text, sizeof text));
     int64_t na = x->dim[a], nb = x->dim[b];
     if (offset > nb || offset < -na)
-        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s", (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s", (long long)offset, a, b,
+            eg__dims_text(x, text, sizeof text));
     int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t n = na - down < nb - right ? na - down : nb - right;
     m.axis[a].at = n ? down : 0;
@@ -379,10 +401,12 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
 static eg_tensor *below_call(eg_tensor *const *x) { return eg_diagonal(x[0], -2, -1, -2); }
-static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 }, { above_call, "3x4", 0, 0 }, { below_call, "3x5", 0, 0 }, { 0 } };
-static const eg_op diagonal_op = { "diagonal", "y[…, k] = x[k, k + offset]", "g on this diagonal, else 0", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, diagonal_samples };
+static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 }, { above_call, "3x4", 0, 0 },
+    { below_call, "3x5", 0, 0 }, { 0 } };
+static const eg_op diagonal_op = { "diagonal", "y[…, k] = x[k, k + offset]", "g on this diagonal, else 0", 1, view_shape, NULL,
+    view_rule, EG_USES_NOTHING, diagonal_samples };
 
-/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last --------------------------------------------------------------- */
+/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last --------------------------------------------- */
 eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {
     map m;
@@ -392,16 +416,18 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
     if (k < 0) return poison_of(x);
     if (step < 1) return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k, (long long)step);
     if (size < 1 || size > x->dim[k])
-        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s", (long long)size, k, eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s", (long long)size, k,
+            eg__dims_text(x, text, sizeof text));
     m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
     return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? finish(&m, x) : poison_of(x);
 }
 static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3, 2); }
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }
 static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 }, { apart_call, "8", 0, 0 }, { 0 } };
-static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + k, …]", "windows of g added up", 1, view_shape, NULL, view_rule, EG_USES_NOTHING, unfold_samples };
+static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + k, …]", "windows of g added up", 1, view_shape, NULL,
+    view_rule, EG_USES_NOTHING, unfold_samples };
 
-/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back -------------------------------------------------------- */
+/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------------------------------------ */
 
 /* Strides under which x's storage shows the sizes of s. Axes of x that are one run make a chunk, and whole axes of the result
  * must share it out; where they would straddle two chunks, *left and *right name the axes of x between which it breaks. */
@@ -442,7 +468,10 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
         s->v[k] = dims[k];
         if (dims[k] >= 0) { fits = fits && !__builtin_mul_overflow(known, dims[k], &known); continue; }
         if (dims[k] < -1) { eg_fail(x->cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
-        if (unknown >= 0) { eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown, k); return false; }
+        if (unknown >= 0) {
+            eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown, k);
+            return false;
+        }
         unknown = k;
     }
     if (unknown >= 0 && known == 0) {
@@ -453,7 +482,8 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     if (fits && unknown >= 0) s->v[unknown] = size / known;
     eg_tensor asked = { .rank = (uint8_t)rank, .dim = s->v };
     if (!fits)
-        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who, eg__dims_text(x, from, sizeof from), (long long)size, eg__dims_text(&asked, to, sizeof to));
+        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who, eg__dims_text(x, from, sizeof from),
+            (long long)size, eg__dims_text(&asked, to, sizeof to));
     return fits;
 }
 
@@ -465,7 +495,8 @@ static bool refit_shape(eg_tensor *y)
 static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
 static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
 static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule, EG_USES_NOTHING, view_samples };
+static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule,
+    EG_USES_NOTHING, view_samples };
 eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -474,11 +505,12 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     if (!sized("view", x, rank, dims, &s)) return poison_of(x);
     if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(2 * rank), 1, &x);
     eg_tensor bare = { .rank = x->rank, .dim = x->stride };
-    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies", left, right,
+    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies",
+        left, right,
                    eg__dims_text(x, text, sizeof text), eg__dims_text(&bare, strides, sizeof strides));
 }
 
-/* -- reshape: a view if there is one, else a copy ------------------------------------------------------------------------------------------------ */
+/* -- reshape: a view if there is one, else a copy -------------------------------------------------------------------------- */
 static bool reshape_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -493,7 +525,8 @@ static bool reshape_forward(eg_tensor *y)
 }
 static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
 static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, sum_to_shape, reshape_forward, reshape_rule, EG_USES_NOTHING, reshape_samples };
+static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, sum_to_shape, reshape_forward,
+    reshape_rule, EG_USES_NOTHING, reshape_samples };
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -504,5 +537,6 @@ eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 }
 
 const eg_op *const eg__view_rows[] = {
-    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &sum_to_op, &diagonal_op, &unfold_op, &embed_op, &view_op, &reshape_op, NULL,
+    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &sum_to_op, &diagonal_op, &unfold_op,
+    &embed_op, &view_op, &reshape_op, NULL,
 };
