@@ -5,9 +5,7 @@
 #include "einsum/gemm.h"
 #include <string.h>
 
-#ifndef TURN_X
-enum { TURN_X = 64, TURN_Y = 256 };          /* of a transposition's tile */
-#endif
+enum { TURN_X = 256, TURN_Y = 64 };         /* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
 enum { FAR = 16 << 20 };                    /* bytes */
 
 typedef struct tile { int64_t rows, n, ra, sa, rb, sb, rc, sc; } tile;      /* c[r·rc + i·sc] … */

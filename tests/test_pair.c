@@ -1,0 +1,270 @@
+/* test_pair.c: contractions of two operands against the plain loop, over random axes and strides; threads, memory, sizes 0 and 1. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "einsum/einsum.h"
+#include "tests.h"
+
+static uint64_t state;
+static int draw(int n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((state >> 33) % (uint64_t)n);
+}
+
+enum { A, B, C };
+typedef struct operand { double *value; void *data; int64_t count, low; } operand;   /* element 0 of the axes is number −low */
+typedef struct problem { eg_dtype dtype, result; int axes; eg_axis axis[8]; bool unary, add; operand x[3]; } problem;
+
+static int64_t *stride_of(eg_axis *x, int s) { return s == A ? &x->sa : s == B ? &x->sb : &x->sc; }
+static bool has(const eg_axis *x, int s) { return s == A ? x->in_a : s == B ? x->in_b : x->in_c; }
+static size_t width(eg_dtype t) { return t == EG_F64 || t == EG_I64 ? 8 : t == EG_BOOL ? 1 : 4; }
+static double get(eg_dtype t, const void *p, int64_t i)
+{
+    switch (t) {
+    case EG_F64: return ((const double *)p)[i];
+    case EG_F32: return (double)((const float *)p)[i];
+    case EG_I64: return (double)((const int64_t *)p)[i];
+    case EG_I32: return ((const int32_t *)p)[i];
+    default:     return ((const uint8_t *)p)[i];
+    }
+}
+static void put(eg_dtype t, void *p, int64_t i, double v)
+{
+    switch (t) {
+    case EG_F64: ((double *)p)[i] = v; break;
+    case EG_F32: ((float *)p)[i] = (float)v; break;
+    case EG_I64: ((int64_t *)p)[i] = (int64_t)v; break;
+    case EG_I32: ((int32_t *)p)[i] = (int32_t)v; break;
+    default:     ((uint8_t *)p)[i] = v != 0;
+    }
+}
+
+/* Strides of one operand: its axes in some order, with gaps, reversals and (not in c) broadcasts; then values in its storage. */
+static void layout(problem *p, int s)
+{
+    int order[8], n = 0;
+    for (int i = 0; i < p->axes; i++) if (has(&p->axis[i], s)) order[n++] = i;
+    for (int i = n - 1; i > 0; i--) if (draw(2)) { int j = draw(i + 1), t = order[i]; order[i] = order[j]; order[j] = t; }
+    int64_t step = draw(8) ? 1 : 1 + draw(3), high = 0, low = 0;
+    for (int i = n - 1; i >= 0; i--) {
+        eg_axis *x = &p->axis[order[i]];
+        *stride_of(x, s) = 0;
+        if (s != C && draw(15) == 0) continue;
+        int64_t stride = draw(8) ? step : -step;
+        step = step * (x->size ? x->size : 1) + (draw(6) ? 0 : draw(5));
+        *stride_of(x, s) = stride;
+        if (x->size) *(stride < 0 ? &low : &high) += stride * (x->size - 1);
+    }
+    eg_dtype t = s == C ? p->result : p->dtype;
+    operand *o = &p->x[s];
+    *o = (operand){ .count = high - low + 1, .low = low };
+    o->data = malloc((size_t)o->count * width(t));
+    ck_assert_ptr_nonnull(o->data);
+    for (int64_t i = 0; i < o->count; i++)
+        put(t, o->data, i, s == C ? 7 : t == EG_F32 || t == EG_F64 ? draw(2000) / 1000.0 - 1 : t == EG_BOOL ? draw(2) : draw(200) - 100);
+}
+static void *at_zero(const problem *p, int s, void *data) { return (char *)data - p->x[s].low * (int64_t)width(s == C ? p->result : p->dtype); }
+
+static void solve(eg_ctx *cx, problem *p, int number)
+{
+    for (int s = A; s <= C; s++) layout(p, s);
+    const operand *a = &p->x[A], *b = &p->x[B], *c = &p->x[C];
+    const size_t bytes = (size_t)c->count * width(p->result);
+    void *twin = malloc(bytes);
+    double *want = calloc((size_t)c->count, sizeof *want), *sum = calloc((size_t)c->count, sizeof *sum);
+    bool *hit = calloc((size_t)c->count, 1);
+    ck_assert(twin && want && sum && hit);
+    memcpy(twin, c->data, bytes);
+
+    int64_t total = 1, outs = 1;
+    for (int i = 0; i < p->axes; i++) { total *= p->axis[i].size; if (p->axis[i].in_c) outs *= p->axis[i].size; }
+    for (int64_t e = 0; e < total; e++) {
+        int64_t at[3] = { -a->low, -b->low, -c->low }, r = e;
+        for (int i = p->axes - 1; i >= 0; r /= p->axis[i].size, i--)
+            for (int s = A; s <= C; s++) at[s] += r % p->axis[i].size * *stride_of(&p->axis[i], s);
+        double v = get(p->dtype, a->data, at[A]) * (p->unary ? 1 : get(p->dtype, b->data, at[B]));
+        want[at[C]] += v;
+        sum[at[C]] += fabs(v);
+    }
+    for (int64_t e = 0; e < outs; e++) {
+        int64_t at = -c->low, r = e;
+        for (int i = p->axes - 1; i >= 0; i--) if (p->axis[i].in_c) { at += r % p->axis[i].size * p->axis[i].sc; r /= p->axis[i].size; }
+        hit[at] = true;
+    }
+    eg_threads(cx, 1);
+    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data), p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, c->data), p->add));
+    eg_threads(cx, 2);
+    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data), p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, twin), p->add));
+    ck_assert_msg(memcmp(c->data, twin, bytes) == 0, "problem %d: one thread and two differ", number);
+    const double allowed = p->dtype == EG_F64 ? 1e-12 : p->dtype == EG_F32 ? 1e-5 : 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        double w = hit[i] ? want[i] + (p->add ? 7 : 0) : 7, g = get(p->result, c->data, i);
+        ck_assert_msg(fabs(g - w) <= (hit[i] ? allowed * (sum[i] + (p->add ? 7 : 0)) : 0), "problem %d, %s: element %lld is %.17g, not %.17g",
+                      number, eg_type_name(p->dtype), (long long)i, g, w);
+    }
+    for (int s = A; s <= C; s++) free(p->x[s].data);
+    free(twin); free(want); free(sum); free(hit);
+}
+
+START_TEST(any_axes_any_strides)
+{
+    static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 };    /* bits: in a, in b, in c */
+    eg_ctx *cx = eg_open();
+    state = (uint64_t)_i + 1;
+    for (int number = 0; number < 400; number++) {
+        problem p = { .axes = draw(7), .unary = draw(6) == 0, .add = draw(2) };
+        static const eg_dtype types[] = { EG_F32, EG_F64, EG_F32, EG_F64, EG_F32, EG_F64, EG_F32, EG_I64, EG_I32, EG_BOOL };
+        p.dtype = types[draw(10)];
+        p.result = p.dtype == EG_F32 || p.dtype == EG_F64 ? p.dtype : EG_I64;
+        const bool large = draw(8) == 0;
+        int64_t total = 1;
+        for (int i = 0; i < p.axes; i++) {
+            int role = p.unary ? (draw(2) ? 1 : 5) : roles[draw(10)], kind = draw(12);
+            int64_t size = kind == 0 ? 1 : kind == 1 && draw(6) == 0 ? 0 : large ? (draw(6) ? 1 + draw(70) : draw(600)) : 1 + draw(9);
+            while (total * size > 100000) size /= 2;
+            if (size) total *= size;
+            p.axis[i] = (eg_axis){ .size = size, .in_a = role & 1, .in_b = role & 2, .in_c = role & 4 };
+        }
+        solve(cx, &p, number);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+/* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every transposition */
+START_TEST(edges_of_blocks)
+{
+    static const int64_t sizes[] = { 2, 3, 7, 8, 12, 13, 15, 16, 17, 31, 32, 33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
+    const int n = sizeof sizes / sizeof *sizes;
+    eg_ctx *cx = eg_open();
+    state = (uint64_t)_i + 100;
+    for (int number = 0; number < 100; number++) {
+        problem p = { .dtype = number % 2 ? EG_F64 : EG_F32, .axes = 3, .add = draw(2) };
+        p.result = p.dtype;
+        p.axis[0] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_c = true };
+        p.axis[1] = (eg_axis){ .size = sizes[draw(n)], .in_b = true, .in_c = true };
+        p.axis[2] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_b = true };
+        while (p.axis[0].size * p.axis[1].size * p.axis[2].size > 3000000) p.axis[draw(3)].size = sizes[draw(n / 2)];
+        solve(cx, &p, number);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+/* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
+START_TEST(no_operand_is_copied)
+{
+    enum { M = 64, N = 64, K = 1 << 16 };
+    eg_ctx *cx = eg_open(.threads = 2);
+    float *a = calloc(2 * M * (size_t)K, sizeof *a), *b = calloc(2 * N * (size_t)K, sizeof *b), *c = malloc(M * N * sizeof *c);
+    ck_assert(a && b && c);
+    for (int64_t i = 0; i < 2 * (int64_t)M * K; i++) a[i] = (float)(i % 3);
+    for (int64_t i = 0; i < 2 * (int64_t)N * K; i++) b[i] = (float)(i % 5);
+    const eg_axis axis[] = { { M, 2 * K, 0, N, true, false, true }, { N, 0, 2, 1, false, true, true }, { K, 2, 2 * N, 0, true, true, false } };
+    const size_t before = eg_stats(cx).bytes;
+    ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, false));
+    const size_t used = eg_stats(cx).bytes - before;
+    ck_assert_msg(used < (1 << 22), "%zu bytes of scratch", used);        /* each operand has 16 MB */
+    double want = 0;
+    for (int64_t k = 0; k < K; k++) want += (double)(a[5 * 2 * K + 2 * k]) * (double)b[2 * 7 + 2 * N * k];
+    ck_assert_double_eq_tol((double)c[5 * N + 7], want, 1e-5 * want);
+    free(a); free(b); free(c);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(sizes_zero_and_one)
+{
+    eg_ctx *cx = eg_open();
+    double a[4] = { 2, 3, 4, 5 }, b[4] = { 7, 8, 9, 10 }, c[4] = { 1, 1, 1, 1 };
+    const eg_axis none[] = { { 2, 1, 0, 1, true, false, true }, { 0, 2, 1, 0, true, true, false } };
+    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, true));
+    ck_assert(c[0] == 1 && c[1] == 1);
+    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, false));
+    ck_assert(c[0] == 0 && c[1] == 0 && c[2] == 1);
+    const eg_axis nothing[] = { { 0, 1, 0, 1, true, false, true }, { 2, 2, 1, 0, true, true, false } };
+    ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, false));
+    ck_assert(c[2] == 1);
+    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false));              /* scalars */
+    ck_assert(c[0] == 14);
+    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, true));
+    ck_assert(c[0] == 16);
+    const eg_axis ones[] = { { 1, 99, 0, 99, true, false, true }, { 1, 99, 99, 0, true, true, false }, { 2, 0, 1, 1, false, true, true } };
+    ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, false));
+    ck_assert(c[0] == 14 && c[1] == 16);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(integers_wrap_in_i64)
+{
+    eg_ctx *cx = eg_open();
+    int64_t a[2] = { INT64_MAX, INT64_MAX }, b[2] = { 2, 3 }, c;
+    const eg_axis k = { 2, 1, 1, 0, true, true, false };
+    ck_assert(eg__pair(cx, EG_I64, 1, &k, a, b, &c, false));
+    ck_assert_int_eq(c, INT64_MAX - 4);
+    int32_t i[2] = { INT32_MAX, INT32_MAX }, j[2] = { INT32_MAX, 1 };
+    ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, false));
+    ck_assert_int_eq(c, (int64_t)INT32_MAX * INT32_MAX + INT32_MAX);
+    eg_close(cx);
+}
+END_TEST
+
+/* Long sums are trees: a million equal terms keep all but the last digits. */
+START_TEST(long_sums_are_accurate)
+{
+    enum { N = 1 << 20 };
+    eg_ctx *cx = eg_open();
+    float *a = malloc(N * sizeof *a), c = 0;
+    ck_assert_ptr_nonnull(a);
+    for (int i = 0; i < N; i++) a[i] = 0.1f;
+    const eg_axis sum = { N, 1, 0, 0, true, false, false }, rows[] = { { N / 16, 16, 0, 0, true, false, false }, { 16, 1, 0, 1, true, false, true } };
+    ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
+    ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);
+    float r[16];
+    ck_assert(eg__pair(cx, EG_F32, 2, rows, a, NULL, r, false));
+    ck_assert_double_eq_tol((double)r[3], (double)0.1f * N / 16, 1e-6 * N / 16);
+    free(a);
+    eg_close(cx);
+}
+END_TEST
+
+/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was. */
+START_TEST(blis_arch_type_is_checked)
+{
+    static const char *const values[] = { "3", "99", "-1", "junk", "", "haswell", "skx", "1", "9999999999999999999", "6 ", NULL };
+    const char *v = values[_i];
+    pid_t child = fork();
+    if (child == 0) {
+        if (v) setenv("BLIS_ARCH_TYPE", v, 1); else unsetenv("BLIS_ARCH_TYPE");
+        const char *why = eg__kernel_why(), *now = getenv("BLIS_ARCH_TYPE");
+        float a[2] = { 2, 3 }, b[2] = { 5, 7 }, c[4];
+        const eg_axis axis[] = { { 2, 1, 0, 2, true, false, true }, { 2, 0, 1, 1, false, true, true } };
+        eg_ctx *cx = eg_open();
+        bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) && eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;
+        eg_close(cx);
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "BLIS_ARCH_TYPE=%s: status %d", v ? v : "(unset)", status);
+}
+END_TEST
+
+Suite *suite_pair(void)
+{
+    Suite *s = suite_create("pair");
+    TCase *t = tcase_create("pair");
+    tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
+    tcase_add_loop_test(t, edges_of_blocks, 0, 2);
+    tcase_add_test(t, no_operand_is_copied);
+    tcase_add_test(t, sizes_zero_and_one);
+    tcase_add_test(t, integers_wrap_in_i64);
+    tcase_add_test(t, long_sums_are_accurate);
+    tcase_add_loop_test(t, blis_arch_type_is_checked, 0, 11);
+    suite_add_tcase(s, t);
+    return s;
+}
