@@ -81,7 +81,6 @@ void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *
 
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
-bool eg__fold(eg_tensor *y, const eg_tensor *x);    /* y = Σ x over the axes that broadcasting y to x's shape would stretch; false after "out of memory" */
 
 /* -- tensor/view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of embed is the view --------- */
 int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −1 is the last; −1 after a message       */

@@ -19,7 +19,7 @@ static const char *const unsampled[] = { NULL };
 /* Refuses strides by contract. */
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
-static const char *const reordered[] = { "einsum", "sum_to", NULL };
+static const char *const reordered[] = { "einsum", NULL };
 
 static bool listed(const char *const *list, const char *name)
 {

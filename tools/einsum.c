@@ -36,13 +36,6 @@ static bool aim(output *o, long number)                 /* false after saying wh
     return true;
 }
 
-static int complain(eg_ctx *cx, const output *o)        /* the library's sentence, with the path that the user gave */
-{
-    const char *error = eg_error(cx), *at = o->beside ? strstr(error, o->beside) : NULL;
-    if (!at) return say_error(cx, NULL);
-    return say("%.*s%s%s", (int)(at - error), error, o->path, at + strlen(o->beside));
-}
-
 static int save(eg_ctx *cx, int count, output *o)
 {
     int status = EXIT_SUCCESS;
@@ -54,7 +47,8 @@ static int save(eg_ctx *cx, int count, output *o)
     for (int devices = 0; devices < 2; devices++)
         for (int k = 0; k < count && !status; k++)
             if ((o[k].beside == NULL) == (devices == 1)) {
-                if (eg_npy_save(o[k].beside ? o[k].beside : o[k].path, o[k].x)) status = complain(cx, &o[k]);
+                const char *path = o[k].beside ? o[k].beside : o[k].path;
+                if (eg_npy_save(path, o[k].x)) status = say_error_of(cx, path, o[k].path);
                 else o[k].done = true;
             }
     for (int k = 0; k < count; k++) {

@@ -42,6 +42,7 @@ static bool take(const option *o, char *text, void *values)
     bool good = true;
     switch (o->kind) {
     case FLAG: *(bool *)at = true; break;
+    case MAYBE: *(const char **)at = text; break;
     case TEXT:
         *(const char **)at = text;
         if (!*text) { say("%s needs a value that is not empty", shown(o)); return false; }
@@ -106,6 +107,7 @@ static const option *find(const command *c, const char *word, char **value)     
 parsed read_options(const command *c, int count, char **word, void *values, words *w)
 {
     *w = (words){ .word = word };
+    static char empty[1];
     bool only_words = false;
     for (int k = 0; k < count; k++) {
         if (!only_words && (!c->first || k == 0) && (strcmp(word[k], "--help") == 0 || strcmp(word[k], "-h") == 0)) {
@@ -121,6 +123,7 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) { say("%s takes no value", shown(o)); return REFUSED; }
         if (w->given & bit && o->kind != LIST) { say("%s is given twice", shown(o)); return REFUSED; }
+        if (o->kind == MAYBE && !value) value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) { say("%s needs a value: %s", shown(o), o->argument); return REFUSED; }
             value = word[++k];
@@ -129,6 +132,13 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         w->given |= bit;
     }
     return PARSED;
+}
+
+bool was_given(const words *w, const command *c, const char *name)
+{
+    for (const option *o = c->options; o->name || o->letter; o++)
+        if (o->name && strcmp(o->name, name) == 0) return w->given >> (o - c->options) & 1;
+    return false;
 }
 
 static int left_side(const option *o, char *out, size_t room)

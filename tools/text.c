@@ -25,6 +25,13 @@ int say_error(eg_ctx *cx, const char *where)
     return say("%s%s%s", where ? where : "", where ? ": " : "", error ? error : "it failed without saying why");
 }
 
+int say_error_of(eg_ctx *cx, const char *path, const char *shown)
+{
+    const char *error = eg_error(cx), *at = error ? strstr(error, path) : NULL;
+    if (!at) return say_error(cx, NULL);
+    return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
+}
+
 /* -- columns ----------------------------------------------------------------------------------------------------------------------- */
 int columns(const char *utf8)
 {

@@ -5,7 +5,8 @@
 #include <eingrad.h>
 
 /* -- options.c: a row says what an option is called, what it takes, and where the value goes ------------------------------------ */
-typedef enum option_kind { FLAG, TEXT, LIST, WHOLE, REAL, CHOICE } option_kind;     /* bool, const char *, list, int64_t, double, const char * */
+typedef enum option_kind { FLAG, TEXT, MAYBE, LIST, WHOLE, REAL, CHOICE } option_kind;
+/* bool, const char *, the same with "" where no value follows, list, int64_t, double, const char * */
 typedef struct option {
     char letter;                        /* 'o' of -o; 0: none                                               */
     const char *name;                   /* "out" of --out; NULL: none                                       */
@@ -13,7 +14,7 @@ typedef struct option {
     const char *argument, *help;        /* "FILE", "where to write it"; CHOICE: "encoder|decoder"           */
     size_t at;                          /* offset in the command's own struct                               */
     double low, high;                   /* WHOLE, REAL: the range, both ends included                       */
-    bool kept;                          /* belongs to a model: not to be given again when it is resumed     */
+    bool kept;                          /* a checkpoint has it: when it is resumed, another value is refused */
 } option;
 typedef struct list { int count; const char **item; } list;
 
@@ -34,12 +35,14 @@ typedef struct words {
 typedef enum parsed { PARSED, HELPED, REFUSED } parsed;
 /* Reads the words into `values` and moves those that are no options to the front. HELPED: --help was printed; REFUSED: said why. */
 parsed read_options(const command *, int count, char **word, void *values, words *);
+bool was_given(const words *, const command *, const char *name);
 void print_help(FILE *, const command *);
 bool read_whole(const char *text, int64_t *value);      /* a whole number, nothing else                      */
 
 /* -- text.c ----------------------------------------------------------------------------------------------------------------------- */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */
+int  say_error_of(eg_ctx *, const char *path, const char *shown);   /* the same, with `shown` where it says `path`    */
 int  columns(const char *utf8);                         /* of a terminal, one a character                    */
 void pad(FILE *, const char *text, int width);          /* the text, then blanks up to the width             */
 bool is_terminal(FILE *);
@@ -48,6 +51,20 @@ int  terminal_width(void);                              /* 80 where nothing is k
 const char *nearest(const char *word, const char *(*name)(int k));      /* NULL: none is near                */
 const char *program(void);                              /* how the user calls this program                   */
 void set_program(const char *argv0);
+
+/* -- progress.c, show.c: what `train` prints and logs ----------------------------------------------------------------------------------- */
+typedef struct progress {
+    bool  bar;                          /* one line of a terminal, drawn again and again; else plain lines         */
+    FILE *log; const char *log_path;    /* JSON lines; NULL: none                                           */
+    int64_t first;                      /* steps done before this run                                       */
+    double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
+} progress;
+double seconds(void);
+bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */
+bool progress_step (progress *, const eg_progress *);
+void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
+bool progress_close(progress *, const eg_score *, const eg_progress *);
+int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);    /* the end of `train`; exit status */
 
 extern const command train_command, predict_command, attend_command, einsum_command, gradcheck_command, mask_command, ops_command, info_command;
 #endif

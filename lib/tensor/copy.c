@@ -150,3 +150,23 @@ void eg__fill(eg_tensor *target, double value)
 {
     eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
 }
+
+/* -- target += source, floats -------------------------------------------------------------------------------------------------- */
+#define ADD(T)                                                                                                                  \
+    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
+    {                                                                                                                           \
+        (void)user;                                                                                                             \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                   \
+            T *restrict y = (T *)p[0];                                                                                          \
+            const T *restrict x = (const T *)p[1];                                                                              \
+            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                       \
+        } else                                                                                                                  \
+            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]); \
+    }
+ADD(float)
+ADD(double)
+
+void eg__add_to(eg_tensor *target, const eg_tensor *source)
+{
+    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, target->dtype == EG_F32 ? add_float : add_double, NULL);
+}

@@ -14,8 +14,7 @@ typedef struct map {
 } map;
 static size_t map_size(const map *m) { return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis); }
 
-static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op,
-    sum_to_op;
+static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op;
 
 /* -- what the views share -------------------------------------------------------------------------------------------------- */
 int eg__axis(const char *who, eg_tensor *x, int k)
@@ -328,12 +327,19 @@ static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g sque
 typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (view) strides */
 static size_t shape_size(int numbers) { return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t); }
 
+/* the sum over the new and stretched axes: an einsum such as "abc->b" */
 static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
 {
+    static const char letter[] = "abcdefghijklmnopqrstuvwxyzABCDEF";
     const eg_tensor *x = y->in[i];
-    shape s = { .rank = x->rank };
-    memcpy(s.v, x->dim, x->rank * sizeof *s.v);
-    return eg_apply(&sum_to_op, &s, shape_size(s.rank), 1, &g);
+    char spec[2 * EG_RANK_MAX + 3];
+    int n = 0, lead = y->rank - x->rank;
+    for (int k = 0; k < y->rank; k++) spec[n++] = letter[k];
+    spec[n++] = '-';
+    spec[n++] = '>';
+    for (int k = lead; k < y->rank; k++) if (x->dim[k - lead] == y->dim[k]) spec[n++] = letter[k];
+    spec[n] = 0;
+    return eg_reshape_n(eg_einsum(spec, g), x->rank, x->dim);
 }
 eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 {
@@ -359,23 +365,6 @@ static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3
 static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 }, { expand_call, "5", 0, 0 }, { 0 } };
 static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape,
     NULL, expand_rule, EG_USES_NOTHING, expand_samples };
-
-/* -- sum_to: the adjoint of expand: y = Σ x over the axes that y lacks or has as 1,  dx = g expanded ----------------------- */
-static bool sum_to_shape(eg_tensor *y)
-{
-    const shape *s = y->attr;
-    return eg__shape(y, y->in[0]->dtype, s->rank, s->v);
-}
-static bool sum_to_forward(eg_tensor *y) { return eg__fold(y, y->in[0]); }
-static eg_tensor *sum_to_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_expand_n(g, y->in[i]->rank, y->in[i]->dim); }
-static eg_tensor *sum_to_call(eg_tensor *const *x)
-{
-    shape s = { .rank = 2, .v = { 3, 1 } };
-    return eg_apply(&sum_to_op, &s, shape_size(s.rank), 1, x);
-}
-static const eg_sample sum_to_samples[] = { { sum_to_call, "2x3x4", 0, 0 }, { 0 } };
-static const eg_op sum_to_op = { "sum_to", "y = Σ x over what expand stretched", "g expanded", 1, sum_to_shape, sum_to_forward,
-    sum_to_rule, EG_USES_NOTHING, sum_to_samples };
 
 /* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------ */
 eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
@@ -511,6 +500,11 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 }
 
 /* -- reshape: a view if there is one, else a copy -------------------------------------------------------------------------- */
+static bool reshape_shape(eg_tensor *y)
+{
+    const shape *s = y->attr;
+    return eg__shape(y, y->in[0]->dtype, s->rank, s->v);
+}
 static bool reshape_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -525,7 +519,7 @@ static bool reshape_forward(eg_tensor *y)
 }
 static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
 static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, sum_to_shape, reshape_forward,
+static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, reshape_shape, reshape_forward,
     reshape_rule, EG_USES_NOTHING, reshape_samples };
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
@@ -537,6 +531,6 @@ eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 }
 
 const eg_op *const eg__view_rows[] = {
-    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &sum_to_op, &diagonal_op, &unfold_op,
+    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &diagonal_op, &unfold_op,
     &embed_op, &view_op, &reshape_op, NULL,
 };

@@ -1,0 +1,70 @@
+/* eingrad attend: where each head of a trained model looks. */
+#include "tools.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct attend { const char *out; int64_t threads; } attend;
+static const option options[] = {
+    { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", offsetof(attend, out), 0, 0, false },
+    { 0,   "threads", WHOLE, "N",    "(default: all cores)", offsetof(attend, threads), 1, 1024, false },
+    { 0 }
+};
+
+static bool ends(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && strcasecmp(path + n - m, end) == 0;
+}
+
+static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
+{
+    const char *const *tokens;
+    eg_tensor *w = eg_trainer_attend(t, input, &tokens);        /* layer h i j */
+    if (!w) return say_error(cx, NULL);
+    int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1), n = layers * heads;
+    enum { ROOM = 64 };
+    char (*name)[ROOM] = calloc((size_t)n, sizeof *name);
+    const char **panel = calloc((size_t)n, sizeof *panel);
+    int status = name && panel ? EXIT_SUCCESS : say("out of memory");
+    for (int64_t k = 0; k < n && !status; k++) {
+        snprintf(name[k], ROOM, "layer %lld, head %lld", (long long)(k / heads), (long long)(k % heads));
+        panel[k] = name[k];
+    }
+    eg_tensor *x = eg_reshape(w, n, eg_dim(w, 2), eg_dim(w, 3));
+    if (status) ;
+    else if (o->out) {
+        if (eg_picture_save(o->out, x, .rows = tokens, .columns = tokens, .title = input, .panels = panel)) status = say_error(cx, NULL);
+        else printf("%s: %lld heads of %lld layers, %lld tokens\n", o->out, (long long)heads, (long long)layers, (long long)eg_dim(w, -1));
+    } else {
+        const char *answer = eg_trainer_predict(t, input);
+        if (answer) printf("%s -> %s\nrows look at columns\n\n", input, answer);
+        if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1, .colour = in_colour(stdout),
+                                        .width = terminal_width()))
+            status = say_error(cx, NULL);
+    }
+    free(name);
+    free(panel);
+    return status;
+}
+
+static int run(const command *c, int count, char **word)
+{
+    attend o = { 0 };
+    words w;
+    parsed p = read_options(c, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count != 2) return say("attend needs a model and one input, as in: %s attend reverse.safetensors hello; inputs with blanks go in quotes", program());
+    if (o.out && !ends(o.out, ".png") && !ends(o.out, ".svg")) return say("-o must end in .png or .svg, not \"%s\"", o.out);
+    eg_ctx *cx = eg_open(.threads = (int)o.threads);
+    eg_trainer *t = eg_trainer_load(cx, w.word[0], 0);
+    int status = t ? draw(cx, t, &o, w.word[1]) : say_error(cx, NULL);
+    eg_close(cx);
+    return status;
+}
+
+const command attend_command = {
+    .name = "attend", .usage = "MODEL INPUT [-o FILE.png|.svg]", .about = "every head of a trained model as a heat map, tokens on the axes",
+    .more = "A decoder's tokens are the input, a separator and its own answer. After -- comes an input that begins with -.\n",
+    .options = options, .run = run,
+};

@@ -1,0 +1,167 @@
+/* show.c: what the newcomer sees at the end of `train`. */
+#include "tools.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/listing.h"              /* listing: examples/04_attention.c's function, made by the Makefile */
+
+enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
+
+static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)     /* of the test set, as text */
+{
+    if (eg_trainer_test(t, k, e)) return false;
+    eg_data_write(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
+    eg_data_write(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
+    return true;
+}
+
+/* -- five predictions ---------------------------------------------------------------------------------------------------------------- */
+static bool predictions(eg_trainer *t)
+{
+    char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
+    int rows = 1, wide[3] = { 0 };
+    eg_example e;
+    for (int k = 0; k < EXAMPLES && example(t, k, cell[rows][0], cell[rows][2], &e); k++, rows++) {
+        const char *answer = eg_trainer_predict(t, cell[rows][0]);
+        if (!answer) return false;
+        snprintf(cell[rows][1], TEXT_ROOM, "%s", answer);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < 3; j++)
+            if (columns(cell[r][j]) > wide[j]) wide[j] = columns(cell[r][j]);
+    putchar('\n');
+    for (int r = 0; r < rows; r++) {
+        for (int j = 0; j < 3; j++) { pad(stdout, cell[r][j], wide[j]); fputs("   ", stdout); }
+        puts(r == 0 ? "" : strcmp(cell[r][1], cell[r][2]) == 0 ? "right" : "WRONG");
+    }
+    return true;
+}
+
+/* -- where it looks while it writes ----------------------------------------------------------------------------------------------------
+ * Rows: the symbols of the answer, at the places that write them. Columns: what each place looks at. */
+typedef struct view { eg_tensor *w; int rows, columns; const char *row[EG_LONGEST]; const char *const *column; } view;
+
+static bool look(eg_trainer *t, const char *input, view *v)
+{
+    eg_data *d = eg_trainer_data(t);
+    bool decoder = strcmp(eg_trainer_config(t)->model, "decoder") == 0;
+    int32_t token[EG_LONGEST];
+    int inputs = eg_data_read(d, input, EG_LONGEST, token);
+    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_attend(t, input, &v->column);         /* layer h i j */
+    if (!w) return false;
+    int n = (int)eg_dim(w, -1), first = 0;
+    if (decoder) {                      /* the place before a symbol writes it */
+        first = inputs < n && strcmp(v->column[inputs], eg_data_symbol(d, EG_SEP)) == 0 ? inputs : inputs - 1;
+        v->rows = n - 1 - first;
+        v->columns = n - 1;
+        for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
+    } else {
+        const char *answer = eg_trainer_predict(t, input);
+        v->rows = v->columns = answer ? eg_data_read(d, answer, EG_LONGEST, token) : 0;
+        for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
+    }
+    if (v->rows < 1) return false;      /* an answer without symbols */
+    v->w = eg_slice(eg_slice(w, 2, first, first + v->rows, 1), 3, 0, v->columns, 1);
+    return eg_ok(v->w);
+}
+
+/* The mean weight on symbols that equal the one being written, for a head of one view. */
+static double own_symbol(view *v, int64_t layer, int64_t head)
+{
+    double sum = 0;
+    for (int i = 0; i < v->rows; i++)
+        for (int j = 0; j < v->columns; j++)
+            if (strcmp(v->row[i], v->column[j]) == 0) sum += eg_get(v->w, layer, head, i, j);
+    return sum / v->rows;
+}
+
+static bool plain(const eg_example *e)              /* short, no symbol twice: a map that is easy to read */
+{
+    bool good = e->inputs >= 6 && e->inputs <= 16;
+    for (int k = 0; good && k < e->inputs; k++)
+        for (int j = 0; j < k; j++) good = good && e->input[j] != e->input[k];
+    return good;
+}
+
+static bool best_map(eg_trainer *t, char *shown_input)
+{
+    eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
+    int64_t layers = eg_trainer_config(t)->layers, heads = eg_trainer_config(t)->heads;
+    double *mass = calloc((size_t)(layers * heads), sizeof *mass);
+    char input[TEXT_ROOM], truth[TEXT_ROOM];
+    eg_example e;
+    view v;
+    int seen = 0, chosen = -1;
+    for (int k = 0; mass && k < LOOKED && example(t, k, input, truth, &e); k++) {
+        eg_mark m = eg_push(cx);
+        if (look(t, input, &v)) {
+            for (int64_t n = 0; n < layers * heads; n++) mass[n] += own_symbol(&v, n / heads, n % heads);
+            seen++;
+            if (chosen < 0) chosen = k;
+        }
+        eg_pop(cx, m);
+    }
+    for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
+        if (plain(&e)) { chosen = k; break; }
+    int64_t best = 0;
+    for (int64_t n = 1; seen && n < layers * heads; n++)
+        if (mass[n] > mass[best]) best = n;
+    eg_mark m = eg_push(cx);
+    if (seen && example(t, chosen, shown_input, truth, &e) && look(t, shown_input, &v)) {
+        char title[TEXT_ROOM + 64];
+        printf("\nlayer %lld, head %lld, while it answers %s: a row writes its symbol, the columns are what it looks at\n"
+               "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
+               (long long)(best / heads), (long long)(best % heads), shown_input, 100 * mass[best] / seen);
+        snprintf(title, sizeof title, "%s", shown_input);
+        eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads), .rows = v.row, .columns = v.column,
+                         .colour = in_colour(stdout), .width = terminal_width());
+    } else if (!eg_error(cx))
+        example(t, 0, shown_input, truth, &e);
+    eg_pop(cx, m);
+    free(mass);
+    return !eg_error(cx);
+}
+
+/* -- what to type next --------------------------------------------------------------------------------------------------------------------- */
+static void quoted(const char *s)                   /* one word of a shell */
+{
+    if (*s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-") == strlen(s) && *s != '-') { fputs(s, stdout); return; }
+    putchar('\'');
+    for (; *s; s++) fputs(*s == '\'' ? "'\\''" : (char[]){ *s, 0 }, stdout);
+    putchar('\'');
+}
+
+static void next(eg_trainer *t, const char *path, const char *input)
+{
+    static const char data[] = "examples/data/dates.tsv";
+    const char *name = eg_data_name(eg_trainer_data(t));
+    int k = 0;
+    while (eg_task_at(k) && strcmp(eg_task_at(k)->name, name) != 0) k++;
+    const eg_task *other = eg_task_at(k) && eg_task_at(k + 1) ? eg_task_at(k + 1) : eg_task_at(0);
+    printf("\nNext:\n  %s attend ", program());
+    quoted(path);
+    putchar(' ');
+    if (*input == '-') fputs("-- ", stdout);
+    quoted(input);
+    bool here = access(data, R_OK) == 0 && strcmp(name, data) != 0;
+    printf("   # every head, on an input of your own\n  %s train --pairs %s   # %s: input TAB output, one a line\n  %s train %s   # %s\n", program(),
+           here ? data : "FILE", here ? "dates in ten ways, or a file of your own" : "a file of your own", program(), other->name, other->about);
+}
+
+int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
+{
+    eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
+    char input[TEXT_ROOM] = "";
+    eg_trainer_check_report r;
+    printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact, (long long)s->sequences,
+           100 * (double)s->exact / (double)s->sequences);
+    if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
+        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n", 100 * g->goal, program(), path, (long long)(2 * p->steps));
+    if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r)) return say_error(cx, NULL);
+    printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right, (long long)r.entries, r.worst,
+           r.worst_name ? r.worst_name : "none");
+    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start, path);
+    printf("\nThe attention that was trained, in eingrad (examples/04_attention.c):\n\n%s", listing);
+    next(t, path, input);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,220 @@
+/* eingrad train: a model on a task or on the user's pairs, from the first step or from a checkpoint. */
+#include "tools.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct train {
+    eg_trainer_args model;
+    const char *pairs, *log, *out, *resume;
+    int64_t threads, every;
+} train;
+#define MODEL(member) offsetof(train, model.member)
+static const option options[] = {
+    { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", offsetof(train, pairs), 0, 0, false },
+    { 0, "model",   CHOICE, "encoder|decoder", "default: what the task asks for; pairs: decoder", MODEL(model), 0, 0, true },
+    { 0, "layers",  WHOLE,  "N", "blocks (default 2)", MODEL(layers), 1, 1000, true },
+    { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64)", MODEL(d_model), 1, 65536, true },
+    { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },
+    { 0, "width",   WHOLE,  "N", "inner width of the feed-forward part (default 4 d-model)", MODEL(width), 1, 1 << 20, true },
+    { 0, "dropout", REAL,   "P", "(default 0)", MODEL(dropout), 0, 0.99, true },
+    { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001)", MODEL(lr), 1e-9, 10, true },
+    { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
+    { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64)", MODEL(batch), 1, 65536, true },
+    { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000)", MODEL(steps), 1, 1e9, false },
+    { 0, "goal",    REAL,   "X", "stop at this share of unseen sequences exactly right (default 0.99; 0: never)", MODEL(goal), 0, 1, true },
+    { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
+    { 0, "threads", WHOLE,  "N", "(default: all cores); the result does not depend on it", offsetof(train, threads), 1, 1024, false },
+    { 0, "log",     TEXT,   "FILE", "one JSON object a step", offsetof(train, log), 0, 0, false },
+    { 0, "out",     TEXT,   "FILE", "checkpoint (default TASK.safetensors)", offsetof(train, out), 0, 0, false },
+    { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: what 5 seconds hold)", offsetof(train, every), 1, 1e9, false },
+    { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", offsetof(train, resume), 0, 0, false },
+    { 0 }
+};
+
+/* -- what to train --------------------------------------------------------------------------------------------------------------------- */
+static const char *task_name(int k) { return eg_task_at(k) ? eg_task_at(k)->name : NULL; }
+
+static const eg_task *task_of(const char *name)         /* NULL after saying why */
+{
+    const eg_task *task = eg_task_find(name);
+    if (task) return task;
+    char all[512] = "";
+    for (int k = 0; eg_task_at(k); k++) snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
+    const char *near = nearest(name, task_name);
+    if (near) say("there is no task \"%s\"; is it %s?", name, near);
+    else say("there is no task \"%s\"; there are %s, and --pairs FILE", name, all);
+    return NULL;
+}
+
+static void file_of(const train *o, const char *task, char *out, size_t room)   /* TASK.safetensors, in the present folder */
+{
+    const char *name = o->pairs ? o->pairs : task, *slash = strrchr(name, '/');
+    name = slash ? slash + 1 : name;
+    const char *dot = o->pairs ? strrchr(name, '.') : NULL;
+    snprintf(out, room, "%.*s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+}
+
+static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
+{
+    const eg_task *row = o->pairs ? NULL : task_of(task);
+    if (!o->pairs && !row) return NULL;
+    eg_trainer_args a = o->model;
+    a.size = sizeof a;
+    a.data = o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
+    if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
+    eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
+    if (!t) say_error(cx, NULL);
+    return t;
+}
+
+/* What is given again must be what the checkpoint has. */
+static bool agrees(const option *k, const void *given, const void *has, const char *path)
+{
+    if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
+        say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path, (long long)*(const int64_t *)has);
+    else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has && *(const double *)given >= *(const double *)has))
+        say("--%s is %g, but %s has %g", k->name, *(const double *)given, path, *(const double *)has);
+    else if (k->kind == CHOICE && strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
+        say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path, *(const char *const *)has);
+    else
+        return true;
+    return false;
+}
+
+static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
+{
+    eg_trainer *t = eg_trainer_load(cx, path, o->model.steps);
+    if (!t) { say_error(cx, NULL); return NULL; }
+    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->pairs ? o->pairs : task;
+    if (asked && strcmp(name, asked) != 0) {
+        say("%s was trained on %s, not on %s", path, name, asked);
+        return NULL;
+    }
+    train has = { .model = *eg_trainer_config(t) };
+    for (const option *k = options; k->name; k++)
+        if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path)) return NULL;
+    if (eg_trainer_now(t).step > has.model.steps) {
+        say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path, (long long)eg_trainer_now(t).step);
+        return NULL;
+    }
+    return t;
+}
+
+/* -- can the checkpoint be written? Found out before training: a whole one is written beside its place and removed -------------------- */
+static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path)
+{
+    struct stat s;
+    bool there = stat(path, &s) == 0;
+    if (there && S_ISDIR(s.st_mode)) { say("--out %s is a directory", path); return false; }
+    if (there && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode)) return true;
+    char beside[4096 + 32];
+    int n = snprintf(beside, sizeof beside, there && S_ISCHR(s.st_mode) ? "%s" : "%s.try-%ld", path, (long)getpid());
+    if (n >= (int)sizeof beside) { say("--out: the path is too long"); return false; }
+    if (eg_trainer_save(t, beside)) { say_error_of(cx, beside, path); return false; }
+    if (!there || S_ISREG(s.st_mode)) unlink(beside);
+    return true;
+}
+
+/* -- the run ------------------------------------------------------------------------------------------------------------------------------ */
+static volatile sig_atomic_t stopped;
+static void stop(int signal_number) { stopped = signal_number; }
+
+typedef struct turn { const train *o; const char *path; progress g; double saved; bool log_failed; } turn;
+static bool watch(void *user, eg_trainer *t, const eg_progress *p)
+{
+    turn *u = user;
+    u->log_failed = !progress_step(&u->g, p);
+    if (u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5) {
+        if (eg_trainer_save(t, u->path)) return true;
+        u->saved = seconds();
+    }
+    return stopped || u->log_failed;
+}
+
+static void introduce(const eg_trainer *t, eg_ctx *cx)
+{
+    const eg_trainer_args *o = eg_trainer_config(t);
+    eg_data *d = eg_trainer_data((eg_trainer *)t);
+    const eg_task *task = eg_data_text(d) ? NULL : eg_task_find(eg_data_name(d));
+    if (task) printf("%s: %s\n", task->name, task->about);
+    else printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST);
+    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; batch %lld, seed %llu, threads %d\n", o->model, (long long)o->layers,
+           (long long)o->d_model, (long long)o->heads, (long long)eg_params_size(eg_trainer_params((eg_trainer *)t)), (long long)o->batch,
+           (unsigned long long)o->seed, eg_threads(cx, 0));
+    eg_progress now = eg_trainer_now(t);
+    if (now.step) printf("resumed after step %lld\n", (long long)now.step);
+    fflush(stdout);
+}
+
+static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
+{
+    turn u = { .o = o, .path = path };
+    if (!try_out(cx, t, path) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+    introduce(t, cx);
+    struct sigaction act = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };   /* a second interrupt ends it at once */
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    u.saved = seconds();
+    eg_progress p = eg_trainer_now(t);
+    bool done = p.step >= p.steps || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
+    if (done) printf("%s has nothing left to do: %s\n", path, p.step >= p.steps ? "all its steps are done" : "its goal is reached");
+    int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
+    if (bad || u.log_failed || stopped) progress_clear(&u.g);
+    if (!bad && !done && !u.log_failed) bad = eg_trainer_save(t, path);
+    if (bad) { say_error(cx, NULL); progress_close(&u.g, NULL, NULL); return EXIT_FAILURE; }
+    if (u.log_failed) return EXIT_FAILURE;
+    if (stopped) {
+        progress_close(&u.g, NULL, NULL);
+        printf("stopped after step %lld, saved in %s; to go on:\n  %s train --resume %s\n", (long long)p.step, path, program(), path);
+        return 128 + stopped;
+    }
+    eg_score s;
+    if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
+    if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
+    return show(t, path, &s, &p, &u.g);
+}
+
+static int run(const command *c, int count, char **word)
+{
+    train o = { 0 };
+    words w;
+    parsed parse = read_options(c, count, word, &o, &w);
+    if (parse != PARSED) return parse == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    const char *task = w.count ? w.word[0] : NULL;
+    if (w.count > 1) return say("train takes one task, and there is \"%s\" too", w.word[1]);
+    if (task && o.pairs) return say("train takes a task or --pairs, not both: %s and %s", task, o.pairs);
+    if (!task && !o.pairs && o.resume && *o.resume && eg_task_find(o.resume) && access(o.resume, F_OK)) {
+        task = o.resume;                                /* train --resume reverse */
+        o.resume = "";
+    }
+    bool needs_name = !o.resume || !(*o.resume || o.out);
+    if (!task && !o.pairs && needs_name) return say("train needs a task or --pairs FILE; %s train --help lists the tasks", program());
+    if (task && !task_of(task)) return EXIT_FAILURE;
+    char path[4096] = "";
+    if (task || o.pairs) file_of(&o, task, path, sizeof path);
+    const char *from = !o.resume ? NULL : *o.resume ? o.resume : o.out ? o.out : path, *to = o.out ? o.out : from ? from : path;
+    if (o.log && strcmp(o.log, to) == 0) return say("--log and the checkpoint are both %s", to);
+    eg_ctx *cx = eg_open(.threads = (int)o.threads);
+    if (!cx) return say_error(cx, NULL);
+    eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
+    int status = t ? go(cx, t, &o, to) : EXIT_FAILURE;
+    eg_close(cx);
+    return status;
+}
+
+static void list_tasks(FILE *file)
+{
+    fputs("\ntasks:\n", file);
+    for (int k = 0; eg_task_at(k); k++) fprintf(file, "  %-10s %s\n", task_name(k), eg_task_at(k)->about);
+}
+
+const command train_command = {
+    .name = "train", .usage = "TASK | --pairs FILE [OPTION...]", .about = "train a transformer on a task or on your own pairs, and show what it learnt",
+    .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
+            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves and says how to go on.\n",
+    .options = options, .run = run, .list = list_tasks,
+};
