@@ -42,7 +42,16 @@ static inline const char *eg_assert_why_(const eg_tensor *x)
 static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count, eg_tensor *const *xs, int order,
                                    const char *file, int line)
 {
-    const eg_report *r = eg_gradcheck(f, user, count, xs, .names = names, .order = order);
+    eg_gradcheck_args o;
+    memset(&o, 0, sizeof o);
+    o.size = sizeof o;
+    o.f = f;
+    o.user = user;
+    o.count = count;
+    o.xs = xs;
+    o.names = names;
+    o.order = order;
+    const eg_report *r = eg_gradcheck_with(&o);
     ck_assert_msg(r != NULL, "%s:%d: %s", file, line, eg_assert_why_(count ? xs[0] : NULL));
     ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
 }

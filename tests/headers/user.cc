@@ -1,6 +1,7 @@
 // A user's C++17 file: user.c, with the same names.
 #include <eingrad.h>
 #include <cmath>
+#include <cstdio>
 
 static eg_tensor *product(void *, eg_tensor *const *x) { return eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])); }
 
