@@ -31,7 +31,7 @@
 #define GENERATION "1"
 #endif
 
-/* -- what the processor can do -------------------------------------------------------------------------------------------------- */
+/* -- what the processor can do ------------------------------------------------------------------------------------------------- */
 typedef enum need { NOTHING, AVX, AVX_FMA, AVX2, AVX512, NEVER } need;
 static bool has(need n)
 {
@@ -93,7 +93,7 @@ static const family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* -- running a kernel -------------------------------------------------------------------------------------------------------------- */
+/* -- running a kernel ---------------------------------------------------------------------------------------------------------- */
 #if defined(BLIS_NUM_LEVEL3_UKRS)
 #define UKR_F32 sgemm_ukr_ft
 #define UKR_F64 dgemm_ukr_ft
@@ -105,63 +105,63 @@ typedef void (*ukr_any)(dim_t, dim_t, dim_t, const void *, const void *, const v
 #define UKR_F64 ukr_any
 #define ARG(type) void *
 #endif
-#define RUN(name, type, ukr_type)                                                                                                    \
-    static void name(const eg_kernel *kn, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs)        \
-    {                                                                                                                                \
-        static const type one = 1, zero = 0;                                                                                         \
-        auxinfo_t next;                                                                                                              \
-        memset(&next, 0, sizeof next);                                                                                               \
-        bli_auxinfo_set_next_ab((void *)a, (void *)b, &next);                                                                        \
-        ukr_type ukr;                                                                                                                \
-        memcpy(&ukr, &kn->ukr, sizeof ukr);                                                                                          \
-        ukr(kn->mr, kn->nr, (dim_t)k, (ARG(type))&one, (ARG(type))a, (ARG(type))b, (ARG(type))(add ? &one : &zero), (ARG(type))c,    \
-            (inc_t)rs, (inc_t)cs, &next, kn->cntx);                                                                                  \
+#define RUN(name, type, ukr_type)                                                                                                  \
+    static void name(const eg_kernel *kn, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs)      \
+    {                                                                                                                              \
+        static const type one = 1, zero = 0;                                                                                       \
+        auxinfo_t next;                                                                                                            \
+        memset(&next, 0, sizeof next);                                                                                             \
+        bli_auxinfo_set_next_ab((void *)a, (void *)b, &next);                                                                      \
+        ukr_type ukr;                                                                                                              \
+        memcpy(&ukr, &kn->ukr, sizeof ukr);                                                                                        \
+        ukr(kn->mr, kn->nr, (dim_t)k, (ARG(type))&one, (ARG(type))a, (ARG(type))b, (ARG(type))(add ? &one : &zero), (ARG(type))c,  \
+            (inc_t)rs, (inc_t)cs, &next, kn->cntx);                                                                                \
     }
 RUN(run_f32, float, UKR_F32)
 RUN(run_f64, double, UKR_F64)
 
 enum { PLAIN_MR = 8, PLAIN_NR = 4 };
-#define PLAIN(name, type)                                                                                                            \
-    static void name(const eg_kernel *kn, int64_t k, const void *av, const void *bv, bool add, void *cv, int64_t rs, int64_t cs)     \
-    {                                                                                                                                \
-        const type *a = av, *b = bv;                                                                                                 \
-        type *c = cv, sum[PLAIN_NR][PLAIN_MR] = { { 0 } };                                                                           \
-        (void)kn;                                                                                                                    \
-        for (int64_t p = 0; p < k; p++, a += PLAIN_MR, b += PLAIN_NR)                                                                \
-            for (int j = 0; j < PLAIN_NR; j++)                                                                                       \
-                for (int i = 0; i < PLAIN_MR; i++) sum[j][i] += a[i] * b[j];                                                         \
-        for (int j = 0; j < PLAIN_NR; j++)                                                                                           \
-            for (int i = 0; i < PLAIN_MR; i++) {                                                                                     \
-                type *to = c + i * rs + j * cs;                                                                                      \
-                *to = add ? *to + sum[j][i] : sum[j][i];                                                                             \
-            }                                                                                                                        \
+#define PLAIN(name, type)                                                                                                          \
+    static void name(const eg_kernel *kn, int64_t k, const void *av, const void *bv, bool add, void *cv, int64_t rs, int64_t cs)   \
+    {                                                                                                                              \
+        const type *a = av, *b = bv;                                                                                               \
+        type *c = cv, sum[PLAIN_NR][PLAIN_MR] = { { 0 } };                                                                         \
+        (void)kn;                                                                                                                  \
+        for (int64_t p = 0; p < k; p++, a += PLAIN_MR, b += PLAIN_NR)                                                              \
+            for (int j = 0; j < PLAIN_NR; j++)                                                                                     \
+                for (int i = 0; i < PLAIN_MR; i++) sum[j][i] += a[i] * b[j];                                                       \
+        for (int j = 0; j < PLAIN_NR; j++)                                                                                         \
+            for (int i = 0; i < PLAIN_MR; i++) {                                                                                   \
+                type *to = c + i * rs + j * cs;                                                                                    \
+                *to = add ? *to + sum[j][i] : sum[j][i];                                                                           \
+            }                                                                                                                      \
     }
 PLAIN(plain_f32, float)
 PLAIN(plain_f64, double)
 
 /* A product of small integers is exact in every order: the kernel must get it right to the bit. */
-#define TRIAL(name, type)                                                                                                            \
-    static bool name(const eg_kernel *kn)                                                                                            \
-    {                                                                                                                                \
-        enum { K = 5, SIDE = EG_KERNEL_SIDE };                                                                                       \
-        _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                                  \
-        for (int i = 0; i < K * SIDE; i++) { a[i] = (type)(i % 7 - 3); b[i] = (type)(i % 5 - 2); }                                   \
-        int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                                                              \
-        for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                                                             \
-        kn->run(kn, K, a, b, false, c, rs, cs);                                                                                      \
-        kn->run(kn, K, a, b, true, c, rs, cs);                                                                                       \
-        for (int i = 0; i < kn->mr; i++)                                                                                             \
-            for (int j = 0; j < kn->nr; j++) {                                                                                       \
-                type sum = 0;                                                                                                        \
-                for (int p = 0; p < K; p++) sum += a[p * kn->mr + i] * b[p * kn->nr + j];                                            \
-                if (c[i * rs + j * cs] != 2 * sum) return false;                                                                     \
-            }                                                                                                                        \
-        return true;                                                                                                                 \
+#define TRIAL(name, type)                                                                                                          \
+    static bool name(const eg_kernel *kn)                                                                                          \
+    {                                                                                                                              \
+        enum { K = 5, SIDE = EG_KERNEL_SIDE };                                                                                     \
+        _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                                \
+        for (int i = 0; i < K * SIDE; i++) { a[i] = (type)(i % 7 - 3); b[i] = (type)(i % 5 - 2); }                                 \
+        int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                                                            \
+        for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                                                           \
+        kn->run(kn, K, a, b, false, c, rs, cs);                                                                                    \
+        kn->run(kn, K, a, b, true, c, rs, cs);                                                                                     \
+        for (int i = 0; i < kn->mr; i++)                                                                                           \
+            for (int j = 0; j < kn->nr; j++) {                                                                                     \
+                type sum = 0;                                                                                                      \
+                for (int p = 0; p < K; p++) sum += a[p * kn->mr + i] * b[p * kn->nr + j];                                          \
+                if (c[i * rs + j * cs] != 2 * sum) return false;                                                                   \
+            }                                                                                                                      \
+        return true;                                                                                                               \
     }
 TRIAL(trial_f32, float)
 TRIAL(trial_f64, double)
 
-/* -- the choice, once in a process ----------------------------------------------------------------------------------------------------- */
+/* -- the choice, once in a process --------------------------------------------------------------------------------------------- */
 static const eg_kernel plain[2] = {
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f32 },
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f64 },

@@ -25,9 +25,9 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V,
             else STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
         }
 }
-#define TILE(V, N, whole)                                                                                                            \
+#define TILE(V, N, whole)                                                                                                          \
     TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,  \
-                                                      int64_t bn, void *c, int64_t cn, bool add)                                     \
+                                                      int64_t bn, void *c, int64_t cn, bool add)                                   \
     { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
 #define TILES(N) TILE(1, N, 0) TILE(2, N, 0) TILE(1, N, 1) TILE(2, N, 1)
 TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)

@@ -17,7 +17,7 @@ enum { GRAIN = 1 << 23, TEAM_MAX = 64 };     /* multiply-adds that are worth a t
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
-/* -- where elements lie ------------------------------------------------------------------------------------------------------------- */
+/* -- where elements lie -------------------------------------------------------------------------------------------------------- */
 eg_place eg__place(const eg_list *l, int64_t i)
 {
     eg_place at = { 0, 0, 0 };
@@ -81,7 +81,7 @@ static int64_t regular(const int64_t *off, int64_t n)
     return s;
 }
 
-/* -- one thread's room ---------------------------------------------------------------------------------------------------------------- */
+/* -- one thread's room --------------------------------------------------------------------------------------------------------- */
 typedef struct side {           /* a block's rows (of a) or columns (of b) */
     int64_t *from, *to;         /* offsets in the operand and in c */
     int64_t *stride;            /* of each panel's offsets in c */
@@ -118,24 +118,24 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
     eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src, s->panels + (size_t)(panel * w * kc) * width, kc);
 }
 
-/* -- tiles -------------------------------------------------------------------------------------------------------------------------------- */
-#define SCATTER(name, type)                                                                                                          \
+/* -- tiles --------------------------------------------------------------------------------------------------------------------- */
+#define SCATTER(name, type)                                                                                                        \
     static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m, const int64_t *n, bool near, bool add) \
-    {                                                                                                                                \
-        if (rs != 1) {                                          /* t is stored by rows: exchange the two */                          \
-            const int64_t *o = m; int64_t q = rows;                                                                                  \
-            m = n; n = o; rows = cols; cols = q; cs = rs;                                                                            \
-        }                                                                                                                            \
-        for (int64_t j = 0; j < cols; j++) {                                                                                         \
-            type *to = c + n[j];                                                                                                     \
-            const type *from = t + j * cs;                                                                                           \
-            if (near) {                                                                                                              \
-                to += m[0];                                                                                                          \
-                if (add) for (int64_t i = 0; i < rows; i++) to[i] += from[i];                                                        \
-                else for (int64_t i = 0; i < rows; i++) to[i] = from[i];                                                             \
-            } else if (add) for (int64_t i = 0; i < rows; i++) to[m[i]] += from[i];                                                  \
-            else for (int64_t i = 0; i < rows; i++) to[m[i]] = from[i];                                                              \
-        }                                                                                                                            \
+    {                                                                                                                              \
+        if (rs != 1) {                                          /* t is stored by rows: exchange the two */                        \
+            const int64_t *o = m; int64_t q = rows;                                                                                \
+            m = n; n = o; rows = cols; cols = q; cs = rs;                                                                          \
+        }                                                                                                                          \
+        for (int64_t j = 0; j < cols; j++) {                                                                                       \
+            type *to = c + n[j];                                                                                                   \
+            const type *from = t + j * cs;                                                                                         \
+            if (near) {                                                                                                            \
+                to += m[0];                                                                                                        \
+                if (add) for (int64_t i = 0; i < rows; i++) to[i] += from[i];                                                      \
+                else for (int64_t i = 0; i < rows; i++) to[i] = from[i];                                                           \
+            } else if (add) for (int64_t i = 0; i < rows; i++) to[m[i]] += from[i];                                                \
+            else for (int64_t i = 0; i < rows; i++) to[m[i]] = from[i];                                                            \
+        }                                                                                                                          \
     }
 SCATTER(scatter_f32, float)
 SCATTER(scatter_f64, double)
@@ -165,7 +165,7 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
     }
 }
 
-/* -- one batch by one thread ---------------------------------------------------------------------------------------------------------------- */
+/* -- one batch by one thread --------------------------------------------------------------------------------------------------- */
 static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a, side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
@@ -189,7 +189,7 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     }
 }
 
-/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed together, then blocks of a are taken in turn ------ */
+/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed together, then blocks of a are taken in turn */
 typedef struct crew {
     const shape *s;
     const eg_gemm *g;

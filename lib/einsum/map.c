@@ -10,30 +10,30 @@ enum { FAR = 16 << 20 };                    /* bytes */
 
 typedef struct tile { int64_t rows, n, ra, sa, rb, sb, rc, sc; } tile;      /* c[r·rc + i·sc] … */
 
-#define MAP(name, type)                                                                                                              \
-    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *c, bool add)                                       \
-    {                                                                                                                                \
-        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                                                                  \
-        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                                                              \
-            if (!b) {                                                                                                                \
-                if (sa == 1 && sc == 1) {                                                                                            \
-                    if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i];                                                           \
-                    else for (int64_t i = 0; i < n; i++) c[i] = a[i];                                                                \
-                } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                                              \
-                else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                                                          \
-                continue;                                                                                                            \
-            }                                                                                                                        \
-            if (sc == 1 && sa == 1 && sb == 1) {                                                                                     \
-                if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                                                        \
-                else for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                                                             \
-            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                                                            \
-                const type one = sa ? *b : *a, *many = sa ? a : b;                                                                   \
-                if (add) for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                                                      \
-                else for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                                                           \
-            } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];                                      \
-            else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];                                                  \
-            b += t->rb;                                                                                                              \
-        }                                                                                                                            \
+#define MAP(name, type)                                                                                                            \
+    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *c, bool add)                                     \
+    {                                                                                                                              \
+        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                                                                \
+        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                                                            \
+            if (!b) {                                                                                                              \
+                if (sa == 1 && sc == 1) {                                                                                          \
+                    if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i];                                                         \
+                    else for (int64_t i = 0; i < n; i++) c[i] = a[i];                                                              \
+                } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                                            \
+                else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                                                        \
+                continue;                                                                                                          \
+            }                                                                                                                      \
+            if (sc == 1 && sa == 1 && sb == 1) {                                                                                   \
+                if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                                                      \
+                else for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                                                           \
+            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                                                          \
+                const type one = sa ? *b : *a, *many = sa ? a : b;                                                                 \
+                if (add) for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                                                    \
+                else for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                                                         \
+            } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];                                    \
+            else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];                                                \
+            b += t->rb;                                                                                                            \
+        }                                                                                                                          \
     }
 MAP(map_f32, float)
 MAP(map_f64, double)
@@ -41,15 +41,15 @@ MAP(map_f64, double)
 /* c[y·rc + x] = a[x·sa + y]. Squares of a vector's length are turned in registers: with AVX-512 both sides use whole cache lines, once;
  * what is left over goes element by element. `far`: the result is too large for the caches and goes past them. */
 typedef void turn_run(const tile *t, const void *a, void *c, bool far);
-#define TURN(name, word, SIDE, TARGET, square)                                                                                       \
-    TARGET static void name(const tile *t, const void *av, void *cv, bool far)                                                       \
-    {                                                                                                                                \
-        const word *a = av;                                                                                                          \
-        word *c = cv;                                                                                                                \
-        const int64_t sa = t->sa, rc = t->rc, ny = t->rows - t->rows % SIDE, nx = t->n - t->n % SIDE;                                \
-        for (int64_t x = 0; x < nx; x += SIDE)                                                                                       \
-            for (int64_t y = 0; y < ny; y += SIDE) square(a + x * sa + y, sa, c + y * rc + x, rc, far);                              \
-        for (int64_t y = 0; y < t->rows; y++) for (int64_t x = y < ny ? nx : 0; x < t->n; x++) c[y * rc + x] = a[x * sa + y];        \
+#define TURN(name, word, SIDE, TARGET, square)                                                                                     \
+    TARGET static void name(const tile *t, const void *av, void *cv, bool far)                                                     \
+    {                                                                                                                              \
+        const word *a = av;                                                                                                        \
+        word *c = cv;                                                                                                              \
+        const int64_t sa = t->sa, rc = t->rc, ny = t->rows - t->rows % SIDE, nx = t->n - t->n % SIDE;                              \
+        for (int64_t x = 0; x < nx; x += SIDE)                                                                                     \
+            for (int64_t y = 0; y < ny; y += SIDE) square(a + x * sa + y, sa, c + y * rc + x, rc, far);                            \
+        for (int64_t y = 0; y < t->rows; y++) for (int64_t x = y < ny ? nx : 0; x < t->n; x++) c[y * rc + x] = a[x * sa + y];      \
     }
 #define SHUFFLE(...) __builtin_shufflevector(__VA_ARGS__)
 typedef uint32_t vec32 __attribute__((vector_size(16)));
@@ -81,15 +81,15 @@ TURN(turn_64, uint64_t, 2, , square_64)
 #include <immintrin.h>
 #define AVX512 __attribute__((target("avx512f")))
 /* the 4 × 4 transpose of 16-byte lanes: out[l] = lane l of x0, x1, x2, x3 */
-#define TURN_LANES(x0, x1, x2, x3, o0, o1, o2, o3)                                                                                   \
-    do {                                                                                                                             \
-        const __m512i e0 = _mm512_shuffle_i32x4(x0, x1, 0x88), d0 = _mm512_shuffle_i32x4(x0, x1, 0xdd);                              \
-        const __m512i e1 = _mm512_shuffle_i32x4(x2, x3, 0x88), d1 = _mm512_shuffle_i32x4(x2, x3, 0xdd);                              \
-        o0 = _mm512_shuffle_i32x4(e0, e1, 0x88), o2 = _mm512_shuffle_i32x4(e0, e1, 0xdd);                                            \
-        o1 = _mm512_shuffle_i32x4(d0, d1, 0x88), o3 = _mm512_shuffle_i32x4(d0, d1, 0xdd);                                            \
+#define TURN_LANES(x0, x1, x2, x3, o0, o1, o2, o3)                                                                                 \
+    do {                                                                                                                           \
+        const __m512i e0 = _mm512_shuffle_i32x4(x0, x1, 0x88), d0 = _mm512_shuffle_i32x4(x0, x1, 0xdd);                            \
+        const __m512i e1 = _mm512_shuffle_i32x4(x2, x3, 0x88), d1 = _mm512_shuffle_i32x4(x2, x3, 0xdd);                            \
+        o0 = _mm512_shuffle_i32x4(e0, e1, 0x88), o2 = _mm512_shuffle_i32x4(e0, e1, 0xdd);                                          \
+        o1 = _mm512_shuffle_i32x4(d0, d1, 0x88), o3 = _mm512_shuffle_i32x4(d0, d1, 0xdd);                                          \
     } while (0)
-#define STORE_ROWS(n)                                                                                                                \
-    if (far) for (int r = 0; r < n; r++) _mm512_stream_si512((void *)(c + r * rc), y[r]);                                            \
+#define STORE_ROWS(n)                                                                                                              \
+    if (far) for (int r = 0; r < n; r++) _mm512_stream_si512((void *)(c + r * rc), y[r]);                                          \
     else for (int r = 0; r < n; r++) _mm512_storeu_si512(c + r * rc, y[r]);
 AVX512 static inline __attribute__((always_inline)) void square_512_32(const uint32_t *a, int64_t sa, uint32_t *c, int64_t rc, bool far)
 {

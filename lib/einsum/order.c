@@ -36,7 +36,7 @@ static double volume(const set *a, const double *size, int words)
 /* A tree of contractions: nodes 0 … n−1 are the operands, the others have two children; the root is the last. */
 typedef struct tree { int n; int child[2 * EG_EINSUM_MAX][2]; set has[2 * EG_EINSUM_MAX]; double cost; } tree;
 
-/* -- exact ------------------------------------------------------------------------------------------------------------------------- */
+/* -- exact --------------------------------------------------------------------------------------------------------------------- */
 typedef struct table { double best, volume; uint16_t split; set has; } table;
 
 /* Fills t[1 … 2^n − 1] for n operands of which `out` is wanted; the cost, or infinity if the limit allows no order. */
@@ -79,7 +79,7 @@ static int grow(tree *tr, const table *t, unsigned s, const int *leaf, const int
     return me;
 }
 
-/* -- greedy -------------------------------------------------------------------------------------------------------------------------- */
+/* -- greedy -------------------------------------------------------------------------------------------------------------------- */
 static double step_cost(const tree *tr, int l, int r, const set *left, const double *size, int words)
 {
     const set all = either(&tr->has[l], &tr->has[r], words);
@@ -157,7 +157,7 @@ static bool improve(tree *tr, int root, const double *size, int words, double li
     return true;
 }
 
-/* -- the answer ------------------------------------------------------------------------------------------------------------------------ */
+/* -- the answer ---------------------------------------------------------------------------------------------------------------- */
 static int emit(const tree *tr, int node, int *next, int (*pairs)[2])
 {
     if (node < tr->n) return node;

@@ -11,10 +11,10 @@ typedef uint64_t vec64 __attribute__((vector_size(16)));
 #define WORD uint32_t
 #define LANES 4
 #define NAME(x) x##32
-#define SQUARE(x, y)                                                                                                                 \
-    vec32 a = SHUFFLE(x[0], x[1], 0, 4, 1, 5), b = SHUFFLE(x[2], x[3], 0, 4, 1, 5);                                                  \
-    vec32 c = SHUFFLE(x[0], x[1], 2, 6, 3, 7), d = SHUFFLE(x[2], x[3], 2, 6, 3, 7);                                                  \
-    y[0] = SHUFFLE(a, b, 0, 1, 4, 5), y[1] = SHUFFLE(a, b, 2, 3, 6, 7);                                                              \
+#define SQUARE(x, y)                                                                                                               \
+    vec32 a = SHUFFLE(x[0], x[1], 0, 4, 1, 5), b = SHUFFLE(x[2], x[3], 0, 4, 1, 5);                                                \
+    vec32 c = SHUFFLE(x[0], x[1], 2, 6, 3, 7), d = SHUFFLE(x[2], x[3], 2, 6, 3, 7);                                                \
+    y[0] = SHUFFLE(a, b, 0, 1, 4, 5), y[1] = SHUFFLE(a, b, 2, 3, 6, 7);                                                            \
     y[2] = SHUFFLE(c, d, 0, 1, 4, 5), y[3] = SHUFFLE(c, d, 2, 3, 6, 7);
 #include "einsum/pack_of.h"
 #undef WORD

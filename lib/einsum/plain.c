@@ -2,21 +2,21 @@
  * end here (summed in i64); floats never need to. b may be NULL (a factor 1). */
 #include "einsum/gemm.h"
 
-#define PLAIN(name, type, sum_type)                                                                                                  \
-    static void name(const eg_list *out, const eg_list *k, const type *a, const type *b, sum_type *c, bool add)                      \
-    {                                                                                                                                \
-        for (int64_t o = 0; o < out->total; o++) {                                                                                   \
-            const eg_place at = eg__place(out, o);                                                                                   \
-            const eg_axis one = { .size = 1 }, *in = k->n ? &k->axis[k->n - 1] : &one;                                               \
-            sum_type sum = 0;                                                                                                        \
-            for (int64_t q = 0; q < k->total; q += in->size) {                                                                       \
-                const eg_place in_k = eg__place(k, q);                                                                               \
-                const type *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;                                              \
-                for (int64_t i = 0; i < in->size; i++)                                                                               \
-                    sum += pb ? (sum_type)pa[i * in->sa] * (sum_type)pb[i * in->sb] : (sum_type)pa[i * in->sa];                      \
-            }                                                                                                                        \
-            c[at.c] = add ? c[at.c] + sum : sum;                                                                                     \
-        }                                                                                                                            \
+#define PLAIN(name, type, sum_type)                                                                                                \
+    static void name(const eg_list *out, const eg_list *k, const type *a, const type *b, sum_type *c, bool add)                    \
+    {                                                                                                                              \
+        for (int64_t o = 0; o < out->total; o++) {                                                                                 \
+            const eg_place at = eg__place(out, o);                                                                                 \
+            const eg_axis one = { .size = 1 }, *in = k->n ? &k->axis[k->n - 1] : &one;                                             \
+            sum_type sum = 0;                                                                                                      \
+            for (int64_t q = 0; q < k->total; q += in->size) {                                                                     \
+                const eg_place in_k = eg__place(k, q);                                                                             \
+                const type *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;                                            \
+                for (int64_t i = 0; i < in->size; i++)                                                                             \
+                    sum += pb ? (sum_type)pa[i * in->sa] * (sum_type)pb[i * in->sb] : (sum_type)pa[i * in->sa];                    \
+            }                                                                                                                      \
+            c[at.c] = add ? c[at.c] + sum : sum;                                                                                   \
+        }                                                                                                                          \
     }
 PLAIN(plain_f32, float, float)
 PLAIN(plain_f64, double, double)

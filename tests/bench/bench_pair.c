@@ -28,23 +28,23 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- the peak: 16 independent chains of multiply-adds in registers ------------------------------------------------------------------- */
+/* -- the peak: 16 independent chains of multiply-adds in registers ------------------------------------------------------------- */
 #if defined(__x86_64__)
 #define CHAINS(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
-#define PEAK(name, isa_name, vec, zero, fma, add)                                                                                    \
-    __attribute__((target(isa_name))) static double name(int64_t n)                                                                  \
-    {                                                                                                                                \
-        vec x = zero(), s0 = x, s1 = x, s2 = x, s3 = x, s4 = x, s5 = x, s6 = x, s7 = x, s8 = x, s9 = x, s10 = x, s11 = x;            \
-        for (int64_t i = 0; i < n; i++) {                                                                                            \
+#define PEAK(name, isa_name, vec, zero, fma, add)                                                                                  \
+    __attribute__((target(isa_name))) static double name(int64_t n)                                                                \
+    {                                                                                                                              \
+        vec x = zero(), s0 = x, s1 = x, s2 = x, s3 = x, s4 = x, s5 = x, s6 = x, s7 = x, s8 = x, s9 = x, s10 = x, s11 = x;          \
+        for (int64_t i = 0; i < n; i++) {                                                                                          \
             s0 = fma(x, x, s0); s1 = fma(x, x, s1); s2 = fma(x, x, s2); s3 = fma(x, x, s3); s4 = fma(x, x, s4); s5 = fma(x, x, s5);  \
             s6 = fma(x, x, s6); s7 = fma(x, x, s7); s8 = fma(x, x, s8); s9 = fma(x, x, s9); s10 = fma(x, x, s10); s11 = fma(x, x, s11); \
             __asm__ volatile("" : "+x"(s0), "+x"(s1), "+x"(s2), "+x"(s3), "+x"(s4), "+x"(s5), "+x"(s6), "+x"(s7), "+x"(s8), "+x"(s9), "+x"(s10), "+x"(s11)); \
-        }                                                                                                                            \
-        s0 = add(add(add(s0, s1), add(s2, s3)), add(add(s4, s5), add(s6, s7)));                                                      \
-        s0 = add(s0, add(add(s8, s9), add(s10, s11)));                                                                               \
-        double out = 0;                                                                                                              \
-        memcpy(&out, &s0, sizeof out);                                                                                               \
-        return out;                                                                                                                  \
+        }                                                                                                                          \
+        s0 = add(add(add(s0, s1), add(s2, s3)), add(add(s4, s5), add(s6, s7)));                                                    \
+        s0 = add(s0, add(add(s8, s9), add(s10, s11)));                                                                             \
+        double out = 0;                                                                                                            \
+        memcpy(&out, &s0, sizeof out);                                                                                             \
+        return out;                                                                                                                \
     }
 PEAK(chains512, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps, _mm512_add_ps)
 PEAK(chains256, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_fmadd_ps, _mm256_add_ps)
@@ -68,7 +68,7 @@ static double peak_f32(void)            /* FLOP/s; f64 has half of it */
     return best;
 }
 
-/* -- one case ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- one case ------------------------------------------------------------------------------------------------------------------ */
 static eg_ctx *cx;
 static double peak;
 static const char *only;
