@@ -19,9 +19,15 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
  * Strides in elements. An axis with sc ≠ 0 or size kept is free or batch, one in neither a nor b nor… is refused by assert. */
 typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_axis;
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
-/* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal */
+/* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with the same bits: */
+typedef struct eg_pairing eg_pairing;
+typedef enum eg_way { EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED } eg_way;
+eg_way eg__way(const eg_pairing *);
+size_t eg__pairing_bytes(int axes);
+void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);   /* in room of that size; at most 3 · EG_RANK_MAX axes */
+bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
 
-/* -- order.c: the sequence of pairs ---------------------------------------------------------------------------------------------------
+/* -- order.c: the sequence of pairs -----------------------------------------------------------------------------------------------
  * Step s contracts pairs[s] into operand number n + s; there are n − 1 steps (n = 1: none). A step keeps the labels that a later
  * operand or out has and sums the others; labels that one operand alone has are summed in it first (eg__pair does so by itself).
  * Exact up to EG_ORDER_EXACT operands, greedy with local exact repair beyond. False if n is not 1 … EG_EINSUM_MAX, or if no order
@@ -32,7 +38,7 @@ typedef struct eg_cost { double flops, largest; } eg_cost;  /* opt_einsum's coun
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
 void eg__order_slots(int n, int (*pairs)[2]);       /* the same steps in place: step s puts its result where operand pairs[s][0] was */
 
-/* -- blis.c ---------------------------------------------------------------------------------------------------------------------- */
+/* -- blis.c -------------------------------------------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */
 typedef struct eg_kernel {          /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
     const char *name;               /* "skx", "haswell", "plain C"                                     */

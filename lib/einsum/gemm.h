@@ -16,7 +16,17 @@ typedef struct eg_gemm {
     char *c;
     bool add;
 } eg_gemm;
-void eg__exchange(eg_gemm *);                                /* pair.c: the other way round: a ↔ b, m ↔ n */
+
+/* What two operands are to each other, found out once: pair.c. A pairing points into itself: it stays where it was made. */
+typedef struct eg_lonely { eg_list out, k; size_t bytes; } eg_lonely;   /* an operand's sum before everything else; 0 bytes: none */
+struct eg_pairing {
+    eg_way way;
+    bool swap;                  /* the kernel's a is the second operand                               */
+    eg_gemm gemm;               /* without pointers; not a product: batch are the axes of c, k those that are summed */
+    eg_lonely lonely[2];
+    int axes;
+    eg_axis axis[];
+};
 
 bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, any m, n, k ≥ 1 */
 
@@ -27,11 +37,11 @@ bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *
 bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* sum.c: dots, matrix times vector, reductions; b may be NULL */
 void eg__plain(eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* plain.c: any type */
 
-/* -- pack.c: one micro-panel ---------------------------------------------------------------------------------------------------------- */
+/* -- pack.c: one micro-panel --------------------------------------------------------------------------------------------------- */
 typedef struct eg_run { int64_t at, n, stride; } eg_run;     /* k: element `at`, n of them, `stride` apart */
 void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run, const void *src, void *dst, int64_t k);
 
-/* -- lists: where the element number `i` of a list of axes lies in an operand ------------------------------------------------------------ */
+/* -- lists: where the element number `i` of a list of axes lies in an operand -------------------------------------------------- */
 typedef struct eg_place { int64_t a, b, c; } eg_place;       /* offsets in elements */
 eg_place eg__place(const eg_list *, int64_t i);
 void eg__offsets(const eg_list *, size_t which, int64_t from, int64_t count, int64_t *off);  /* which: offsetof(eg_axis, sa) … */

@@ -2,7 +2,9 @@
  *
  * Axes of size 1 go, axes that lie together in every operand fuse, and each of the rest has a role by where it moves:
  *   batch (a, b, c)   m (a, c)   n (b, c)   k (a, b)   and lonely (a alone, or b alone), which is summed before anything else.
- * An operand that an axis does not move in (stride 0: broadcast) counts as not having it. */
+ * An operand that an axis does not move in (stride 0: broadcast) counts as not having it.
+ *
+ * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is run as often as one likes. */
 #include "einsum/gemm.h"
 #include <string.h>
 
@@ -46,14 +48,28 @@ static eg_list list(eg_axis *first, int n)
     return l;
 }
 
-static void zero(eg_dtype dtype, const eg_list *out, void *c)
+static void zero(eg_dtype dtype, const eg_list *out, char *c)
 {
-    size_t w = dtype == EG_F32 ? 4 : 8;
-    for (int64_t o = 0; o < out->total; o++) memset((char *)c + eg__place(out, o).c * (int64_t)w, 0, w);
+    const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
+    const int64_t w = eg__width[dtype];
+    for (int64_t o = 0; o < out->total; o += x->size) {
+        char *to = c + eg__place(out, o).c * w;
+        if (x->sc == 1) memset(to, 0, (size_t)(x->size * w));
+        else for (int64_t i = 0; i < x->size; i++) memset(to + i * x->sc * w, 0, (size_t)w);
+    }
 }
 
-/* The sum of an operand over its lonely axes, row-major in scratch; `other` axes keep their strides in it in `to`. */
-static void *presum(eg_ctx *cx, eg_dtype dtype, int which, int n, eg_axis *x, const void *operand, bool of_b)
+/* Lists are made at the end of the pairing's axes, one after the other. */
+static eg_list take(eg_pairing *p, int n, const eg_axis *x)
+{
+    eg_axis *first = p->axis + p->axes;
+    memcpy(first, x, (size_t)n * sizeof *x);
+    p->axes += n;
+    return list(first, n);
+}
+
+/* The sum of an operand over its lonely axes, row-major in scratch; the other axes get their strides in it. */
+static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
     int nkept = 0, ngone = 0;
@@ -69,24 +85,25 @@ static void *presum(eg_ctx *cx, eg_dtype dtype, int which, int n, eg_axis *x, co
         kept[nkept++] = y;
         *(of_b ? &x[i].sb : &x[i].sa) = y.sc;
     }
-    void *sum = eg__scratch(cx, which, (size_t)stride * (dtype == EG_F32 ? 4 : 8));
-    if (!sum) return NULL;
-    memcpy(kept + nkept, gone, (size_t)ngone * sizeof *gone);
-    return eg__pair(cx, dtype, nkept + ngone, kept, operand, NULL, sum, false) ? sum : NULL;
+    eg_lonely *l = &p->lonely[of_b];
+    nkept = fuse(nkept, kept);              /* an axis of c never fuses with one that is not of c */
+    ngone = fuse(ngone, gone);
+    *l = (eg_lonely){ .out = take(p, nkept, kept), .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
+    l->k = take(p, ngone, gone);
 }
 
-void eg__exchange(eg_gemm *g)
+static void exchange(eg_pairing *p)
 {
+    eg_gemm *g = &p->gemm;
     const eg_list m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
-    const char *a = g->a;
     g->m = g->n; g->n = m;
-    g->a = g->b; g->b = a;
+    p->swap = !p->swap;
     for (int l = 0; l < 4; l++)
         for (int i = 0; i < all[l]->n; i++) { eg_axis *x = &all[l]->axis[i]; int64_t s = x->sa; x->sa = x->sb; x->sb = s; }
 }
 
 /* Not a matrix product: the axes of c, and those that are summed */
-static bool simply(eg_ctx *cx, eg_dtype dtype, int n, const eg_axis *x, const void *a, const void *b, void *c, bool add)
+static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
 {
     eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
     int nfree = 0, nsummed = 0;
@@ -95,53 +112,54 @@ static bool simply(eg_ctx *cx, eg_dtype dtype, int n, const eg_axis *x, const vo
         if (x[i].sa) of_a *= x[i].size;
         if (x[i].sb) of_b *= x[i].size;
     }
-    const bool swap = b && of_b > of_a;     /* the larger operand decides the loops, and comes first */
+    p->swap = two && of_b > of_a;           /* the larger operand decides the loops, and comes first */
     for (int i = 0; i < n; i++) {
         eg_axis y = x[i];
-        if (swap) { y.sa = x[i].sb; y.sb = x[i].sa; }
+        if (p->swap) { y.sa = x[i].sb; y.sb = x[i].sa; }
         if (y.in_c) free_axes[nfree++] = y; else summed[nsummed++] = y;
     }
-    const void *p = swap ? b : a, *q = swap ? a : b;
-    eg_list out = list(free_axes, nfree), k = list(summed, nsummed);
-    if (!eg__is_float(dtype)) { eg__plain(dtype, &out, &k, p, q, c, add); return true; }
-    return k.n ? eg__sum(cx, dtype, &out, &k, p, q, c, add) : eg__map(cx, dtype, &out, p, q, c, add);
+    p->gemm.batch = take(p, nfree, free_axes);
+    p->gemm.k = take(p, nsummed, summed);
+    p->way = !eg__is_float(p->gemm.dtype) ? EG_WAY_PLAIN : nsummed ? EG_WAY_SUM : EG_WAY_MAP;
 }
 
-bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add)
+eg_way eg__way(const eg_pairing *p) { return p->way; }
+size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }  /* c's, and of each presum */
+
+void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
     eg_axis x[EG_AXES_MAX], role[5][EG_AXES_MAX];
-    enum { BATCH, M, N, K, LONELY };
-    int n = 0, count[5] = { 0 };
+    enum { BATCH, M, N, K };
+    int n = 0, count[4] = { 0 };
     bool empty_sum = false;
-    if (axes > EG_AXES_MAX) { eg_fail(cx, "einsum: %d axes in one pair; at most %d", axes, EG_AXES_MAX); return false; }
+    *p = (eg_pairing){ .way = EG_WAY_NOTHING, .gemm = { .dtype = dtype } };
     for (int i = 0; i < axes; i++) {
         if (axis[i].size == 0) {
-            if (axis[i].in_c) return true;
+            if (axis[i].in_c) return;
             empty_sum = true;
         }
         if (axis[i].size == 1) continue;
         x[n] = axis[i];
-        if (!b) x[n].sb = 0;
+        if (!two) x[n].sb = 0;
         if (!x[n].in_a) x[n].sa = 0;
         if (!x[n].in_b) x[n].sb = 0;
         if (!x[n].in_c) x[n].sc = 0;
         n++;
     }
     if (empty_sum) {
-        if (add) return true;
         int m = 0;
         for (int i = 0; i < n; i++) if (x[i].in_c) x[m++] = x[i];
-        eg_list out = list(x, m);
-        zero(dtype, &out, c);
-        return true;
+        p->gemm.batch = take(p, m, x);
+        p->way = EG_WAY_ZERO;
+        return;
     }
     n = fuse(n, x);
-    if (!eg__is_float(dtype) || !b) return simply(cx, dtype, n, x, a, b, c, add);
+    if (!eg__is_float(dtype) || !two) { simply(p, n, x, two); return; }
 
     bool lonely_a = false, lonely_b = false;
     for (int i = 0; i < n; i++) if (!x[i].in_c) { lonely_a |= x[i].sa && !x[i].sb; lonely_b |= x[i].sb && !x[i].sa; }
-    if (lonely_a && !(a = presum(cx, dtype, 1, n, x, a, false))) return false;
-    if (lonely_b && !(b = presum(cx, dtype, 2, n, x, b, true))) return false;
+    if (lonely_a) presum(p, n, x, false);
+    if (lonely_b) presum(p, n, x, true);
     if (lonely_a || lonely_b) {
         int m = 0;
         for (int i = 0; i < n; i++) if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
@@ -151,17 +169,53 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         int r = !x[i].in_c ? K : x[i].sa && x[i].sb ? BATCH : x[i].sa ? M : x[i].sb ? N : BATCH;
         role[r][count[r]++] = x[i];
     }
-    if (!count[K] || !count[M] || !count[N]) return simply(cx, dtype, n, x, a, b, c, add);
-    eg_gemm g = { .dtype = dtype, .a = a, .b = b, .c = c, .add = add };
-    g.batch = list(role[BATCH], count[BATCH]);
-    g.m = list(role[M], count[M]);
-    g.n = list(role[N], count[N]);
-    g.k = list(role[K], count[K]);
+    if (!count[K] || !count[M] || !count[N]) { simply(p, n, x, two); return; }
+    eg_gemm *g = &p->gemm;
+    g->batch = take(p, count[BATCH], role[BATCH]);
+    g->m = take(p, count[M], role[M]);
+    g->n = take(p, count[N], role[N]);
+    g->k = take(p, count[K], role[K]);
 
     /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
-    const int64_t cm = g.m.axis[g.m.n - 1].sc, cn = g.n.axis[g.n.n - 1].sc;
-    if (cn == 1 && cm != 1) eg__exchange(&g);
-    if (eg__direct_suits(&g)) return eg__direct(cx, &g);
-    if (eg__kernel(dtype)->rows) eg__exchange(&g);
-    return eg__gemm(cx, &g);
+    const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
+    if (cn == 1 && cm != 1) exchange(p);
+    p->way = EG_WAY_DIRECT;
+    if (eg__direct_suits(g)) return;
+    p->way = EG_WAY_PACKED;
+    if (eg__kernel(dtype)->rows) exchange(p);
+}
+
+bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
+{
+    const eg_dtype dtype = p->gemm.dtype;
+    for (int s = 0; s < 2; s++) {
+        const eg_lonely *l = &p->lonely[s];
+        if (!l->bytes) continue;
+        void *sum = eg__scratch(cx, 1 + s, l->bytes);
+        if (!sum || !eg__sum(cx, dtype, &l->out, &l->k, s ? b : a, NULL, sum, false)) return false;
+        *(s ? &b : &a) = sum;
+    }
+    if (p->swap) { const void *t = a; a = b; b = t; }
+    switch (p->way) {
+    case EG_WAY_NOTHING: return true;
+    case EG_WAY_ZERO:    if (!add) zero(dtype, &p->gemm.batch, c); return true;
+    case EG_WAY_PLAIN:   eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
+    case EG_WAY_MAP:     return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
+    case EG_WAY_SUM:     return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
+    case EG_WAY_DIRECT: case EG_WAY_PACKED: break;
+    }
+    eg_gemm g = p->gemm;
+    g.a = a;
+    g.b = b;
+    g.c = c;
+    g.add = add;
+    return p->way == EG_WAY_DIRECT ? eg__direct(cx, &g) : eg__gemm(cx, &g);
+}
+
+bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add)
+{
+    union { eg_pairing p; char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)]; } u;
+    if (axes > EG_AXES_MAX) { eg_fail(cx, "einsum: %d axes in one pair; at most %d", axes, EG_AXES_MAX); return false; }
+    eg__pairing(&u.p, dtype, axes, axis, b != NULL);
+    return eg__pair_run(cx, &u.p, a, b, c, add);
 }
