@@ -209,6 +209,10 @@ START_TEST(integers_wrap_in_i64)
     int32_t i[2] = { INT32_MAX, INT32_MAX }, j[2] = { INT32_MAX, 1 };
     ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, false));
     ck_assert_int_eq(c, (int64_t)INT32_MAX * INT32_MAX + INT32_MAX);
+    const eg_axis none = { 0, 1, 1, 0, true, true, false };
+    c = -1;
+    ck_assert(eg__pair(cx, EG_I32, 1, &none, i, j, &c, false));
+    ck_assert_int_eq(c, 0);
     eg_close(cx);
 }
 END_TEST
