@@ -62,6 +62,23 @@ static int save(eg_ctx *cx, int count, output *o)
     return status;
 }
 
+/* -- W is as the result is ----------------------------------------------------------------------------------------------------------- */
+static const char *kind(const eg_tensor *x, char *out, size_t room)     /* "f64 (3, 5)" */
+{
+    size_t n = (size_t)snprintf(out, room, "%s (", eg_type_name(eg_type(x)));
+    for (int k = 0; k < eg_rank(x) && n < room; k++) n += (size_t)snprintf(out + n, room - n, k ? ", %lld" : "%lld", (long long)eg_dim(x, k));
+    if (n < room) snprintf(out + n, room - n, ")");
+    return out;
+}
+
+static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)      /* false after saying why */
+{
+    char a[1024], b[1024];
+    if (strcmp(kind(w, a, sizeof a), kind(y, b, sizeof b)) == 0) return true;
+    say("--grad %s is %s, but the result is %s", path, a, b);
+    return false;
+}
+
 /* -- the command ---------------------------------------------------------------------------------------------------------------------- */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
@@ -69,7 +86,9 @@ static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, ch
     for (int k = 0; k < count; k++) x[k] = eg_npy_load(cx, path[k]);
     eg_tensor *w = o->grad ? eg_npy_load(cx, o->grad) : NULL;
     eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast });
-    if (eg_error(cx) || (o->grad && eg_grad(y, w, count, x, dx))) return say_error(cx, NULL);
+    if (eg_error(cx)) return say_error(cx, NULL);
+    if (w && !fits(o->grad, w, y)) return EXIT_FAILURE;
+    if (w && eg_grad(y, w, count, x, dx)) return say_error(cx, NULL);
 
     output out[OPERANDS + 1];
     int outputs = 0;

@@ -87,12 +87,15 @@ static void time_left(char *out, size_t room, double s)
     else snprintf(out, room, "%.1f h", s / 3600);
 }
 
+/* The bar leaves its own step out: it has 80 columns. */
 static int describe(const progress *g, const eg_progress *p, char *out, size_t room)
 {
     char rate[16], left[16];
     double took = seconds() - g->start;
     short_number(rate, sizeof rate, p->rate);
     time_left(left, sizeof left, took / (double)(p->step - g->first) * (double)(p->steps - p->step));
+    if (g->bar)
+        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left", p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
     return snprintf(out, room, "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left", (long long)p->step, p->loss,
                     100 * p->accuracy, 100 * g->whole, rate, left);
 }
@@ -108,7 +111,7 @@ void progress_clear(const progress *g)
 static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
-    int n = describe(g, p, text, sizeof text), room = terminal_width() - n - 4;
+    int n = describe(g, p, text, sizeof text), width = terminal_width(), room = width - n - 4;
     double done = g->goal > 0 ? g->whole / g->goal : (double)p->step / (double)p->steps;
     fputs("\r\033[K", stdout);
     if (room >= 5) {
@@ -118,7 +121,7 @@ static void draw(progress *g, const eg_progress *p, bool last)
         for (int k = 0; k < room; k++) fputc(k < full ? '#' : '.', stdout);
         fputs("] ", stdout);
     }
-    printf("%.*s%s", terminal_width() - 1, text, last ? "\n" : "");
+    printf("%.*s%s", width - 1, text, last ? "\n" : "");
     fflush(stdout);
 }
 

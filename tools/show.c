@@ -75,10 +75,10 @@ static double own_symbol(view *v, int64_t layer, int64_t head)
     return sum / v->rows;
 }
 
-static bool plain(const eg_example *e)              /* short, no symbol twice: a map that is easy to read */
+static bool plain(const eg_example *e, bool pairs)  /* short, and of a task no symbol twice: a map that is easy to read */
 {
     bool good = e->inputs >= 6 && e->inputs <= 16;
-    for (int k = 0; good && k < e->inputs; k++)
+    for (int k = 0; good && !pairs && k < e->inputs; k++)
         for (int j = 0; j < k; j++) good = good && e->input[j] != e->input[k];
     return good;
 }
@@ -102,17 +102,15 @@ static bool best_map(eg_trainer *t, char *shown_input)
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e)) { chosen = k; break; }
+        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL)) { chosen = k; break; }
     int64_t best = 0;
     for (int64_t n = 1; seen && n < layers * heads; n++)
         if (mass[n] > mass[best]) best = n;
     eg_mark m = eg_push(cx);
     if (seen && example(t, chosen, shown_input, truth, &e) && look(t, shown_input, &v)) {
-        char title[TEXT_ROOM + 64];
         printf("\nlayer %lld, head %lld, while it answers %s: a row writes its symbol, the columns are what it looks at\n"
                "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
                (long long)(best / heads), (long long)(best % heads), shown_input, 100 * mass[best] / seen);
-        snprintf(title, sizeof title, "%s", shown_input);
         eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads), .rows = v.row, .columns = v.column,
                          .colour = in_colour(stdout), .width = terminal_width());
     } else if (!eg_error(cx))

@@ -1,0 +1,262 @@
+#!/bin/sh
+# The program, from outside: what it answers, what it refuses, and that nothing is half-written. No test needs more than a second.
+eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
+data=$EG_SRCDIR/tests/data/program
+stage=$BUILDDIR/tests/stage/program
+rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" && stage=$(pwd) || exit 1
+fails=0 count=0
+bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
+
+runs() {                                # runs COMMAND...: exit status 0, nothing on stderr
+    count=$((count + 1))
+    "$eingrad" "$@" >out 2>err </dev/null || bad "eingrad $*: exit status $?: $(cat err)"
+    [ ! -s err ] || bad "eingrad $*: said $(cat err)"
+}
+prints() {                              # prints TEXT COMMAND...: the same, and this text is in the output
+    text=$1; shift
+    runs "$@"
+    grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
+}
+refuses() {                             # refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text
+    text=$1; shift
+    count=$((count + 1))
+    "$eingrad" "$@" >out 2>err </dev/null; status=$?
+    [ $status = 1 ] || bad "eingrad $*: exit status $status, not 1"
+    [ ! -s out ] || bad "eingrad $*: refused, but printed $(cat out)"
+    head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no sentence: $(cat err)"
+    grep -qF -- "$text" err || bad "eingrad $*: '$text' is not in: $(cat err)"
+}
+same() { count=$((count + 1)); cmp -s "$1" "$2" || bad "$1 and $2 differ"; }
+only() {                                # only FILE...: nothing else is in the folder `new`
+    count=$((count + 1))
+    found=$(find new -mindepth 1 -printf '%P\n' | sort | tr '\n' ' ')
+    [ "$found" = "$*${*:+ }" ] || bad "left behind: $found, expected: $*"
+    rm -rf new; mkdir new
+}
+mkdir new
+
+# -- what there is ------------------------------------------------------------------------------------------------------------
+prints "eingrad " --version
+prints "COMMAND --help" --help
+for command in train predict attend einsum gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
+for word in kernel threads types libraries; do prints "$word" info; done
+prints "da = g b" ops mul
+refuses 'there is no command "trian"; is it train?' trian
+refuses 'is it mul?' ops mull
+refuses 'there is "x"' info x
+refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
+refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
+refuses '--offset must be a whole number' mask 'j <= i' i=2 j=2 --offset 1x
+refuses '--order must be a whole number from 1 to 2, not "3"' gradcheck ij 2x2 --order 3
+refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
+refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
+"$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
+
+# -- mask ------------------------------------------------------------------------------------------------------------------------
+runs mask 'j <= i' i=3 j=4
+printf 'rows i=3, columns j=4\n# . . .\n# # . .\n# # # .\n6 of 12 (50.0 %%)\n' >want
+same out want
+runs mask 'key <= query' query=2 key=4 --offset 1
+printf 'rows query=2, columns key=4\n# # . .\n# # # .\n5 of 8 (62.5 %%)\n' >want
+same out want
+prints '2 of 8' mask 'i == j' h=1 i=2 j=4
+refuses "'j' is not one of" mask 'j <= i' i=3
+refuses 'is not a letter and its size' mask 'j <= i' i=3 j=
+refuses 'mask needs a predicate' mask 'j <= i'
+
+# -- gradcheck ---------------------------------------------------------------------------------------------------------------------
+prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4
+prints 'second order: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
+prints 'passed' gradcheck '->' '()'
+prints 'passed' gradcheck '' '()'
+prints 'passed' gradcheck ' ' '()'
+prints 'passed' gradcheck 'i->ii' 3
+prints 'empty' gradcheck 'ij->' 0x3
+prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
+refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
+refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2
+refuses 'einsum' gradcheck '->ij' 2
+refuses 'einsum' gradcheck '-x' 2
+refuses 'is not a shape' gradcheck ij 4x
+refuses 'no option -1x2' gradcheck ij -1x2
+refuses 'is not a shape' gradcheck ij 99999999999999999999x2
+refuses 'gradcheck needs SPEC' gradcheck ij
+
+# -- einsum: byte for byte what NumPy computes and writes -----------------------------------------------------------------------
+for t in f4 f8; do
+    runs einsum 'ij,jk->ik' "$data/A_$t.npy" "$data/B_$t.npy" -o new/C.npy --grad "$data/W_$t.npy" -g new/dA.npy -g new/dB.npy
+    for name in C dA dB; do same "new/$name.npy" "$data/${name}_$t.npy"; done
+    only C.npy dA.npy dB.npy
+done
+runs einsum 'ij, kj -> ik' "$data/A_i4.npy" "$data/A_i4.npy" --out=new/C.npy
+same new/C.npy "$data/C_i4.npy"
+runs einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" --broadcast -o new/C.npy --grad "$data/Ws.npy" -g new/da.npy -g new/db.npy
+same new/C.npy "$data/stretched.npy"
+same new/da.npy "$data/done.npy"
+same new/db.npy "$data/drow.npy"
+runs einsum 'ii->' "$data/square.npy" -onew/t.npy
+same new/t.npy "$data/trace.npy"
+runs einsum '' "$data/scalar.npy" -o new/t.npy
+same new/t.npy "$data/scalar.npy"
+only C.npy da.npy db.npy t.npy
+prints '3.0' einsum '->' "$data/scalar.npy"
+prints '[[0. 3. 6.]' einsum 'ij->ji' "$data/square.npy"
+prints 'gradient of operand 1' einsum 'i j ->' "$data/square.npy" --grad "$data/scalar.npy"
+
+A=$data/A_f8.npy B=$data/B_f8.npy W=$data/W_f8.npy
+refuses 'operand 1 is f32 but operand 2 is f64' einsum ij,jk "$data/A_f4.npy" "$B" -o new/x.npy
+refuses "index 'j'" einsum ij,jk "$A" "$A" -o new/x.npy
+refuses 'the string has 2 operands but 1 was given' einsum ij,jk "$A" -o new/x.npy
+refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o new/x.npy
+refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
+refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" -g new/a.npy -o new/x.npy
+refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
+refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$data/W_f4.npy" -g new/a.npy -g new/b.npy -o new/x.npy
+refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy -g new/b.npy -o new/x.npy
+refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" -g new/a.npy -o new/x.npy
+refuses 'is given twice' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
+refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g /dev/full
+refuses 'No such file' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g new/none/b.npy
+refuses 'is a directory' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g "$stage"
+refuses 'No such file' einsum ij new/none.npy -o new/x.npy
+refuses 'folder' einsum ij "$stage" -o new/x.npy
+refuses 'npy' einsum ij "$EG_SRCDIR/tests/program.sh" -o new/x.npy
+head -c 140 "$A" >cut.npy
+refuses 'cut.npy' einsum ij cut.npy -o new/x.npy
+refuses 'einsum needs SPEC' einsum ij
+only
+said=$( (ulimit -f 0; "$eingrad" einsum ij "$A" -o new/x.npy) 2>&1) && bad 'a file that may not grow was written'
+case $said in 'eingrad: '*'File too large'*) ;; *) bad "a file that may not grow: $said" ;; esac
+only
+if [ -w /dev/full ]; then
+    said=$("$eingrad" einsum ij "$A" 2>&1 >/dev/full) && bad 'a full standard output: exit status 0'
+    case $said in 'eingrad: '*) ;; *) bad "a full standard output: $said" ;; esac
+fi
+
+# -- train: the end that a newcomer sees ------------------------------------------------------------------------------------------------
+tiny='--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0'
+cd new || exit 1
+# shellcheck disable=SC2086  # $tiny is a list of words
+runs train copy $tiny --steps 12 --log log.json
+for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradients checked: ' '12 steps' 'eg_einsum("bim,mhd->bihd", x, Wq)' \
+    'attend copy.safetensors' 'train --pairs' 'train sort'; do
+    count=$((count + 1))
+    grep -qF -- "$text" out || bad "train copy: '$text' is not in its output"
+done
+awk '/gradients checked: /{ exit !($3 == $5 && $3 > 0) }' out || bad "train copy: $(grep 'gradients checked' out)"
+[ "$(grep -c '^{.*}$' log.json)" = 14 ] || bad "train copy: the log is $(cat log.json)"
+prints '' predict copy.safetensors hello world
+[ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
+printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 || bad 'predict: lines of standard input'
+same out out2
+prints 'layer 0, head 1' attend copy.safetensors hello
+runs attend copy.safetensors hello -o map.svg
+grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
+runs attend copy.safetensors hello -o map.png
+[ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] || bad 'attend: map.png is no PNG'
+refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
+refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
+refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq
+refuses 'the input is empty' predict copy.safetensors ''
+refuses '-o must end in .png or .svg' attend copy.safetensors hello -o no.jpg
+refuses 'No such file' attend copy.safetensors hello -o none/no.svg
+refuses 'attend needs a model and one input' attend copy.safetensors
+refuses 'No such file' predict none.safetensors a
+refuses 'folder' predict .. a
+refuses 'safetensors' predict log.json a
+head -c 9000 copy.safetensors >../cut.safetensors
+refuses 'cut.safetensors' predict ../cut.safetensors a
+refuses 'not a model' predict "$EG_SRCDIR/tests/data/nn.safetensors" a
+printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 && bad 'predict: an empty line: exit status 0'
+grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
+rm -f out err out2 err2; cd ..
+only copy.safetensors log.json map.png map.svg
+
+# -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads ----------------------------------------------
+run="--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 60 --dropout 0.1 --seed 3"
+started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 500 ]; do sleep 0.02; k=$((k + 1)); done; }
+# shellcheck disable=SC2086
+{
+    runs train reverse $run --threads 1 --out new/whole.safetensors
+    runs train reverse $run --threads 2 --out new/two.safetensors
+    same new/whole.safetensors new/two.safetensors
+    "$eingrad" train reverse $run --threads 1 --out new/killed.safetensors --every 1 --log log2 >out 2>err & pid=$!
+    started log2; kill -KILL $pid; wait $pid 2>/dev/null
+    [ -f new/killed.safetensors ] || bad 'kill -9: no checkpoint'
+    runs train reverse $run --threads 2 --out new/killed.safetensors --resume
+    same new/whole.safetensors new/killed.safetensors
+    rm -f new/.eingrad-*.tmp                                    # what a killed writer may leave
+    "$eingrad" train reverse $run --threads 2 --out new/stopped.safetensors --log log3 >out 2>err & pid=$!
+    started log3; kill -INT $pid; wait $pid; status=$?
+    if ! grep -q 'steps, ' out; then                            # a fast machine may be done already
+        [ $status = 130 ] || bad "an interrupt: exit status $status"
+        grep -q 'train --resume new/stopped.safetensors' out || bad "an interrupt: $(cat out err)"
+    fi
+    runs train --resume new/stopped.safetensors --threads 1
+    same new/whole.safetensors new/stopped.safetensors
+    prints 'nothing left to do' train --resume new/stopped.safetensors
+    refuses '--layers is 2, but new/whole.safetensors has 1' train --layers 2 --resume new/whole.safetensors
+    refuses 'was trained on reverse, not on sort' train sort --resume new/whole.safetensors
+    refuses '--steps is 20, but new/whole.safetensors has done 60' train --resume new/whole.safetensors --steps 20
+    refuses 'cut.safetensors' train --resume cut.safetensors
+    refuses 'No such file' train --resume new/none.safetensors
+}
+only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
+
+# -- train: refused before the first step, nothing written -------------------------------------------------------------------------------
+cd new || exit 1
+in=$stage/pairs
+mkdir -p "$in"
+awk 'BEGIN { for (k = 0; k < 200; k++) print "a" k "\tb " k }' >"$in/good.tsv"
+: >"$in/empty.tsv"
+printf 'a\tb\nc d\n' >"$in/tab.tsv"
+printf 'a\tb\n\nc\td\n' >"$in/blank.tsv"
+printf 'a\tb\nc\t\377\n' >"$in/utf8.tsv"
+printf 'a\tb\n' >"$in/one.tsv"
+fresh() { text=$1; shift; refuses "$text" train "$@"; rm -f out err; }
+fresh 'there is no task "revers"; is it reverse?' revers
+fresh 'there is no task "qqqqqq"; there are reverse, copy' qqqqqq
+fresh 'train needs a task or --pairs' --steps 3
+fresh 'not both' reverse --pairs "$in/good.tsv"
+fresh 'train takes one task' reverse sort
+fresh 'train has no option --layer; is it --layers?' reverse --layer 2
+fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers 0
+fresh '--layers must be a whole number' reverse --layers two
+fresh '--lr must be a number' reverse --lr nan
+fresh '--dropout must be a number from 0 to 0.99, not "1"' reverse --dropout 1
+fresh '--model must be one of encoder|decoder, not "rnn"' reverse --model rnn
+fresh '--steps needs a value' reverse --steps
+fresh '64' reverse --heads 5
+fresh 'heads' reverse --heads 5
+fresh 'encoder needs input and output of one length' addition --model encoder
+fresh 'encoder needs input and output of one length' --pairs "$in/good.tsv" --model encoder
+fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
+fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
+fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
+fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
+fresh 'one.tsv: of 1 pairs none is held out' --pairs "$in/one.tsv"
+fresh 'none.tsv: No such file' --pairs none.tsv
+fresh 'directory' --pairs "$in"
+fresh 'directory' reverse --out "$in"
+fresh 'No such file' reverse --out none/x.safetensors
+fresh 'No such file' reverse --log none/x.json
+fresh 'both' reverse --log x --out x
+if [ -w /dev/full ]; then
+    fresh 'No space left' reverse --out /dev/full
+    fresh '--log /dev/full: No space left' reverse --log /dev/full
+fi
+said=$( (ulimit -f 1; "$eingrad" train reverse) 2>&1) && bad 'train: a file that may not grow was written'
+case $said in 'eingrad: '*'File too large'*) ;; *) bad "train: a file that may not grow: $said" ;; esac
+cd ..
+only
+
+# -- train: pairs of the user's own ---------------------------------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+runs train --pairs "$in/good.tsv" $tiny --steps 3 --out new/good.safetensors
+prints 'b' predict new/good.safetensors a7
+# shellcheck disable=SC2086
+runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
+only dates.safetensors good.safetensors
+
+echo "$count of the program"
+[ "$fails" = 0 ]
