@@ -1,4 +1,7 @@
 /* test_core.c: lifetimes, errors, memory: what a context promises. */
+#if HAVE_CONFIG_H
+#include <config.h>                     /* EG_DEBUG_ALLOC */
+#endif
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include "tests.h"
@@ -179,6 +182,30 @@ START_TEST(every_allocation_may_fail)
 }
 END_TEST
 
+START_TEST(many_scopes_take_little_memory)
+{
+    eg_ctx *cx = eg_open();
+    eg_ones(cx, 1 << 20);
+    size_t before = eg_stats(cx).bytes;
+    for (int k = 0; k < 10000; k++) eg_push(cx);
+    eg_assert_ok(cx);
+    ck_assert_uint_lt(eg_stats(cx).bytes - before, 10000 * 512);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(an_owner_refuses_what_is_no_tensor)
+{
+    eg_ctx *cx = eg_open();
+    eg_owner *o = eg_owner_open(cx);
+    eg_owner_tensor(o, (eg_dtype)77, 0, NULL);
+    eg_assert_error(cx, "77 is not a dtype");
+    eg_owner_tensor(o, EG_F32, 1, NULL);
+    eg_assert_error(cx, "the sizes are NULL");
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(draws_repeat_and_can_be_set)
 {
     eg_ctx *cx = eg_open(.seed = 5, .dtype = EG_F64);
@@ -207,6 +234,8 @@ Suite *suite_core(void)
     tcase_add_test(t, scopes_free_and_keep_hands_outward);
     tcase_add_test(t, owner_lives_in_its_own_scope);
     tcase_add_test(t, every_allocation_may_fail);
+    tcase_add_test(t, many_scopes_take_little_memory);
+    tcase_add_test(t, an_owner_refuses_what_is_no_tensor);
     tcase_add_test(t, draws_repeat_and_can_be_set);
 #if !EG_DEBUG_ALLOC
     tcase_add_test(t, use_after_pop_is_named);
