@@ -1,0 +1,30 @@
+/* bind.h: a binding under way, shared by bind.c, which does it, and refuse.c, which says why it cannot be done. */
+#ifndef EG_BIND_H
+#define EG_BIND_H
+#include "notation.h"
+
+typedef struct bind {
+    eg_ctx *cx;
+    const char *who, *spec;
+    int flags;
+    eg_tensor *const *xs;
+    const eg_parsed *p;
+    eg_bound *b;
+    bool groups, stretch;
+} bind;
+
+typedef struct words { char s[240]; size_t n; } words;  /* a sentence's part, built up piece by piece  */
+static inline int clip(int length) { return length < 40 ? length : 40; }
+static inline const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
+static inline int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
+
+void eg__say_operand(words *, int k, int rank, const int64_t *dim);                 /* "operand 1 is (10, 2)" */
+/* Each records its sentence and returns NULL. */
+const eg_bound *eg__bad_count(const bind *, int n);                                 /* n operands were given */
+const eg_bound *eg__bad_rank(const bind *, int k);                                  /* operand k's rank is not that of its term */
+const eg_bound *eg__bad_size(const bind *, int a, int64_t size, int k, int i);      /* axis a has a size already, and `size` under item i of operand k */
+const eg_bound *eg__bad_group(const bind *, int k, int r, int64_t known, int unknown); /* axis r of operand k: its known sizes' product (−1: too large), how many are unknown */
+const eg_bound *eg__bad_out(const bind *, int a, int at);                           /* the output's axis a is in no operand */
+const eg_bound *eg__bad_name(const bind *, bool *found);                            /* a name that looks mistyped; only then *found is true */
+bool eg__also_letters(const bind *);                                                /* the names could be letters as well */
+#endif

@@ -1,0 +1,310 @@
+/* refuse.c: the sentences of bind.c: carets, operands and sizes, and a guess at what was meant. */
+#include "bind.h"
+#include <string.h>
+
+/* -- words for messages -------------------------------------------------------------------------------------------------------- */
+static const char *say(words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static const char *say(words *w, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int n = vsnprintf(w->s + w->n, sizeof w->s - w->n, format, list);
+    va_end(list);
+    if (n > 0) w->n += (size_t)n;
+    if (w->n > sizeof w->s - 1) w->n = sizeof w->s - 1;
+    return w->s;
+}
+static void say_dims(words *w, int rank, const int64_t *dim)
+{
+    say(w, "(");
+    for (int r = 0; r < rank; r++) say(w, "%s%lld", r ? ", " : "", (long long)dim[r]);
+    say(w, rank == 1 ? ",)" : ")");
+}
+void eg__say_operand(words *w, int k, int rank, const int64_t *dim) /* "operand 1 is (10, 2)" */
+{
+    if (rank > 8) say(w, "%soperand %d has rank %d", w->n ? ", " : "", k + 1, rank);
+    else say(w, "%soperand %d is ", w->n ? ", " : "", k + 1), say_dims(w, rank, dim);
+}
+static eg_caret term_caret(const bind *B, int k) /* the whole term, without the blanks around it */
+{
+    eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
+    while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at])) c.at++, c.length--;
+    while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at + c.length - 1])) c.length--;
+    return c;
+}
+static int item_length(const bind *B, const eg_letter *l)
+{
+    return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length; /* ellipsis axes come after the others */
+}
+
+/* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------------------------------------------- */
+static bool plain(const bind *B)
+{
+    for (int k = 0; k < B->p->terms; k++) if (!B->p->term[k].plain || !B->xs[k]) return false;
+    return true;
+}
+static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* operands x and y exchanged; term `without` left out */
+{
+    for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
+    for (int k = 0; k < B->p->terms; k++) {
+        if (k == without) continue;
+        const eg_parsed_term *t = &B->p->term[k];
+        const eg_tensor *u = B->xs[k == x ? y : k == y ? x : k];
+        if (u->rank != t->slots) return false;
+        for (int r = 0; r < u->rank; r++) {
+            int64_t *s = &size[B->p->item[t->begin + r].axis];
+            if (*s < 0) *s = u->dim[r]; else if (*s != u->dim[r]) return false;
+        }
+    }
+    return true;
+}
+typedef struct search { const eg_letter *item; const int64_t *dim; int n, found, near, steps; uint8_t order[8], best[8], nearest[8]; int64_t *size; } search;
+static void permute(search *s, int r, unsigned used)
+{
+    if (s->steps++ > 20000) { s->found = 99; return; }
+    if (r == s->n) {
+        int moved = 0;
+        for (int i = 0; i < r; i++) moved += s->item[s->order[i]].axis != s->item[i].axis;
+        if (moved == 2 && s->near++ == 0) memcpy(s->nearest, s->order, sizeof s->order);
+        if (s->found++ == 0) memcpy(s->best, s->order, sizeof s->order);
+        return;
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (used >> i & 1) continue;
+        bool again = false;             /* equal letters give equal strings                            */
+        for (int j = 0; j < i; j++) again |= !(used >> j & 1) && s->item[j].axis == s->item[i].axis;
+        int64_t *size = &s->size[s->item[i].axis], old = *size;
+        if (again || (old >= 0 && old != s->dim[r])) continue;
+        *size = s->dim[r], s->order[r] = (uint8_t)i;
+        permute(s, r + 1, used | 1u << i);
+        *size = old;
+    }
+}
+static const char *guess(const bind *B, words *w, int first, int second)
+{
+    int64_t size[EG_AXES_MAX];
+    const int n = B->p->terms, tried[2] = { second, first };
+    if (!plain(B)) return NULL;
+    for (int m = 0; m < 2; m++) {
+        const int k = tried[m];
+        if (k < 0 || (m && k == second)) continue;
+        const eg_parsed_term *t = &B->p->term[k];
+        if (B->xs[k]->rank != t->slots || t->slots > 8 || !fits(B, -1, -1, k, size)) continue;
+        search s = { .item = B->p->item + t->begin, .dim = B->xs[k]->dim, .n = t->slots, .size = size };
+        permute(&s, 0, 0);
+        if (s.near != 1 && s.found != 1) continue;
+        const uint8_t *order = s.near == 1 ? s.nearest : s.best;
+        say(w, "operand %d would fit as '", k + 1);
+        for (int r = 0; r < s.n; r++) {
+            const int a = s.item[order[r]].axis;
+            say(w, "%s%.*s", B->p->names && r ? " " : "", a_length(B, a), a_name(B, a));
+        }
+        return say(w, "'");
+    }
+    int x = -1, y = -1, found = 0;
+    for (int i = 0; i < n && n <= 8; i++)
+        for (int j = i + 1; j < n; j++)
+            if (fits(B, i, j, -1, size)) x = i, y = j, found++;
+    return found == 1 ? say(w, "operands %d and %d exchanged would fit", x + 1, y + 1) : NULL;
+}
+
+/* -- refusals -------------------------------------------------------------------------------------------------------------------- */
+const eg_bound *eg__bad_count(const bind *B, int n)
+{
+    const int terms = B->p->terms;
+    eg_caret c = { B->p->length, 1 };
+    if (n < terms) c = term_caret(B, n);
+    else if (B->p->arrow) c.at = B->p->term[terms - 1].stop;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, NULL, "the string has %d operand%s but %d %s given", terms, terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
+}
+
+const eg_bound *eg__bad_rank(const bind *B, int k)
+{
+    const eg_parsed_term *t = &B->p->term[k];
+    const eg_tensor *x = B->xs[k];
+    const eg_caret c = term_caret(B, k);
+    words dims = { .n = 0 }, w = { .n = 0 };
+    const char *hint = guess(B, &w, -1, -1);
+    bool words_apart = false;           /* a word of two letters or more                               */
+    int letters = 0;
+    for (int i = t->at; i + 1 < t->stop; i++) words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 && (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
+    for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
+    if (!hint && B->p->names && letters == x->rank && words_apart) hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
+    if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3) hint = "every letter is an axis here: names stand apart by blanks, as in 'batch head'";
+    say_dims(&dims, x->rank, x->dim);
+    const int slots = t->slots - (t->dots ? 1 : 0);
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "operand %d has rank %d: %s, its term '%.*s' names %s%d ax%s", k + 1, x->rank, dims.s,
+        clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"), NULL;
+}
+
+static int find(const eg_bound_term *t, int a, int skip) /* item of axis a, after `skip` others of it */
+{
+    for (int i = 0; i < t->items; i++) if (t->item[i].axis == a && skip-- == 0) return i;
+    return -1;
+}
+
+/* axis a is axis->size already, and `size` under item i of operand k */
+const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
+{
+    const eg_bound *b = B->b;
+    const eg_axis_name *axis = &b->axis[a];
+    const int from = axis->from;
+    const long long one = axis->size, other = size;
+    const eg_letter *there = &b->term[k].item[i], *here = NULL;
+    eg_caret mark[2];
+    int marks = 0;
+    words tail = { .n = 0 }, w = { .n = 0 };
+    const char *hint = NULL;
+    if (from >= 0) {
+        const int j = find(&b->term[from], a, 0);
+        if (j >= 0) here = &b->term[from].item[j], mark[marks++] = (eg_caret){ here->at, item_length(B, here) };
+        if (from != k) eg__say_operand(&tail, from, b->term[from].rank, b->term[from].dim);
+    }
+    mark[marks++] = (eg_caret){ there->at, item_length(B, there) };
+    eg__say_operand(&tail, k, b->term[k].rank, b->term[k].dim);
+    if (a >= B->p->axes)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL, "axis %d of '...', counted from the right, is %lld in operand %d but %lld in operand %d",
+            b->axes - a, one, from + 1, other, k + 1), NULL;
+    if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
+        if (strcmp(B->who, "einsum") == 0) say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d", (one == 1 ? from : k) + 1);
+        else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts", (one == 1 ? from : k) + 1);
+        hint = w.s;
+    } else hint = guess(B, &w, from, k);
+    if (from < 0)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is given as %lld but is %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+    if (from == k)
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld in operand %d but %lld in operand %d", a_length(B, a), a_name(B, a), one, from + 1, other, k + 1), NULL;
+}
+
+static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c) /* "(h d)" */
+{
+    const eg_letter *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
+    int from = l->at, to = m->at + item_length(B, m);
+    while (from > 0 && B->spec[from] != '(') from--;
+    while (to < B->p->length && B->spec[to] != ')') to++;
+    *c = (eg_caret){ from, to + 1 - from };
+    return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
+}
+const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
+{
+    const eg_bound_term *t = &B->b->term[k];
+    words w = { .n = 0 }, v = { .n = 0 }, tail = { .n = 0 };
+    eg_caret c;
+    const char *text = group_text(B, t, r, &w, &c);
+    const long long n = t->dim[r];
+    eg__say_operand(&tail, k, t->rank, t->dim);
+    if (unknown == 0) {
+        for (int i = t->first[r]; i < t->last[r]; i++)
+            if (t->item[i].axis < B->p->axes)
+                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, known < 0 ? "%s is %lld in operand %d, but the product of %s does not fit in 64 bits" : "%s is %lld in operand %d, but %s gives another size", text, n, k + 1, v.s), NULL;
+    }
+    if (unknown == 1) {
+        const char *what = "";
+        int a = 0, count = 0;
+        for (int i = t->first[r]; i < t->last[r]; i++) {
+            const int other = t->item[i].axis;
+            const int64_t size = B->b->axis[other].size;
+            if (size < 0) { a = other; continue; }
+            count++;
+            say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other), (long long)size);
+            what = v.s;
+        }
+        if (known == 0 && n == 0)
+            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is 0 in operand %d, and with %s any '%.*s' would do: give its size", text, k + 1, what, a_length(B, a), a_name(B, a)), NULL;
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in operand %d, which %s do%s not divide", text, n, k + 1, what, count == 1 ? "es" : ""), NULL;
+    }
+    int one = -1;
+    for (int i = t->first[r]; i < t->last[r]; i++) {
+        const int a = t->item[i].axis;
+        if (B->b->axis[a].size >= 0) continue;
+        if (one < 0) one = a;
+        if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
+    }
+    words hint = { .n = 0 };
+    if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
+        say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one), a_length(B, one), a_name(B, one));
+    else say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s, "%s is %lld in operand %d, and more than one of its sizes is unknown: %s", text, n, k + 1, v.s), NULL;
+}
+
+/* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or (inside the word) replaced.
+ * d_k and d_v, xpos and ypos, axis1 and axis2 are meant to differ. */
+static bool slip(const char *a, int n, const char *b, int m)
+{
+    if (n > m) return slip(b, m, a, n);
+    if (n < 3 || m < 4 || m - n > 1) return false;
+    int i = 0, j = 0;
+    while (i < n && a[i] == b[i]) i++;
+    while (j < n - i && a[n - 1 - j] == b[m - 1 - j]) j++;
+    if (m > n) return i + j >= n && i > 0 && !(i == n && ((unsigned)(b[i] - '0') < 10 || b[i] == '_'));
+    if (i + j == n - 1) return i > 0 && j > 0 && a[i - 1] != '_' && !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
+    return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
+}
+const eg_bound *eg__bad_out(const bind *B, int a, int at)
+{
+    const eg_parsed *p = B->p;
+    words w = { .n = 0 };
+    const char *hint = NULL;
+    for (int o = 0; o < p->axes && !hint; o++) {
+        const eg_parsed_axis *y = &p->axis[o], *x = &p->axis[a];
+        if (o == a || !y->inputs) continue;
+        const bool other_case = x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
+        if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
+    }
+    if (!hint && B->flags & EG_NOTATION_NEW_OUT) hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
+    return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ at, p->axis[a].length }, NULL, hint,
+        B->flags & EG_NOTATION_NEW_OUT ? "output index '%.*s' is in no operand and has no size" : "output index '%.*s' is in no operand", a_length(B, a), a_name(B, a)), NULL;
+}
+
+/* A name that occurs once, one slip away from another of the same size that never stands beside it: summed (or broadcast) in silence
+ * it would give a wrong result, so it is refused. */
+const eg_bound *eg__bad_name(const bind *B, bool *found)
+{
+    const eg_parsed *p = B->p;
+    for (int a = 0; a < p->axes; a++) {
+        const eg_parsed_axis *x = &p->axis[a];
+        if (x->inputs != 1 || x->outputs || x->length < 3) continue;
+        for (int o = 0; o < p->axes; o++) {
+            const eg_parsed_axis *y = &p->axis[o];
+            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) || B->b->axis[o].size != B->b->axis[a].size || !slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) continue;
+            bool beside = false;
+            for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++) beside |= p->item[i].axis == o;
+            if (beside) continue;
+            *found = true;
+            return eg__caret(B->cx, B->who, B->spec, 2, (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
+                "name '%.*s' occurs once and is one slip away from '%.*s': if it is another axis, call it something else", a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)), NULL;
+        }
+    }
+    return NULL;
+}
+
+/* With an ellipsis both readings of "...k ij" can fit: names (2 axes and the rest) and, as NumPy reads it, letters (3 and the rest).
+ * Where ranks and sizes allow the letters, the string is refused rather than guessed. */
+bool eg__also_letters(const bind *B)
+{
+    int64_t size[64];
+    memset(size, -1, sizeof size);
+    if (strpbrk(B->spec, "_0123456789()[]=")) return false;
+    for (int k = 0; k < B->p->terms; k++) {
+        const eg_parsed_term *t = &B->p->term[k];
+        const eg_tensor *x = B->xs[k];
+        int letters = 0, r = 0;
+        if (!x) return false;
+        for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
+        if (t->dots ? letters > x->rank : letters != x->rank) return false;
+        for (int i = t->at; i < t->stop; i++) {
+            const char c = B->spec[i];
+            if (c == '.') r += x->rank - letters, i += 2;
+            if (!((unsigned)((c | 32) - 'a') < 26)) continue;
+            int64_t *s = &size[c & 63];
+            if (*s < 0 || *s == 1) *s = x->dim[r];
+            else if (*s != x->dim[r] && x->dim[r] != 1) return false;
+            r++;
+        }
+    }
+    for (int i = B->p->arrow ? B->p->term[B->p->terms].at : B->p->length; i < B->p->length; i++)
+        if ((unsigned)((B->spec[i] | 32) - 'a') < 26 && size[B->spec[i] & 63] < 0) return false;
+    return true;
+}
