@@ -50,6 +50,7 @@ static void chunk_free(eg_ctx *cx, eg__chunk *c)
 }
 static char *chunk_room(eg__chunk *c) { return (char *)c + HEADER; }
 
+/* A chunk from the pool, or a new one of at least `floor` bytes, more the more is in use already; floor 0: no more than it needs. */
 static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
 {
 #if !EG_DEBUG_ALLOC
@@ -60,6 +61,7 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
             c->used = 0;
             return c;
         }
+    if (!floor) return chunk_new(cx, need);
     size_t grow = cx->use.bytes / 2 < CHUNK_MAX ? cx->use.bytes / 2 : CHUNK_MAX;
     if (grow < floor) grow = floor;
     if (need < grow) {
@@ -213,7 +215,7 @@ eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 eg_mark eg_push(eg_ctx *cx)
 {
     if (!cx) return (eg_mark){ NULL, 0 };
-    eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), sizeof(eg__arena));
+    eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
     if (!c) { eg_fail(cx, "out of memory: no room for a scope"); return (eg_mark){ NULL, 0 }; }
     eg__arena *a = (eg__arena *)(void *)chunk_room(c);
     *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
