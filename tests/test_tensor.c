@@ -180,6 +180,24 @@ START_TEST(assign_takes_overlapping_sources)
 END_TEST
 
 /* A value that a gradient still needs was overwritten: noticed through any view of the storage. */
+START_TEST(what_cannot_be_written_is_refused)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 6);
+    eg_assign(eg_unfold(x, 0, 3, 1), eg_ones(cx, 4, 3));
+    eg_assert_error(cx, "elements share their place");
+    ck_assert_int_eq(eg_fill(eg_unfold(x, 0, 3, 3), 7), 0);
+    ck_assert_int_eq(eg_fill(eg_transpose(eg_flip(eg_view(x, 3, 2), 0), 0, 1), 8), 0);
+    ck_assert_double_eq(eg_get(x, 5), 8);
+    ck_assert(isnan(eg_get_n(x, 1, NULL)));
+    eg_assert_error(cx, "get: the indices are NULL");
+    ck_assert_int_eq(eg_print(NULL, x), -1);
+    eg_assert_error(cx, "print: the file is NULL");
+    ck_assert_uint_eq(eg_format(x, NULL, 5), eg_format(x, NULL, 0));
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(writing_is_noticed_by_the_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -499,6 +517,7 @@ Suite *suite_tensor(void)
     tcase_add_test(t, values_out);
     tcase_add_test(t, values_in);
     tcase_add_test(t, assign_takes_overlapping_sources);
+    tcase_add_test(t, what_cannot_be_written_is_refused);
     tcase_add_test(t, writing_is_noticed_by_the_gradient);
     tcase_add_test(t, detach_shares_and_forgets);
     tcase_add_test(t, casts_convert_as_c_and_stay_defined);

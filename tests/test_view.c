@@ -325,6 +325,29 @@ START_TEST(third_order_through_a_view)
 }
 END_TEST
 
+START_TEST(null_lists_are_refused)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3);
+    eg_permute_n(x, 2, NULL);
+    eg_assert_error(cx, "permute: the axes are NULL");
+    eg_view_n(x, 1, NULL);
+    eg_assert_error(cx, "view: the sizes are NULL");
+    eg_reshape_n(x, 1, NULL);
+    eg_assert_error(cx, "reshape: the sizes are NULL");
+    eg_expand_n(x, 2, NULL);
+    eg_assert_error(cx, "expand: the sizes are NULL");
+    eg_split(x, 0, 2, NULL, NULL);
+    eg_assert_error(cx, "split");
+    eg_tensor *part[2];
+    eg_split(x, 0, 2, (int64_t[]){ 1, INT64_MAX }, part);
+    eg_assert_error(cx, "split: part 2");
+    eg_expand(eg_ones(cx, 1), INT64_MAX, INT64_MAX);
+    eg_assert_error(cx, "expand");
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_view(void)
 {
     Suite *s = suite_create("view");
@@ -340,6 +363,7 @@ Suite *suite_view(void)
     tcase_add_test(t, chains_of_views_have_gradients_of_second_order);
     tcase_add_test(t, adjoints_are_views_where_they_can_be);
     tcase_add_test(t, third_order_through_a_view);
+    tcase_add_test(t, null_lists_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -15,10 +15,13 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
 {
     *map = (eg__heatmap){ .rows = 0 };
     /* a caller built with an older header has fewer options */
-    memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
+    if (given)
+        memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
+    if (!eg_ok(x))
+        eg_fail(cx, "%s: operand 1 has no values: it failed, or its scope was popped", who);
     if (!eg_ok(x) || eg_error(cx))
         return false;
     if (rank != 2 && rank != 3)

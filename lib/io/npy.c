@@ -272,10 +272,17 @@ static void put_array(eg__output *out, eg_tensor *x)
     eg__encoding_put(out, x);
 }
 
+static bool usable(eg_tensor *x)
+{
+    if (!eg_ok(x))
+        eg_fail(eg_context(x), "npy: operand 1 has no values: it failed, or its scope was popped");
+    return eg_ok(x) && !eg_error(eg_context(x));
+}
+
 int eg_npy_write(FILE *file, eg_tensor *x)
 {
     eg__output out;
-    if (!eg_ok(x) || eg_error(eg_context(x)))
+    if (!usable(x))
         return -1;
     if (!file) {
         eg_fail(eg_context(x), "npy: the stream is NULL");
@@ -289,7 +296,7 @@ int eg_npy_write(FILE *file, eg_tensor *x)
 int eg_npy_save(const char *path, eg_tensor *x)
 {
     eg__output out;
-    if (!eg_ok(x) || !eg__file_create(&out, eg_context(x), "npy", path))
+    if (!usable(x) || !eg__file_create(&out, eg_context(x), "npy", path))
         return -1;
     put_array(&out, x);
     if (eg_error(out.cx)) {                         /* no memory for a row-major copy              */

@@ -278,6 +278,7 @@ int eg_print(FILE *file, eg_tensor *x)
 }
 size_t eg_format(eg_tensor *x, char *out, size_t room)
 {
+    if (!out) room = 0;
     sink s = { .out = out, .room = room ? room - 1 : 0 };
     bool good = print("format", &s, x);
     if (room) out[good ? s.n < room ? s.n : room - 1 : 0] = 0;

@@ -148,7 +148,7 @@ int64_t *eg_mut_i64 (eg_tensor *x) { return writable("mut_i64",  x, EG_I64); }
 bool    *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
 
 /* May x be written element by element? Not where several elements are one: each stride has to step over all that the smaller reach. */
-static bool target_ok(const char *who, eg_tensor *x)
+bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
@@ -169,8 +169,8 @@ static bool target_ok(const char *who, eg_tensor *x)
     for (int i = 0; i < n; i++) {
         int64_t step = llabs(x->stride[order[i]]);
         if (step <= far) {
-            eg_fail(x->cx, "%s: axis %d of the target %s overlaps: it steps by %lld elements, and %lld lie before the next", who, order[i],
-                    eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
+            eg_fail(x->cx, "%s: axis %d of the target %s steps by %lld elements where other axes cover %lld, so that elements share their place",
+                    who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
             return false;
         }
         far += (x->dim[order[i]] - 1) * step;
@@ -189,7 +189,7 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
     }
     *high += eg__width[x->dtype];
 }
-static bool overlap(const eg_tensor *a, const eg_tensor *b)
+bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
 {
     const char *al, *ah, *bl, *bh;
     if (a->st != b->st || eg_size(a) == 0) return false;
@@ -201,7 +201,7 @@ static bool overlap(const eg_tensor *a, const eg_tensor *b)
 int eg_assign(eg_tensor *target, eg_tensor *value)
 {
     char a[256], b[256];
-    if (!target_ok("assign", target)) return -1;
+    if (!eg__target("assign", target)) return -1;
     eg_ctx *cx = target->cx;
     if (!value) { eg_fail(cx, "assign: the value is NULL"); return -1; }
     if (value->cx != cx) { eg_fail(cx, "assign: target and value belong to different contexts"); return -1; }
@@ -215,14 +215,14 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
             eg__dims_text(value, b, sizeof b));
         return -1;
     }
-    if (overlap(target, value) && !(value = copied(value))) return -1;
+    if (eg__overlap(target, value) && !(value = copied(value))) return -1;
     eg__copy(target, value);
     target->st->version++;
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
 {
-    if (!target_ok("fill", target)) return -1;
+    if (!eg__target("fill", target)) return -1;
     eg__fill(target, value);
     target->st->version++;
     return 0;

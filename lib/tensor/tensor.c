@@ -70,6 +70,7 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
 static bool sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
+    if (rank && !dims) { eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank); return false; }
     int64_t bytes = eg__width[dtype];
     for (int k = 0; k < rank; k++)
         if (dims[k] < 0) { eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
@@ -83,8 +84,10 @@ static bool sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, con
 
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
+    const char *who = y->op ? y->op->name : "tensor";
+    if ((unsigned)dtype > EG_BOOL) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
-    if (!sizes_fit(y->cx, y->op ? y->op->name : "tensor", y->dtype, rank, dims)) return false;
+    if (!sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
     y->rank = (uint8_t)rank;
     if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
     int64_t *m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m);

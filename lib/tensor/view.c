@@ -62,14 +62,15 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
 static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
-    int64_t offset = 0, size = 1;
+    int64_t offset = 0;
+    bool empty = false;
     for (int k = 0; k < m->nx; k++) offset += m->axis[k].at * x->stride[k];
     for (int k = 0; k < m->ny; k++) {
         dim[k] = y[k].size;
-        size *= dim[k];
+        empty |= dim[k] == 0;
         stride[k] = y[k].at * ((y[k].a >= 0 ? x->stride[y[k].a] : 0) + (y[k].b >= 0 ? x->stride[y[k].b] : 0));
     }
-    return size ? offset : 0;
+    return empty ? 0 : offset;
 }
 
 static bool view_shape(eg_tensor *y)
@@ -140,22 +141,24 @@ static eg_tensor *adjoint(const map *m, eg_tensor *g)
 }
 static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return adjoint(y->attr, g); }
 
-static eg_tensor *embed_call(eg_tensor *const *x)           /* every second column of a (3, 8) matrix */
+static eg_tensor *embed_call(eg_tensor *const *x)           /* into every second column of a wider matrix */
 {
     map m;
     if (!begin(&m, &slice_op, x[0])) return poison_of(x[0]);
-    m.axis[1].size = 8;
+    m.axis[1].size = 2 * x[0]->dim[1];
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
-static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows of 3 in steps of 1 over 6 places */
+static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows (a row each) in steps of 1 */
 {
     map m;
     if (!begin(&m, &unfold_op, x[0])) return poison_of(x[0]);
+    int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
+    if (!windows || !size) return eg_fail(x[0]->cx, "embed: %lld windows of %lld", (long long)windows, (long long)size);
     m.nx = 1;
-    m.axis[0] = (axis){ 6, 0, -1, -1 };
-    m.axis[1] = (axis){ 4, 1, 0, -1 };
-    m.axis[2] = (axis){ 3, 1, 0, -1 };
+    m.axis[0] = (axis){ windows + size - 1, 0, -1, -1 };
+    m.axis[1] = (axis){ windows, 1, 0, -1 };
+    m.axis[2] = (axis){ size, 1, 0, -1 };
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
 static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
@@ -228,6 +231,10 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
     int k = good ? eg__axis("split", x, axis_k) : -1;
     int64_t n = k < 0 ? 0 : x->dim[k], total = 0;
     good = k >= 0;
+    if (!parts) {
+        if (good) eg_fail(x->cx, "split: there is no room for the parts: it is NULL");
+        return -1;
+    }
     if (good && (count < 1 || (!sizes && n % count))) {
         eg_fail(x->cx, "split: axis %d of %s does not split into %d equal parts", k, eg__dims_text(x, text, sizeof text), count);
         good = false;
@@ -237,8 +244,8 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
             eg_fail(x->cx, "split: part %d of size %lld does not fit into axis %d of %s after %lld", i + 1, (long long)sizes[i], k,
                     eg__dims_text(x, text, sizeof text), (long long)total);
             good = false;
-        }
-        total += sizes[i];
+        } else
+            total += sizes[i];
     }
     if (good && sizes && total != n) {
         eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld", (long long)total, k,
@@ -348,6 +355,7 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
     if (!begin(&m, &expand_op, x)) return poison_of(x);
     if (rank > EG_RANK_MAX || rank < x->rank)
         return eg_fail(x->cx, "expand: %s cannot become rank %d", eg__dims_text(x, text, sizeof text), rank);
+    if (rank && !dims) return eg_fail(x->cx, "expand: the sizes are NULL");
     int lead = rank - x->rank;
     m.ny = rank;
     for (int k = 0; k < rank; k++) {
@@ -449,6 +457,7 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     char from[256], to[256];
     if (!eg__check(who, x)) return false;
     if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(x->cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
+    if (rank && !dims) { eg_fail(x->cx, "%s: the sizes are NULL", who); return false; }
     int64_t size = eg_size(x), known = 1;
     int unknown = -1;
     bool fits = true;
