@@ -111,7 +111,8 @@ refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o n
 refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
 refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" -g new/a.npy -o new/x.npy
 refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
-refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$data/W_f4.npy" -g new/a.npy -g new/b.npy -o new/x.npy
+refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" \
+    --grad "$data/W_f4.npy" -g new/a.npy -g new/b.npy -o new/x.npy
 refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy -g new/b.npy -o new/x.npy
 refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" -g new/a.npy -o new/x.npy
 refuses 'is given twice' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
@@ -133,12 +134,13 @@ if [ -w /dev/full ]; then
     case $said in 'eingrad: '*) ;; *) bad "a full standard output: $said" ;; esac
 fi
 
-# -- train: the end that a newcomer sees ------------------------------------------------------------------------------------------------
+# -- train: the end that a newcomer sees -----------------------------------------------------------------------------------------
 tiny='--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0'
 cd new || exit 1
 # shellcheck disable=SC2086  # $tiny is a list of words
 runs train copy $tiny --steps 12 --log log.json
-for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradients checked: ' '12 steps' 'eg_einsum("bim,mhd->bihd", x, Wq)' \
+for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradients checked: ' '12 steps' \
+    'eg_einsum("bim,mhd->bihd", x, Wq)' \
     'attend copy.safetensors' 'train --pairs' 'train sort'; do
     count=$((count + 1))
     grep -qF -- "$text" out || bad "train copy: '$text' is not in its output"
@@ -172,7 +174,7 @@ grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
 rm -f out err out2 err2; cd ..
 only copy.safetensors log.json map.png map.svg
 
-# -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads ----------------------------------------------
+# -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads --------------------------------------
 run="--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 60 --dropout 0.1 --seed 3"
 started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 500 ]; do sleep 0.02; k=$((k + 1)); done; }
 # shellcheck disable=SC2086
@@ -203,7 +205,7 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
 }
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 
-# -- train: refused before the first step, nothing written -------------------------------------------------------------------------------
+# -- train: refused before the first step, nothing written -----------------------------------------------------------------------
 cd new || exit 1
 in=$stage/pairs
 mkdir -p "$in"
@@ -250,7 +252,7 @@ case $said in 'eingrad: '*'File too large'*) ;; *) bad "train: a file that may n
 cd ..
 only
 
-# -- train: pairs of the user's own ---------------------------------------------------------------------------------------------------------
+# -- train: pairs of the user's own ----------------------------------------------------------------------------------------------
 # shellcheck disable=SC2086
 runs train --pairs "$in/good.tsv" $tiny --steps 3 --out new/good.safetensors
 prints 'b' predict new/good.safetensors a7

@@ -5,9 +5,10 @@
 #include <strings.h>
 
 typedef struct attend { const char *out; int64_t threads; } attend;
+#define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", offsetof(attend, out), 0, 0, false },
-    { 0,   "threads", WHOLE, "N",    "(default: all cores)", offsetof(attend, threads), 1, 1024, false },
+    { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 0,   "threads", WHOLE, "N",    "cores to use (default: all)", offsetof(attend, threads), 1, 1024, false },
     { 0 }
 };
 
@@ -34,13 +35,16 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     eg_tensor *x = eg_reshape(w, n, eg_dim(w, 2), eg_dim(w, 3));
     if (status) ;
     else if (o->out) {
-        if (eg_picture_save(o->out, x, .rows = tokens, .columns = tokens, .title = input, .panels = panel)) status = say_error(cx, NULL);
-        else printf("%s: %lld heads of %lld layers, %lld tokens\n", o->out, (long long)heads, (long long)layers, (long long)eg_dim(w, -1));
+        if (eg_picture_save(o->out, x, .rows = tokens, .columns = tokens, .title = input, .panels = panel))
+            status = say_error(cx, NULL);
+        else
+            printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers, (long long)heads,
+                   (long long)eg_dim(w, -1));
     } else {
         const char *answer = eg_trainer_predict(t, input);
         if (answer) printf("%s -> %s\nrows look at columns\n\n", input, answer);
-        if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1, .colour = in_colour(stdout),
-                                        .width = terminal_width()))
+        if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1,
+                                        .colour = in_colour(stdout), .width = terminal_width()))
             status = say_error(cx, NULL);
     }
     free(name);
@@ -54,7 +58,8 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count != 2) return say("attend needs a model and one input, as in: %s attend reverse.safetensors hello; inputs with blanks go in quotes", program());
+    if (w.count != 2)
+        return say("attend needs a model and one input, in quotes if it has blanks: %s attend copy.safetensors hello", program());
     if (o.out && !ends(o.out, ".png") && !ends(o.out, ".svg")) return say("-o must end in .png or .svg, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t = eg_trainer_load(cx, w.word[0], 0);
@@ -64,7 +69,8 @@ static int run(const command *c, int count, char **word)
 }
 
 const command attend_command = {
-    .name = "attend", .usage = "MODEL INPUT [-o FILE.png|.svg]", .about = "every head of a trained model as a heat map, tokens on the axes",
+    .name = "attend", .usage = "MODEL INPUT [-o FILE.png|.svg]",
+    .about = "every head of a trained model as a heat map, tokens on the axes",
     .more = "A decoder's tokens are the input, a separator and its own answer. After -- comes an input that begins with -.\n",
     .options = options, .run = run,
 };

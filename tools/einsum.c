@@ -8,16 +8,17 @@
 #include <unistd.h>
 
 typedef struct einsum { const char *out, *grad; list g; bool broadcast; } einsum;
+#define AT(member) offsetof(einsum, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",       TEXT, "OUT.npy", "write the result there instead of printing it", offsetof(einsum, out), 0, 0, false },
-    { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", offsetof(einsum, broadcast), 0, 0, false },
-    { 0,   "grad",      TEXT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", offsetof(einsum, grad), 0, 0, false },
-    { 'g', NULL,        LIST, "dA.npy",  "where to write it, once for each operand; else it is printed", offsetof(einsum, g), 0, 0, false },
+    { 'o', "out",       TEXT, "OUT.npy", "write the result there instead of printing it", AT(out) },
+    { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
+    { 0,   "grad",      TEXT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
+    { 'g', NULL,        LIST, "dA.npy",  "where to write it, once for each operand; else it is printed", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };
 
-/* -- several files, all of them or none: each is first written beside its place, and then they are renamed together ----------------- */
+/* -- several files, all of them or none: each is first written beside its place, and then they are renamed together ---------- */
 typedef struct output { const char *path; eg_tensor *x; char *target, *beside; bool done; } output;
 
 static bool aim(output *o, long number)                 /* false after saying why */
@@ -62,11 +63,12 @@ static int save(eg_ctx *cx, int count, output *o)
     return status;
 }
 
-/* -- W is as the result is ----------------------------------------------------------------------------------------------------------- */
+/* -- W is as the result is --------------------------------------------------------------------------------------------------- */
 static const char *kind(const eg_tensor *x, char *out, size_t room)     /* "f64 (3, 5)" */
 {
     size_t n = (size_t)snprintf(out, room, "%s (", eg_type_name(eg_type(x)));
-    for (int k = 0; k < eg_rank(x) && n < room; k++) n += (size_t)snprintf(out + n, room - n, k ? ", %lld" : "%lld", (long long)eg_dim(x, k));
+    for (int k = 0; k < eg_rank(x) && n < room; k++)
+        n += (size_t)snprintf(out + n, room - n, k ? ", %lld" : "%lld", (long long)eg_dim(x, k));
     if (n < room) snprintf(out + n, room - n, ")");
     return out;
 }
@@ -79,13 +81,14 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)      
     return false;
 }
 
-/* -- the command ---------------------------------------------------------------------------------------------------------------------- */
+/* -- the command ------------------------------------------------------------------------------------------------------------- */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
     eg_tensor *x[OPERANDS], *dx[OPERANDS];
     for (int k = 0; k < count; k++) x[k] = eg_npy_load(cx, path[k]);
     eg_tensor *w = o->grad ? eg_npy_load(cx, o->grad) : NULL;
-    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast });
+    const eg_einsum_args a = { .size = sizeof a, .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast };
+    eg_tensor *y = eg_einsum_with(&a);
     if (eg_error(cx)) return say_error(cx, NULL);
     if (w && !fits(o->grad, w, y)) return EXIT_FAILURE;
     if (w && eg_grad(y, w, count, x, dx)) return say_error(cx, NULL);
@@ -110,10 +113,11 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     int status = p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE, operands = w.count - 1;
     if (p == PARSED) {
-        if (operands < 1) say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk->ik A.npy B.npy", program());
+        if (operands < 1) say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk A.npy B.npy", program());
         else if (operands > OPERANDS) say("einsum takes at most %d operands, not %d", OPERANDS, operands);
         else if (o.g.count && !o.grad) say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
-        else if (o.g.count && o.g.count != operands) say("-g is given %d times, but there are %d operands: once for each", o.g.count, operands);
+        else if (o.g.count && o.g.count != operands)
+            say("-g is given %d times, but there are %d operands: once for each", o.g.count, operands);
         else {
             eg_ctx *cx = eg_open();
             status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1) : say_error(cx, NULL);

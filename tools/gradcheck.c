@@ -5,9 +5,10 @@
 #include <string.h>
 
 typedef struct gradcheck { bool broadcast; int64_t order, directions, seed; } gradcheck;
+#define AT(member) offsetof(gradcheck, member), 0, 0, false
 static const option options[] = {
-    { 0, "broadcast",  FLAG,  NULL, "allow a size of 1 under a letter, as NumPy does", offsetof(gradcheck, broadcast), 0, 0, false },
-    { 0, "order",      WHOLE, "K", "1: the gradient; 2: the gradient's own gradient too (default 1)", offsetof(gradcheck, order), 1, 2, false },
+    { 0, "broadcast",  FLAG,  NULL, "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
+    { 0, "order",      WHOLE, "K", "2: the gradient's own gradient too (default 1)", offsetof(gradcheck, order), 1, 2, false },
     { 0, "directions", WHOLE, "N", "N random directions instead of every entry", offsetof(gradcheck, directions), 1, 1e6, false },
     { 0, "seed",       WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0, 9e15, false },
     { 0 }
@@ -36,7 +37,8 @@ typedef struct product { const char *spec; int count; bool broadcast; } product;
 static eg_tensor *einsum(void *user, eg_tensor *const *x)
 {
     const product *p = user;
-    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = p->spec, .count = p->count, .operands = x, .broadcast = p->broadcast });
+    const eg_einsum_args a = { .size = sizeof a, .spec = p->spec, .count = p->count, .operands = x, .broadcast = p->broadcast };
+    return eg_einsum_with(&a);
 }
 
 /* The letters of the operands, for the report, where each stands for one axis. */
@@ -64,8 +66,8 @@ static int check(eg_ctx *cx, const gradcheck *o, const char *spec, int count, ch
     }
     product f = { spec, count, o->broadcast };
     const eg_report *r = eg_gradcheck(.f = einsum, .user = &f, .count = count, .xs = x, .names = count <= 26 ? names : NULL,
-                                      .axes = letters(spec, axes, sizeof axes), .order = (int)o->order, .directions = (int)o->directions,
-                                      .seed = (uint64_t)o->seed);
+                                      .axes = letters(spec, axes, sizeof axes), .order = (int)o->order,
+                                      .directions = (int)o->directions, .seed = (uint64_t)o->seed);
     if (!r) return say_error(cx, NULL);
     eg_report_print(stdout, r);
     return r->passed ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -77,7 +79,7 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count < 2) return say("gradcheck needs SPEC and the shape of each operand, as in: %s gradcheck ij,jk->ik 4x8 8x3", program());
+    if (w.count < 2) return say("gradcheck needs SPEC and the shape of each operand, as in: %s gradcheck ij,jk 4x8 8x3", program());
     if (w.count - 1 > OPERANDS) return say("gradcheck takes at most %d operands, not %d", OPERANDS, w.count - 1);
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)o.seed);
     int status = cx ? check(cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
@@ -86,7 +88,8 @@ static int run(const command *c, int count, char **word)
 }
 
 const command gradcheck_command = {
-    .name = "gradcheck", .usage = "SPEC SHAPE... [--broadcast] [--order K]", .about = "check the gradient of an einsum at random f64 operands",
+    .name = "gradcheck", .usage = "SPEC SHAPE... [--broadcast] [--order K]",
+    .about = "check the gradient of an einsum at random f64 operands",
     .more = "SHAPE is 4x8, or () for a scalar. The word after gradcheck is SPEC, whatever it begins with.\n"
             "The exit status is 0 only if every entry is right and every operand was tested.\n\n"
             "  gradcheck \"ibhd,jbhd->ijbh\" 3x2x2x4 5x2x2x4\n",

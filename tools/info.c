@@ -21,4 +21,6 @@ static int run(const command *c, int count, char **word)
     return EXIT_SUCCESS;
 }
 
-const command info_command = { .name = "info", .usage = "", .about = "version, BLIS kernel and why, threads, types, libraries", .run = run };
+const command info_command = {
+    .name = "info", .usage = "", .about = "version, BLIS kernel and why, threads, types, libraries", .run = run,
+};

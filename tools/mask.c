@@ -5,7 +5,7 @@
 
 typedef struct mask { int64_t offset; } mask;
 static const option options[] = {
-    { 0, "offset", WHOLE, "N", "added to the query's letter, as the length of a cache is (default 0)", offsetof(mask, offset), -1e15, 1e15, false },
+    { 0, "offset", WHOLE, "N", "added to the query's letter, for a cache (default 0)", offsetof(mask, offset), -1e15, 1e15, false },
     { 0 }
 };
 enum { AXES = 8, ENTRIES = 1 << 22 };
@@ -29,7 +29,8 @@ static void print(eg_tensor *x, char *const *size)      /* the last two axes as 
     for (int64_t g = 0; g < grids; g++, at += rows * width) {
         int64_t rest = g, index[AXES];
         for (int a = rank - 2; a-- > 0; rest /= dim[a]) index[a] = rest % dim[a];
-        for (int a = 0; a < rank - 2; a++) printf("%s%.*s=%lld", a ? " " : "", (int)strcspn(size[a], "="), size[a], (long long)index[a]);
+        for (int a = 0; a < rank - 2; a++)
+            printf("%s%.*s=%lld", a ? " " : "", (int)strcspn(size[a], "="), size[a], (long long)index[a]);
         if (rank > 2) putchar('\n');
         grid(at, rows, width);
         for (int64_t k = 0; k < rows * width; k++) on += at[k];
@@ -57,7 +58,8 @@ static int run(const command *c, int count, char **word)
         if (!equals || equals == text || !read_whole(equals + 1, &size[k]) || size[k] < 0)
             return say("mask: \"%s\" is not a letter and its size, as in i=8", text);
         size_t used = strlen(axes), room = sizeof axes - used;
-        if (snprintf(axes + used, room, k ? " %.*s" : "%.*s", (int)(equals - text), text) >= (int)room) return say("mask: the names are too long");
+        if (snprintf(axes + used, room, k ? " %.*s" : "%.*s", (int)(equals - text), text) >= (int)room)
+            return say("mask: the names are too long");
         if (size[k] && entries > ENTRIES / size[k]) return say("mask: more than %d entries are too many to print", ENTRIES);
         entries *= size[k] ? size[k] : 1;
     }
@@ -71,7 +73,8 @@ static int run(const command *c, int count, char **word)
 }
 
 const command mask_command = {
-    .name = "mask", .usage = "PREDICATE LETTER=SIZE... [--offset N]", .about = "the grid that a predicate such as \"j <= i\" lets through",
+    .name = "mask", .usage = "PREDICATE LETTER=SIZE... [--offset N]",
+    .about = "the grid that a predicate such as \"j <= i\" lets through",
     .more = "  mask \"j <= i\" i=8 j=8                      causal\n"
             "  mask \"i - 3 < j <= i\" i=8 j=8              a window of 3\n"
             "  mask \"j - |j| <= i - |i|\" i=4 j=8          causal, the last row sees everything\n"

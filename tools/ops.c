@@ -30,7 +30,8 @@ static void rows(int count, char **name)
             for (int j = 0; j < count && !wanted; j++) wanted = strcmp(name[j], op->name) == 0;
             if (!wanted) continue;
             if (op) domain(op, where, sizeof where);
-            const char *cell[] = { op ? op->name : "name", op ? text_of(op->equation) : "equation", op ? text_of(op->gradient) : "gradient" };
+            const char *cell[] = { "name", "equation", "gradient" };
+            if (op) { cell[0] = op->name; cell[1] = text_of(op->equation); cell[2] = text_of(op->gradient); }
             for (int j = 0; j < 3; j++) {
                 if (pass) { pad(stdout, cell[j], wide[j]); fputs("   ", stdout); }
                 else if (columns(cell[j]) > wide[j]) wide[j] = columns(cell[j]);

@@ -145,8 +145,8 @@ static int left_side(const option *o, char *out, size_t room)
 {
     char letter[4] = "";
     if (o->letter) snprintf(letter, sizeof letter, "-%c", o->letter);
-    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "", o->name ? "--" : "", o->name ? o->name : "",
-                    o->argument ? " " : "", o->argument ? o->argument : "");
+    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "", o->name ? "--" : "",
+                    o->name ? o->name : "", o->argument ? " " : "", o->argument ? o->argument : "");
 }
 
 void print_help(FILE *file, const command *c)

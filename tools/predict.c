@@ -6,7 +6,7 @@
 
 typedef struct predict { int64_t threads; } predict;
 static const option options[] = {
-    { 0, "threads", WHOLE, "N", "(default: all cores)", offsetof(predict, threads), 1, 1024, false },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024, false },
     { 0 }
 };
 
@@ -54,6 +54,7 @@ static int run(const command *c, int count, char **word)
 }
 
 const command predict_command = {
-    .name = "predict", .usage = "MODEL [INPUT...]", .about = "what a trained model answers; without INPUT, to each line of standard input",
+    .name = "predict", .usage = "MODEL [INPUT...]",
+    .about = "what a trained model answers; without INPUT, to each line of standard input",
     .more = "After -- come inputs that begin with -.\n", .options = options, .run = run,
 };

@@ -13,7 +13,7 @@ double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- the log: one JSON object a line -------------------------------------------------------------------------------------------------- */
+/* -- the log: one JSON object a line ----------------------------------------------------------------------------------------- */
 static void json_text(FILE *f, const char *s)
 {
     fputc('"', f);
@@ -24,6 +24,8 @@ static void json_text(FILE *f, const char *s)
     }
     fputc('"', f);
 }
+
+static void field(const progress *g, const char *name, double x) { fprintf(g->log, ", \"%s\": %.16g", name, x); }
 
 static bool logged(progress *g)
 {
@@ -41,40 +43,57 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_progress now = eg_trainer_now(t);
-    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(), .whole = -1 };
+    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds() };
+    g->whole = -1;
     if (!log_path) return true;
     g->log = fopen(log_path, append ? "a" : "w");
     if (!g->log) { say("--log %s: %s", log_path, strerror(errno)); return false; }
     fputs("{\"data\": ", g->log);
     json_text(g->log, eg_data_name(eg_trainer_data(t)));
-    fprintf(g->log, ", \"model\": \"%s\", \"layers\": %lld, \"d_model\": %lld, \"heads\": %lld, \"width\": %lld, \"dropout\": %g, \"lr\": %g, \"batch\": %lld, "
-            "\"steps\": %lld, \"seed\": %llu, \"goal\": %g, \"parameters\": %lld, \"step\": %lld}\n",
-            o->model, (long long)o->layers, (long long)o->d_model, (long long)o->heads, (long long)o->width, o->dropout, o->lr, (long long)o->batch,
-            (long long)o->steps, (unsigned long long)o->seed, o->goal, (long long)eg_params_size(eg_trainer_params(t)), (long long)now.step);
+    fprintf(g->log, ", \"model\": \"%s\"", o->model);
+    const struct { const char *name; double value; } fields[] = {
+        { "layers", (double)o->layers }, { "d_model", (double)o->d_model }, { "heads", (double)o->heads },
+        { "width", (double)o->width }, { "dropout", o->dropout }, { "lr", o->lr }, { "batch", (double)o->batch }, { "steps", (double)o->steps },
+        { "seed", (double)o->seed }, { "goal", o->goal }, { "parameters", (double)eg_params_size(eg_trainer_params(t)) },
+        { "step", (double)now.step },
+    };
+    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) field(g, fields[k].name, fields[k].value);
+    fputs("}\n", g->log);
     return logged(g);
 }
 
 static void log_step(progress *g, const eg_progress *p)
 {
-    char unseen[32] = "null";
-    if (p->exact >= 0) snprintf(unseen, sizeof unseen, "%.6g", p->exact);
-    fprintf(g->log, "{\"step\": %lld, \"loss\": %.9g, \"tokens\": %.6g, \"sequences\": %.6g, \"unseen\": %s, \"tokens_per_second\": %.6g, "
-            "\"seconds\": %.6g, \"lr\": %.6g}\n",
-            (long long)p->step, p->loss, p->accuracy, p->whole, unseen, p->rate, p->seconds, p->lr);
+    fprintf(g->log, "{\"step\": %lld", (long long)p->step);
+    field(g, "loss", p->loss);
+    field(g, "tokens", p->accuracy);
+    field(g, "sequences", p->whole);
+    if (p->exact >= 0) field(g, "unseen", p->exact);
+    field(g, "tokens_per_second", p->rate);
+    field(g, "seconds", p->seconds);
+    field(g, "lr", p->lr);
+    fputs("}\n", g->log);
 }
 
 bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
 {
     if (!g->log) return true;
-    if (s) fprintf(g->log, "{\"step\": %lld, \"unseen_sequences\": %lld, \"exact\": %lld, \"unseen_tokens\": %lld, \"right\": %lld, \"seconds\": %.6g}\n",
-                   (long long)p->step, (long long)s->sequences, (long long)s->exact, (long long)s->tokens, (long long)s->right, p->seconds);
+    if (s) {
+        fprintf(g->log, "{\"step\": %lld", (long long)p->step);
+        field(g, "seconds", p->seconds);
+        field(g, "unseen_sequences", (double)s->sequences);
+        field(g, "exact", (double)s->exact);
+        field(g, "unseen_tokens", (double)s->tokens);
+        field(g, "right", (double)s->right);
+        fputs("}\n", g->log);
+    }
     bool good = logged(g);
     if (g->log && fclose(g->log) && good) { say("--log %s: %s", g->log_path, strerror(errno)); good = false; }
     g->log = NULL;
     return good;
 }
 
-/* -- the screen ------------------------------------------------------------------------------------------------------------------------- */
+/* -- the screen -------------------------------------------------------------------------------------------------------------- */
 static void short_number(char *out, size_t room, double x)      /* 41k */
 {
     snprintf(out, room, x >= 1e6 ? "%.1fM" : x >= 1e3 ? "%.0fk" : "%.0f", x >= 1e6 ? x / 1e6 : x >= 1e3 ? x / 1e3 : x);
@@ -95,9 +114,10 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
     short_number(rate, sizeof rate, p->rate);
     time_left(left, sizeof left, took / (double)(p->step - g->first) * (double)(p->steps - p->step));
     if (g->bar)
-        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left", p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
-    return snprintf(out, room, "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left", (long long)p->step, p->loss,
-                    100 * p->accuracy, 100 * g->whole, rate, left);
+        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left", p->loss, 100 * p->accuracy,
+                        100 * g->whole, rate, left);
+    return snprintf(out, room, "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left",
+                    (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
 }
 
 void progress_clear(const progress *g)

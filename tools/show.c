@@ -15,7 +15,7 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
     return true;
 }
 
-/* -- five predictions ---------------------------------------------------------------------------------------------------------------- */
+/* -- five predictions -------------------------------------------------------------------------------------------------------- */
 static bool predictions(eg_trainer *t)
 {
     char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
@@ -37,7 +37,7 @@ static bool predictions(eg_trainer *t)
     return true;
 }
 
-/* -- where it looks while it writes ----------------------------------------------------------------------------------------------------
+/* -- where it looks while it writes ---------------------------------------------------------------------------------------------
  * Rows: the symbols of the answer, at the places that write them. Columns: what each place looks at. */
 typedef struct view { eg_tensor *w; int rows, columns; const char *row[EG_LONGEST]; const char *const *column; } view;
 
@@ -120,10 +120,11 @@ static bool best_map(eg_trainer *t, char *shown_input)
     return !eg_error(cx);
 }
 
-/* -- what to type next --------------------------------------------------------------------------------------------------------------------- */
+/* -- what to type next ------------------------------------------------------------------------------------------------------- */
 static void quoted(const char *s)                   /* one word of a shell */
 {
-    if (*s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-") == strlen(s) && *s != '-') { fputs(s, stdout); return; }
+    static const char plain_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
+    if (*s && strspn(s, plain_bytes) == strlen(s)) { fputs(s, stdout); return; }
     putchar('\'');
     for (; *s; s++) fputs(*s == '\'' ? "'\\''" : (char[]){ *s, 0 }, stdout);
     putchar('\'');
@@ -142,8 +143,10 @@ static void next(eg_trainer *t, const char *path, const char *input)
     if (*input == '-') fputs("-- ", stdout);
     quoted(input);
     bool here = access(data, R_OK) == 0 && strcmp(name, data) != 0;
-    printf("   # every head, on an input of your own\n  %s train --pairs %s   # %s: input TAB output, one a line\n  %s train %s   # %s\n", program(),
-           here ? data : "FILE", here ? "dates in ten ways, or a file of your own" : "a file of your own", program(), other->name, other->about);
+    printf("   # every head, on an input of your own\n");
+    printf("  %s train --pairs %s   # %s: input TAB output, one a line\n", program(), here ? data : "FILE",
+           here ? "dates in ten ways, or a file of your own" : "a file of your own");
+    printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
 int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
@@ -154,11 +157,13 @@ int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *
     printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact, (long long)s->sequences,
            100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
-        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n", 100 * g->goal, program(), path, (long long)(2 * p->steps));
+        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n", 100 * g->goal, program(), path,
+               (long long)(2 * p->steps));
     if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r)) return say_error(cx, NULL);
     printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right, (long long)r.entries, r.worst,
            r.worst_name ? r.worst_name : "none");
-    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start, path);
+    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start,
+           path);
     printf("\nThe attention that was trained, in eingrad (examples/04_attention.c):\n\n%s", listing);
     next(t, path, input);
     return EXIT_SUCCESS;

@@ -32,7 +32,7 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
     return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
 }
 
-/* -- columns ----------------------------------------------------------------------------------------------------------------------- */
+/* -- columns ----------------------------------------------------------------------------------------------------------------- */
 int columns(const char *utf8)
 {
     int n = 0;
@@ -46,7 +46,7 @@ void pad(FILE *file, const char *text, int width)
     fprintf(file, "%s%*s", text, n > 0 ? n : 0, "");
 }
 
-/* -- the terminal ------------------------------------------------------------------------------------------------------------------- */
+/* -- the terminal ------------------------------------------------------------------------------------------------------------ */
 bool is_terminal(FILE *file)
 {
     const char *term = getenv("TERM");
@@ -68,7 +68,7 @@ int terminal_width(void)
     return given && read_whole(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
 }
 
-/* -- names ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- names ------------------------------------------------------------------------------------------------------------------- */
 enum { LONGEST = 32 };
 
 /* Insertions, deletions, replacements and exchanges of neighbours that turn one into the other. Damerau 1964. */
@@ -82,7 +82,8 @@ static int distance(const char *a, const char *b)
             int least = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             if (d[i - 1][j] + 1 < least) least = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < least) least = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < least) least = d[i - 2][j - 2] + 1;
+            bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (exchanged && d[i - 2][j - 2] + 1 < least) least = d[i - 2][j - 2] + 1;
             d[i][j] = least;
         }
     return d[m][n];

@@ -4,7 +4,7 @@
 #define EG_TOOLS_H
 #include <eingrad.h>
 
-/* -- options.c: a row says what an option is called, what it takes, and where the value goes ------------------------------------ */
+/* -- options.c: a row says what an option is called, what it takes, and where the value goes --------------------------------- */
 typedef enum option_kind { FLAG, TEXT, MAYBE, LIST, WHOLE, REAL, CHOICE } option_kind;
 /* bool, const char *, the same with "" where no value follows, list, int64_t, double, const char * */
 typedef struct option {
@@ -22,7 +22,7 @@ typedef struct command {
     const char *name, *usage, *about;   /* "mask", "PREDICATE i=SIZE ...", one line                         */
     const char *more;                   /* the rest of --help                                               */
     const option *options;              /* ended by a row of zeros; NULL: none                              */
-    const char *first;                  /* what the word after the command is, whatever it begins with; NULL: options may come first */
+    const char *first;                  /* what the next word is, whatever it begins with; NULL: it may be an option */
     int (*run)(const struct command *, int count, char **word);    /* the words after the command's name; exit status */
     void (*list)(FILE *);               /* the end of --help that is computed; NULL: none                   */
 } command;
@@ -39,7 +39,7 @@ bool was_given(const words *, const command *, const char *name);
 void print_help(FILE *, const command *);
 bool read_whole(const char *text, int64_t *value);      /* a whole number, nothing else                      */
 
-/* -- text.c ----------------------------------------------------------------------------------------------------------------------- */
+/* -- text.c ------------------------------------------------------------------------------------------------------------------ */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */
 int  say_error_of(eg_ctx *, const char *path, const char *shown);   /* the same, with `shown` where it says `path`    */
@@ -52,7 +52,7 @@ const char *nearest(const char *word, const char *(*name)(int k));      /* NULL:
 const char *program(void);                              /* how the user calls this program                   */
 void set_program(const char *argv0);
 
-/* -- progress.c, show.c: what `train` prints and logs ----------------------------------------------------------------------------------- */
+/* -- progress.c, show.c: what `train` prints and logs ------------------------------------------------------------------------ */
 typedef struct progress {
     bool  bar;                          /* one line of a terminal, drawn again and again; else plain lines         */
     FILE *log; const char *log_path;    /* JSON lines; NULL: none                                           */
@@ -64,7 +64,9 @@ bool progress_open (progress *, eg_trainer *, const char *log_path, bool append)
 bool progress_step (progress *, const eg_progress *);
 void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
-int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);    /* the end of `train`; exit status */
+/* the end of `train`; exit status */
+int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
 
-extern const command train_command, predict_command, attend_command, einsum_command, gradcheck_command, mask_command, ops_command, info_command;
+extern const command train_command, predict_command, attend_command, einsum_command, gradcheck_command, mask_command, ops_command,
+    info_command;
 #endif

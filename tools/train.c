@@ -13,29 +13,30 @@ typedef struct train {
     int64_t threads, every;
 } train;
 #define MODEL(member) offsetof(train, model.member)
+#define AT(member) offsetof(train, member), 0, 0, false
 static const option options[] = {
-    { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", offsetof(train, pairs), 0, 0, false },
+    { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
     { 0, "model",   CHOICE, "encoder|decoder", "default: what the task asks for; pairs: decoder", MODEL(model), 0, 0, true },
     { 0, "layers",  WHOLE,  "N", "blocks (default 2)", MODEL(layers), 1, 1000, true },
     { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64)", MODEL(d_model), 1, 65536, true },
     { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },
     { 0, "width",   WHOLE,  "N", "inner width of the feed-forward part (default 4 d-model)", MODEL(width), 1, 1 << 20, true },
-    { 0, "dropout", REAL,   "P", "(default 0)", MODEL(dropout), 0, 0.99, true },
+    { 0, "dropout", REAL,   "P", "share of values set to 0 while training (default 0)", MODEL(dropout), 0, 0.99, true },
     { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001)", MODEL(lr), 1e-9, 10, true },
     { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
     { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64)", MODEL(batch), 1, 65536, true },
     { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000)", MODEL(steps), 1, 1e9, false },
-    { 0, "goal",    REAL,   "X", "stop at this share of unseen sequences exactly right (default 0.99; 0: never)", MODEL(goal), 0, 1, true },
+    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0: never)", MODEL(goal), 0, 1, true },
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
-    { 0, "threads", WHOLE,  "N", "(default: all cores); the result does not depend on it", offsetof(train, threads), 1, 1024, false },
-    { 0, "log",     TEXT,   "FILE", "one JSON object a step", offsetof(train, log), 0, 0, false },
-    { 0, "out",     TEXT,   "FILE", "checkpoint (default TASK.safetensors)", offsetof(train, out), 0, 0, false },
-    { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: what 5 seconds hold)", offsetof(train, every), 1, 1e9, false },
-    { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", offsetof(train, resume), 0, 0, false },
+    { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
+    { 0, "log",     TEXT,   "FILE", "one JSON object a step", AT(log) },
+    { 0, "out",     TEXT,   "FILE", "checkpoint (default TASK.safetensors)", AT(out) },
+    { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: those of 5 seconds)", offsetof(train, every), 1, 1e9, false },
+    { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
     { 0 }
 };
 
-/* -- what to train --------------------------------------------------------------------------------------------------------------------- */
+/* -- what to train ----------------------------------------------------------------------------------------------------------- */
 static const char *task_name(int k) { return eg_task_at(k) ? eg_task_at(k)->name : NULL; }
 
 static const eg_task *task_of(const char *name)         /* NULL after saying why */
@@ -96,7 +97,8 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     }
     train has = { .model = *eg_trainer_config(t) };
     for (const option *k = options; k->name; k++)
-        if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path)) return NULL;
+        if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
+            return NULL;
     if (eg_trainer_now(t).step > has.model.steps) {
         say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path, (long long)eg_trainer_now(t).step);
         return NULL;
@@ -104,7 +106,7 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     return t;
 }
 
-/* -- can the checkpoint be written? Found out before training: a whole one is written beside its place and removed -------------------- */
+/* -- can the checkpoint be written? Found out before training: a whole one is written beside its place and removed ----------- */
 static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path)
 {
     struct stat s;
@@ -119,7 +121,7 @@ static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path)
     return true;
 }
 
-/* -- the run ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- the run ----------------------------------------------------------------------------------------------------------------- */
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
@@ -135,16 +137,16 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
     return stopped || u->log_failed;
 }
 
-static void introduce(const eg_trainer *t, eg_ctx *cx)
+static void introduce(eg_trainer *t, eg_ctx *cx)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
-    eg_data *d = eg_trainer_data((eg_trainer *)t);
+    eg_data *d = eg_trainer_data(t);
     const eg_task *task = eg_data_text(d) ? NULL : eg_task_find(eg_data_name(d));
     if (task) printf("%s: %s\n", task->name, task->about);
     else printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST);
-    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; batch %lld, seed %llu, threads %d\n", o->model, (long long)o->layers,
-           (long long)o->d_model, (long long)o->heads, (long long)eg_params_size(eg_trainer_params((eg_trainer *)t)), (long long)o->batch,
-           (unsigned long long)o->seed, eg_threads(cx, 0));
+    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model, (long long)o->layers, (long long)o->d_model,
+           (long long)o->heads, (long long)eg_params_size(eg_trainer_params(t)));
+    printf("batch %lld, seed %llu, threads %d\n", (long long)o->batch, (unsigned long long)o->seed, eg_threads(cx, 0));
     eg_progress now = eg_trainer_now(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
@@ -169,7 +171,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
     if (u.log_failed) return EXIT_FAILURE;
     if (stopped) {
         progress_close(&u.g, NULL, NULL);
-        printf("stopped after step %lld, saved in %s; to go on:\n  %s train --resume %s\n", (long long)p.step, path, program(), path);
+        printf("stopped after step %lld, saved in %s; to go on:\n  %s train --resume %s\n", (long long)p.step, path, program(),
+               path);
         return 128 + stopped;
     }
     eg_score s;
@@ -192,7 +195,8 @@ static int run(const command *c, int count, char **word)
         o.resume = "";
     }
     bool needs_name = !o.resume || !(*o.resume || o.out);
-    if (!task && !o.pairs && needs_name) return say("train needs a task or --pairs FILE; %s train --help lists the tasks", program());
+    if (!task && !o.pairs && needs_name)
+        return say("train needs a task or --pairs FILE; %s train --help lists the tasks", program());
     if (task && !task_of(task)) return EXIT_FAILURE;
     char path[4096] = "";
     if (task || o.pairs) file_of(&o, task, path, sizeof path);
@@ -213,8 +217,9 @@ static void list_tasks(FILE *file)
 }
 
 const command train_command = {
-    .name = "train", .usage = "TASK | --pairs FILE [OPTION...]", .about = "train a transformer on a task or on your own pairs, and show what it learnt",
+    .name = "train", .usage = "TASK | --pairs FILE [OPTION...]",
+    .about = "train a transformer on a task or on your own pairs, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
-            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves and says how to go on.\n",
+            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves.\n",
     .options = options, .run = run, .list = list_tasks,
 };
