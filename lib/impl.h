@@ -70,6 +70,8 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* 
 void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__fill(eg_tensor *target, double value);
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* an unrecorded view (a leaf) */
+bool eg__target(const char *who, eg_tensor *x);      /* may x be written element by element? else a message (read.c) */
+bool eg__overlap(const eg_tensor *a, const eg_tensor *b);   /* may they share elements? by the stretch of memory each reaches (read.c) */
 bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memory for its elements, not filled */
 uint64_t *eg__versions(const eg_tensor *y);         /* of the operands, as eg_apply found them        */
 

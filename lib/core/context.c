@@ -156,6 +156,13 @@ void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
     return chunk_room(*s);
 }
 
+void *eg__keep_block(eg_ctx *cx, size_t bytes)
+{
+    eg__chunk *c = cx->kept ? NULL : chunk_new(cx, bytes);
+    if (c) cx->kept = chunk_room(c);
+    return cx->kept;
+}
+
 /* -- context ------------------------------------------------------------------------------------------------------------------- */
 eg_ctx *eg_open_with(const eg_open_args *given)
 {
@@ -180,17 +187,37 @@ eg_ctx *eg_open_with(const eg_open_args *given)
     return cx;
 }
 
+static void give_back(eg_ctx *cx)
+{
+    eg__chunk *lists[] = { cx->spare_data, cx->spare_nodes, cx->spare_scopes };
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+        for (eg__chunk *c = lists[k], *next; c; c = next) { next = c->next; chunk_free(cx, c); }
+    for (int k = 0; k < EG_SCRATCH; k++) if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
+}
 void eg_close(eg_ctx *cx)
 {
     if (!cx) return;
     eg__team_close(cx);
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
     arena_release(&cx->root);
-    eg__chunk *lists[] = { cx->spare_data, cx->spare_nodes, cx->spare_scopes };
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
-        for (eg__chunk *c = lists[k], *next; c; c = next) { next = c->next; chunk_free(cx, c); }
-    for (int k = 0; k < EG_SCRATCH; k++) if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
+    give_back(cx);
+    if (cx->kept) chunk_free(cx, (eg__chunk *)(void *)((char *)cx->kept - HEADER));
     cx->realloc(cx->user, cx, sizeof *cx, 0);
+}
+
+void eg__brief_open(eg_ctx *cx)
+{
+    memset(cx, 0, offsetof(eg_ctx, nothing));       /* the poison and the message are not wanted */
+    cx->realloc = plain_realloc;
+    cx->dtype = EG_F32;
+    cx->threads = 1;
+    cx->root.cx = cx;
+    cx->top = &cx->root;
+}
+void eg__brief_close(eg_ctx *cx)
+{
+    arena_release(&cx->root);
+    give_back(cx);
 }
 
 const char *eg_error(const eg_ctx *cx) { return !cx ? "out of memory: there is no context" : cx->failed ? cx->message : NULL; }

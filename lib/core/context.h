@@ -24,6 +24,7 @@ struct eg_ctx {
     void *user;
     eg__arena root, *top;
     struct eg__team *team;      /* helping threads; NULL until wanted       */
+    void  *kept;                /* eg__keep_block                           */
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
     uint64_t seed, draw, seq, scopes, sweep;
     eg_dtype dtype;
@@ -37,6 +38,9 @@ struct eg_ctx {
 
 int eg__cores(void);                                /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
+void *eg__keep_block(eg_ctx *, size_t bytes);       /* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without memory */
+void  eg__brief_open(eg_ctx *);                     /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors */
+void  eg__brief_close(eg_ctx *);
 void *eg__alloc_in(eg__arena *, size_t bytes);
 eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered, nothing else     */
 eg__arena *eg__top(eg_ctx *);

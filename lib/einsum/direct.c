@@ -203,10 +203,11 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     t.strip = 2 * t.s->lanes;
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     const int64_t units = t.strips * g->batch.total;
-    const size_t room = (size_t)t.strip * EG_KC * t.width;
+    const size_t room = (size_t)(t.strip * least(g->k.total, EG_KC)) * t.width;
+    _Alignas(64) char near[1 << 13];
     int team = eg__team(cx, units * t.strip * g->n.total * g->k.total, 1 << 22);
     if (team > units) team = (int)units;
-    char *p = g->m.axis[0].sa == 1 ? NULL : eg__scratch(cx, 0, room * (size_t)team);
+    char *p = g->m.axis[0].sa == 1 ? NULL : room * (size_t)team <= sizeof near ? near : eg__scratch(cx, 0, room * (size_t)team);
     if (!p && g->m.axis[0].sa != 1) return false;
     if (team > 1) eg__parallel(cx, team, least(units, 4 * team), piece, &(shared){ &t, units, least(units, 4 * team), p, room });
     else strips(&t, 0, units, p);

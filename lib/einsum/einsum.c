@@ -1,16 +1,20 @@
-/* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels, and the public functions on strings.
+/* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels.
  *
  * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the einsum of g and the other
  * operands, with the labels of the output and of operand i exchanged. A label that may repeat on both sides closes the family
  * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its cotangent is expanded, not computed. */
-#include "einsum/einsum.h"
-#include "notation/notation.h"
+#include "einsum/program.h"
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. */
-typedef struct labels { int out_rank; int start[EG_EINSUM_MAX + 1]; uint16_t label[]; } labels;
-static const uint16_t *labels_of(const labels *l, int k) { return l->label + l->start[k]; }
-static const uint16_t *labels_out(const labels *l, int count) { return l->label + l->start[count]; }
+/* What a node remembers: the labels, operand after operand, then the output's. The program is there while the node is made. */
+typedef struct labels { const eg_program *program; int64_t limit; int out_rank; uint16_t label[]; } labels;
+static const uint16_t *labels_of(const eg_tensor *y, int k)
+{
+    const uint16_t *l = ((const labels *)y->attr)->label;
+    for (int j = 0; j < k; j++) l += y->in[j]->rank;
+    return l;
+}
+static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->count); }
 
 static int find(const uint16_t *label, int n, uint16_t what)
 {
@@ -23,139 +27,91 @@ static bool distinct(const uint16_t *label, int n)
     return true;
 }
 
-/* One operand as a set of labels: a repeated label is a diagonal, whose stride is the sum of the strides. */
-typedef struct side { int n; uint16_t label[EG_RANK_MAX]; int64_t size[EG_RANK_MAX], stride[EG_RANK_MAX]; void *data; } side;
-static void side_of(side *s, const eg_tensor *x, const uint16_t *label)
+/* -- the result: its sizes, and its layout, a function of the labels alone. Trailing batch labels (in every operand) are stored
+ * outermost, so that the last stored axis is one that a product runs over: "->ijbh" is stored as bhij. */
+static void result_dims(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim, int *order)
 {
-    s->n = 0;
-    s->data = x->data;
-    for (int k = 0; k < x->rank; k++) {
-        int at = find(s->label, s->n, label[k]);
-        if (at < 0) { at = s->n++; s->label[at] = label[k]; s->size[at] = x->dim[k]; s->stride[at] = 0; }
-        s->stride[at] += x->stride[k];
-    }
-}
-static bool contract(eg_ctx *cx, eg_dtype dtype, const side *a, const side *b, const side *c)
-{
-    eg_axis axis[3 * EG_RANK_MAX];
-    int n = 0;
-    const side *all[3] = { a, b, c };
-    uint16_t seen[3 * EG_RANK_MAX];
-    for (int s = 0; s < 3; s++)
-        for (int k = 0; all[s] && k < all[s]->n; k++) {
-            int at = find(seen, n, all[s]->label[k]);
-            if (at < 0) { at = n++; seen[at] = all[s]->label[k]; axis[at] = (eg_axis){ .size = all[s]->size[k] }; }
-            int64_t stride = all[s]->stride[k];
-            if (s == 0) { axis[at].in_a = true; axis[at].sa = stride; }
-            if (s == 1) { axis[at].in_b = true; axis[at].sb = stride; }
-            if (s == 2) { axis[at].in_c = true; axis[at].sc = stride; }
+    for (int r = 0; r < rank; r++)
+        for (int k = 0; k < count; k++) {
+            const int at = find(label[k], x[k]->rank, out[r]);
+            if (at >= 0) { dim[r] = x[k]->dim[at]; break; }
         }
-    return eg__pair(cx, dtype, n, axis, a->data, b ? b->data : NULL, c->data, false);
-}
-
-/* -- three and more operands: pairs in the planned order, intermediates in a scope of their own ----------------------------------- */
-static bool needed(const side *s, const bool *gone, int n, int i, int j, const side *out, uint16_t label)
-{
-    for (int k = 0; k < n; k++) if (!gone[k] && k != i && k != j && find(s[k].label, s[k].n, label) >= 0) return true;
-    return find(out->label, out->n, label) >= 0;
-}
-/* The intermediate of s[i] and s[j] keeps what somebody still needs: shared labels first, then i's own, then j's own. */
-static bool intermediate(eg_ctx *cx, eg_dtype dtype, const side *s, const bool *gone, int n, int i, int j, const side *out, side *c)
-{
-    c->n = 0;
-    for (int turn = 0; turn < 3; turn++) {
-        const side *from = turn == 2 ? &s[j] : &s[i], *other = turn == 2 ? &s[i] : &s[j];
-        for (int k = 0; k < from->n; k++) {
-            bool shared = find(other->label, other->n, from->label[k]) >= 0;
-            if (shared != (turn == 0) || !needed(s, gone, n, i, j, out, from->label[k])) continue;
-            if (c->n == EG_RANK_MAX) { eg_fail(cx, "einsum: an intermediate of operands %d and %d would have more than %d axes", i + 1, j + 1, EG_RANK_MAX); return false; }
-            c->label[c->n] = from->label[k];
-            c->size[c->n++] = from->size[k];
-        }
-    }
-    eg__row_major(c->n, c->size, c->stride);
-    int64_t bytes = eg__width[dtype];
-    for (int k = 0; k < c->n; k++)
-        if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) { eg_fail(cx, "einsum: an intermediate of operands %d and %d is too large", i + 1, j + 1); return false; }
-    return (c->data = eg__alloc(cx, (size_t)bytes)) != NULL;
-}
-static void set_of(eg_labelset *set, const side *s, double *size)
-{
-    *set = (eg_labelset){ { 0 } };
-    for (int k = 0; k < s->n; k++) {
-        set->bits[s->label[k] / 64] |= (uint64_t)1 << s->label[k] % 64;
-        size[s->label[k]] = (double)s->size[k];
-    }
-}
-static bool chain(eg_ctx *cx, eg_dtype dtype, int n, side *s, const side *out)
-{
-    bool gone[EG_EINSUM_MAX] = { false };
-    int pairs[EG_EINSUM_MAX][2];
-    eg_labelset set[EG_EINSUM_MAX], all;
-    double size[EG_LABEL_MAX];
-    for (int k = 0; k < n; k++) set_of(&set[k], &s[k], size);
-    set_of(&all, out, size);
-    if (!eg__order(n, set, &all, size, 0, pairs, NULL)) { eg_fail(cx, "einsum: no order of its %d operands was found", n); return false; }
-    eg__order_slots(n, pairs);
-    for (int step = 0; step < n - 1; step++) {
-        int i = pairs[step][0], j = pairs[step][1];
-        if (step == n - 2) return contract(cx, dtype, &s[i], &s[j], out);
-        side c;
-        if (!intermediate(cx, dtype, s, gone, n, i, j, out, &c) || !contract(cx, dtype, &s[i], &s[j], &c)) return false;
-        s[i] = c;
-        gone[j] = true;
-    }
-    return true;
-}
-
-/* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) --------------------------------------------------------------- */
-static bool einsum_shape(eg_tensor *y)
-{
-    const labels *l = y->attr;
-    const uint16_t *out = labels_out(l, y->count);
-    int64_t dim[EG_RANK_MAX];
-    for (int r = 0; r < l->out_rank; r++)
-        for (int k = 0; k < y->count; k++) {
-            int at = find(labels_of(l, k), y->in[k]->rank, out[r]);
-            if (at >= 0) { dim[r] = y->in[k]->dim[at]; break; }
-        }
-    /* layout: a function of the labels alone. Trailing batch labels (in every operand) are stored outermost, so that the last
-     * stored axis is one that a product runs over: "->ijbh" is stored as bhij. */
-    int order[EG_RANK_MAX], batch = l->out_rank;
-    while (y->count > 1 && batch > 0) {
+    int batch = rank;
+    while (count > 1 && batch > 0) {
         bool everywhere = true;
-        for (int k = 0; k < y->count; k++) everywhere &= find(labels_of(l, k), y->in[k]->rank, out[batch - 1]) >= 0;
+        for (int k = 0; k < count && everywhere; k++) everywhere = find(label[k], x[k]->rank, out[batch - 1]) >= 0;
         if (!everywhere) break;
         batch--;
     }
-    for (int r = 0; r < l->out_rank; r++) order[r] = (r + batch) % l->out_rank;
+    for (int r = 0; r < rank; r++) order[r] = r + batch < rank ? r + batch : r + batch - rank;
+}
+
+/* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope ------------------------------------ */
+static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+{
+    eg_labelled in[EG_EINSUM_MAX];
+    for (int k = 0; k < count; k++) in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
+    const eg_task task = { (eg_dtype)x[0]->dtype, count, in, out, *order };
+    eg_draft d;
+    if (!eg__draft(cx, &task, &d)) return NULL;
+    void *room = eg__cache_add(cx, key, eg__program_bytes(&d));
+    if (!room) room = eg__alloc(cx, eg__program_bytes(&d));
+    return room ? eg__program(room, &d) : NULL;
+}
+static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+{
+    eg_key key;
+    key.n = 0;
+    key.fits = true;
+    eg__key_word(&key, (uint64_t)count | (uint64_t)x[0]->dtype << 8 | (uint64_t)out->rank << 16 | 1 << 24);     /* 1: a program */
+    for (int k = 0; k <= count; k++) {
+        const int rank = k < count ? x[k]->rank : out->rank;
+        eg__key_words(&key, rank, k < count ? x[k]->dim : out->dim);
+        eg__key_words(&key, rank, k < count ? x[k]->stride : out->stride);
+        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);
+    }
+    if (order->limit || order->steps >= 0) {
+        eg__key_word(&key, (uint64_t)order->limit);
+        eg__key_bytes(&key, order->steps > 0 && order->path ? (size_t)order->steps * sizeof *order->path : 0, order->path);
+        if (order->steps >= 0 && !order->path) key.fits = false;
+    }
+    const eg_program *p = eg__cache_find(cx, &key);
+    return p ? p : planned(cx, &key, count, x, label, out, order);
+}
+static bool run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out, bool add)
+{
+    const void *data[EG_EINSUM_MAX];
+    for (int k = 0; k < count; k++) data[k] = x[k]->data;
+    return eg__program_run(cx, p, data, out, add);
+}
+
+/* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------------------------------------------- */
+static bool einsum_shape(eg_tensor *y)
+{
+    const labels *l = y->attr;
+    const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
+    int64_t dim[EG_RANK_MAX];
+    int order[EG_RANK_MAX];
+    for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
+    result_dims(y->count, y->in, label, l->out_rank, next, dim, order);
     return eg__shape_strided(y, (eg_dtype)y->in[0]->dtype, l->out_rank, dim, order);
 }
 static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
-    const uint16_t *outl = labels_out(l, y->count);
-    if (y->own.bytes == 0) return true;
-    side out, s[EG_EINSUM_MAX];
-    side_of(&out, y, outl);
-    if (out.n < y->rank) memset(y->data, 0, y->own.bytes);       /* a diagonal in zeros */
-    for (int k = 0; k < y->count; k++) side_of(&s[k], y->in[k], labels_of(l, k));
-    if (y->count <= 2) return contract(y->cx, (eg_dtype)y->dtype, &s[0], y->count == 2 ? &s[1] : NULL, &out);
-    eg_mark m = eg_push(y->cx);
-    bool good = !eg__failed(y->cx) && chain(y->cx, (eg_dtype)y->dtype, y->count, s, &out);
-    eg_pop(y->cx, m);
-    return good;
+    return run(y->cx, l->program, y->count, y->in, y->data, false);
 }
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const labels *l = y->attr;
-    const uint16_t *mine = labels_of(l, i);
+    const uint16_t *mine = labels_of(y, i);
+    const eg_order_args order = { .limit = l->limit, .steps = -1 };
     eg_tensor *x = y->in[i], *in[EG_EINSUM_MAX];
     const uint16_t *label[EG_EINSUM_MAX];
     int n = 0;
     in[n] = g;
-    label[n++] = labels_out(l, y->count);
-    for (int k = 0; k < y->count; k++) if (k != i) { in[n] = y->in[k]; label[n++] = labels_of(l, k); }
+    label[n++] = labels_out(y);
+    for (int k = 0; k < y->count; k++) if (k != i) { in[n] = y->in[k]; label[n++] = labels_of(y, k); }
 
     uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];       /* operand i's labels without repeats: those that others know, and all */
     int64_t dim[EG_RANK_MAX];
@@ -166,8 +122,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
         all[nall++] = mine[k];
         for (int j = 0; j < n; j++) if (find(label[j], in[j]->rank, mine[k]) >= 0) { have[nhave++] = mine[k]; break; }
     }
-    if (nhave == nall) return eg__einsum(n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum(n, in, label, nhave, have);
+    if (nhave == nall) return eg__einsum_as(&order, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++) if (find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
@@ -191,13 +147,16 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
+static const eg_order_args any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
+{
+    return eg__einsum_as(&any_order, count, x, label, out_rank, out);
+}
+eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of(count, x);
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
-    int total = out_rank;
-    for (int k = 0; k < count; k++) total += x[k]->rank;
     if (count == 1 && out_rank == x[0]->rank && distinct(out, out_rank) && distinct(label[0], out_rank)) {   /* only the order changes: a view */
         int axes[EG_RANK_MAX];
         bool same = true;
@@ -206,49 +165,27 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
     }
     union { labels l; char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)]; } u;
     labels *l = &u.l;
+    uint16_t *next = l->label;
+    for (int k = 0; k < count; next += x[k++]->rank) if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
+    if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
+
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX], w = 1;
+    int order[EG_RANK_MAX];
+    result_dims(count, x, label, out_rank, out, dim, order);
+    bool fits = true;
+    for (int k = out_rank; k-- > 0; ) {
+        stride[order[k]] = w;
+        fits &= !__builtin_mul_overflow(w, dim[order[k]] ? dim[order[k]] : 1, &w);
+    }
+    l->program = fits ? program_of(cx, count, x, label, &(eg_labelled){ out_rank, dim, stride, out }, how) : NULL;
+    if (fits && !l->program) return eg__poison(cx);         /* what does not fit eg_apply refuses */
+    l->limit = how->limit;
     l->out_rank = out_rank;
-    l->start[0] = 0;
-    for (int k = 0; k < count; k++) {
-        if (x[k]->rank) memcpy(l->label + l->start[k], label[k], x[k]->rank * sizeof *out);
-        l->start[k + 1] = l->start[k] + x[k]->rank;
-    }
-    if (out_rank) memcpy(l->label + l->start[count], out, (size_t)out_rank * sizeof *out);
-    return eg_apply(&einsum_op, l, sizeof *l + (size_t)total * sizeof *out, count, x);
+    return eg_apply(&einsum_op, l, sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out, count, x);
 }
 
-/* -- strings ---------------------------------------------------------------------------------------------------------------------------- */
-static void letters(const eg_bound_term *t, uint16_t *out) { for (int k = 0; k < t->items; k++) out[k] = t->item[k].axis; }
-
-eg_tensor *eg_einsum_with(const eg_einsum_args *given)
+bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
 {
-    eg_einsum_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_ctx *cx = eg__context_of(o.count, o.operands);
-    if (!cx) return NULL;
-    if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL");
-    if (o.count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX);
-    if (!eg__check_all(cx, "einsum", o.count, o.operands)) return eg__poison(cx);
-    for (int k = 1; k < o.count; k++)
-        if (o.operands[k]->dtype != o.operands[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.operands[0]->dtype),
-                           k + 1, eg_type_name(o.operands[k]->dtype));
-    const eg_bound *b = eg__bind("einsum", o.spec, EG_NOTATION_IMPLICIT | (o.broadcast ? EG_NOTATION_ONES : 0), o.count, o.operands, 0, NULL);
-    if (!b) return eg__poison(cx);
-    eg_tensor *x[EG_EINSUM_MAX];
-    uint16_t room[EG_EINSUM_MAX][EG_RANK_MAX], out[EG_RANK_MAX];
-    const uint16_t *label[EG_EINSUM_MAX];
-    for (int k = 0; k < o.count; k++) {
-        x[k] = b->term[k].x;
-        if (!eg__is_float(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
-        if (b->term[k].items > EG_RANK_MAX) return eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items, EG_RANK_MAX);
-        letters(&b->term[k], room[k]);
-        label[k] = room[k];
-    }
-    if (b->out.items > EG_RANK_MAX) return eg_fail(cx, "einsum: the output has %d axes; at most %d", b->out.items, EG_RANK_MAX);
-    letters(&b->out, out);
-    return eg__merge(b, eg__einsum(o.count, x, label, b->out.items, out));
-}
-eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
-{
-    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
+    const eg_program *p = program_of(target->cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
+    return p && run(target->cx, p, count, x, target->data, add);
 }
