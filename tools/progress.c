@@ -54,8 +54,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     const struct { const char *name; double value; } fields[] = {
         { "layers", (double)o->layers }, { "d_model", (double)o->d_model }, { "heads", (double)o->heads },
         { "width", (double)o->width }, { "dropout", o->dropout }, { "lr", o->lr }, { "batch", (double)o->batch },
-        { "steps", (double)o->steps }, { "seed", (double)o->seed }, { "goal", o->goal }, { "parameters", (double)eg_params_size(eg_trainer_params(t)) },
-        { "step", (double)now.step },
+        { "steps", (double)o->steps }, { "seed", (double)o->seed }, { "goal", o->goal },
+        { "parameters", (double)eg_params_size(eg_trainer_params(t)) }, { "step", (double)now.step },
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);

@@ -83,6 +83,12 @@ static bool plain(const eg_example *e, bool pairs)  /* short, and of a task no s
     return good;
 }
 
+static bool right(eg_trainer *t, const char *input, const char *truth)
+{
+    const char *answer = eg_trainer_predict(t, input);
+    return answer && strcmp(answer, truth) == 0;
+}
+
 static bool best_map(eg_trainer *t, char *shown_input)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
@@ -102,7 +108,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL)) { chosen = k; break; }
+        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) { chosen = k; break; }
     int64_t best = 0;
     for (int64_t n = 1; seen && n < layers * heads; n++)
         if (mass[n] > mass[best]) best = n;
