@@ -22,7 +22,7 @@ struct eg_tensor {
     eg_ctx  *cx;
     const eg_op *op;            /* the row that made it; NULL for a leaf                             */
     const void  *attr;
-    eg_tensor  **in;            /* operands, then (as uint64_t) the versions they had: eg__versions  */
+    eg_tensor  **in;            /* operands, then (as uint64_t) the versions they had: tape.c     */
     eg_storage  *st, own;       /* st points at the own one, or at that of the tensor it is a view of   */
     char    *data;              /* element 0 of the logical order                                    */
     int64_t *dim, *stride;      /* rank entries each; strides in elements, any sign, 0 for broadcast */
@@ -64,8 +64,8 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, co
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* shares x's storage; the row has no forward */
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
+bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims); /* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
-bool eg__dense(const eg_tensor *x);                 /* its elements fill one block without gaps or repeats, in some order */
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* "(10, 2, 8, 64)"      */
 void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__fill(eg_tensor *target, double value);
@@ -73,7 +73,6 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
 bool eg__target(const char *who, eg_tensor *x);      /* may x be written element by element? else a message (read.c) */
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b);   /* may they share elements? by the stretch of memory each reaches (read.c) */
 bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memory for its elements, not filled */
-uint64_t *eg__versions(const eg_tensor *y);         /* of the operands, as eg_apply found them        */
 
 /* -- tensor/loop.c: one pass over up to five operands of one shape, any strides ------------------------------------------------ */
 typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);    /* p[0] is the result; steps in bytes */

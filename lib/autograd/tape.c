@@ -6,7 +6,8 @@
 #include "core/context.h"
 #include <string.h>
 
-uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
+/* of the operands, as eg_apply found them */
+static uint64_t *versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
 
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs)
 {
@@ -48,7 +49,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     y->op = op;
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
-    for (int k = 0; k < count; k++) { y->in[k] = xs[k]; eg__versions(y)[k] = xs[k]->st->version; }
+    for (int k = 0; k < count; k++) { y->in[k] = xs[k]; versions(y)[k] = xs[k]->st->version; }
     if (attr_size) y->attr = memcpy(m + at, attr, attr_size);
     eg__count_node(cx);
     if (!op->shape(y) || !eg__give_storage(y) || (op->forward && !op->forward(y))) {
@@ -135,7 +136,7 @@ static bool fresh(sweep *s, const eg_tensor *t, int i)
         [EG_USES_ALL] = { true, true, true }, [EG_USES_NOTHING] = { false, false, false }, [EG_USES_OPERANDS] = { true, true, false },
         [EG_USES_OTHERS] = { true, false, false }, [EG_USES_RESULT] = { false, false, true },
     };
-    const uint64_t *had = eg__versions(t);
+    const uint64_t *had = versions(t);
     for (int k = 0; k < t->count; k++)
         if ((k == i ? reads[t->op->uses].self : reads[t->op->uses].others) && t->in[k]->st->version != had[k]) {
             eg_fail(s->cx, "grad: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old value", k + 1, t->op->name, i + 1);

@@ -1,4 +1,4 @@
-/* vmath.c: from operands of any strides to contiguous lanes, and the functions that other folders call on rows. */
+/* vmath.c: from operands of any strides to contiguous lanes. */
 #include "ops/vmath.h"
 #include <string.h>
 
@@ -45,9 +45,9 @@ static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
     }
 }
 
-void eg__lanes(int64_t n, char *const *p, const int64_t *step, const void *lanes)
+static void lanes(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_lanes *l = lanes;
+    const eg_lanes *l = user;
     bool unit = true;
     for (int i = 0; i <= l->operands; i++) unit &= step[i] == l->width[i];
     int64_t whole = !unit ? 0 : l->exact ? n : n & -EG_LANES;
@@ -62,22 +62,6 @@ bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)
     eg_lanes l = { .kernel = kernel, .operands = y->count, .exact = exact, .c = y->attr ? y->attr : none };
     for (int i = 0; i < y->count; i++) x[i + 1] = y->in[i];
     for (int i = 0; i <= y->count; i++) l.width[i] = eg__width[x[i]->dtype];
-    eg__loop(y->cx, y->count + 1, x, eg__lanes, &l);
+    eg__loop(y->cx, y->count + 1, x, lanes, &l);
     return true;
 }
-
-EG_KERNEL_1(exp_f32, float,  float,  y = expf(x - a))
-EG_KERNEL_1(exp_f64, double, double, y = exp(x - a))
-EG_KERNEL_1(log_f32, float,  float,  y = logf(x))
-EG_KERNEL_1(log_f64, double, double, y = log(x))
-
-static void row(eg_lanes_fn *kernel, int width, int64_t n, const void *x, void *y, double shift)
-{
-    const eg_lanes l = { .kernel = kernel, .operands = 1, .width = { (uint8_t)width, (uint8_t)width },
-                         .c = (double[]){ shift, 0 } };
-    eg__lanes(n, (char *[]){ y, (char *)x }, (int64_t[]){ width, width }, &l);
-}
-void eg__exp_f32(int64_t n, const float  *x, float  *y, float  shift) { row(exp_f32, sizeof *y, n, x, y, shift); }
-void eg__exp_f64(int64_t n, const double *x, double *y, double shift) { row(exp_f64, sizeof *y, n, x, y, shift); }
-void eg__log_f32(int64_t n, const float  *x, float  *y) { row(log_f32, sizeof *y, n, x, y, 0); }
-void eg__log_f64(int64_t n, const double *x, double *y) { row(log_f64, sizeof *y, n, x, y, 0); }

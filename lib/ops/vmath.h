@@ -1,6 +1,6 @@
 /* vmath.h: arithmetic on lanes.
  *
- * A kernel computes n contiguous elements of each operand. eg__lanes brings operands of any strides to it, block by block.
+ * A kernel computes n contiguous elements of each operand. eg__lanes_run brings operands of any strides to it, block by block.
  * Vector functions (libmvec, at most 4 ulp) and scalar ones (libm) differ in their last bits, and a value must not depend on where
  * it lies: a kernel that calls functions gets whole groups of EG_LANES elements only, the last group padded, so that every element
  * is computed by the same vector function. An exact kernel (IEEE arithmetic alone) takes any n.
@@ -47,7 +47,6 @@ typedef struct eg_lanes {
     uint8_t       width[4];                     /* bytes of an element of p[k]                              */
     const double *c;
 } eg_lanes;
-void eg__lanes(int64_t n, char *const *p, const int64_t *step, const void *lanes);      /* an eg_inner        */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y's operands, y's attribute); true */
 
 /* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. */
@@ -71,10 +70,4 @@ bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y'
         EG_EVERY_LANE                                                                                                         \
         for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; out[k] = (R)(VALUE); }                              \
     }
-
-/* y[k] = e^(x[k] − shift) and y[k] = ln x[k], any n; x and y may be the same */
-void eg__exp_f32(int64_t n, const float *x, float *y, float shift);
-void eg__exp_f64(int64_t n, const double *x, double *y, double shift);
-void eg__log_f32(int64_t n, const float *x, float *y);
-void eg__log_f64(int64_t n, const double *x, double *y);
 #endif

@@ -9,17 +9,8 @@ static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int
     *y = eg__poison(cx);
     if (eg__failed(cx)) return false;
     if (dtype < EG_DEFAULT || dtype > EG_BOOL) { eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
-    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
-    if (rank && !dims) { eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank); return false; }
     if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
-    int64_t bytes = eg__width[dtype];
-    for (int k = 0; k < rank; k++)
-        if (dims[k] < 0) { eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
-    for (int k = 0; k < rank; k++)
-        if (__builtin_mul_overflow(bytes, dims[k] ? dims[k] : 1, &bytes)) {
-            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k, (long long)dims[k]);
-            return false;
-        }
+    if (!eg__sizes_fit(cx, who, dtype, rank, dims)) return false;
     eg_tensor *t = eg__new(cx, dtype, rank, dims);
     if (t) *y = t;
     return t;

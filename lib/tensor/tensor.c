@@ -43,20 +43,6 @@ static bool by_stride(const eg_tensor *x, int *order)
     return distinct;
 }
 
-bool eg__dense(const eg_tensor *x)
-{
-    int order[EG_RANK_MAX];
-    int64_t w = 1;
-    if (!by_stride(x, order)) return false;
-    for (int k = x->rank; k-- > 0; ) {
-        int a = order[k];
-        if (x->dim[a] == 1) continue;
-        if (x->stride[a] != w) return false;
-        w *= x->dim[a];
-    }
-    return true;
-}
-
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
 {
     size_t w = (size_t)snprintf(buffer, room, "(");
@@ -66,8 +52,7 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
     return buffer;
 }
 
-/* Sizes must be ≥ 0 and the bytes must fit; who names the operation. */
-static bool sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
     if (rank && !dims) { eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank); return false; }
@@ -87,7 +72,7 @@ static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, con
     const char *who = y->op ? y->op->name : "tensor";
     if ((unsigned)dtype > EG_BOOL) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
-    if (!sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
+    if (!eg__sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
     y->rank = (uint8_t)rank;
     if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
     int64_t *m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m);
