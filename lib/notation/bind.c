@@ -42,7 +42,10 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
         const eg_bound_term *t = &B->b->term[k];
         for (int r = 0; r < t->rank; r++) { /* a diagonal does not stretch: ii of (1, 5)                   */
             if (t->first[r] >= i) break;
-            if (t->item[t->first[r]].axis == a && t->dim[r] != size) { axis->size = t->dim[r], axis->from = k; return eg__bad_size(B, a, size, k, i), false; }
+            if (t->item[t->first[r]].axis == a && t->dim[r] != size) {
+                axis->size = t->dim[r], axis->from = k;
+                return eg__bad_size(B, a, size, k, i), false;
+            }
         }
         if (size == 1) return B->stretch = true;
         if (axis->size == 1 && axis->from >= 0) { axis->size = size, axis->from = k; return B->stretch = true; }
@@ -111,7 +114,9 @@ static bool countable(const bind *B, const eg_bound_term *t)
         const int64_t size = B->b->axis[t->item[i].axis].size;
         if (size && (__builtin_mul_overflow(all, size, &all) || all > INT64_MAX / 8)) fit = false;
     }
-    if (!fit) eg__refuse(B->b, (int)(t == &B->b->out ? B->b->terms : t - B->b->term), -1, "the sizes multiply to more than 64 bits can count");
+    if (!fit)
+        eg__refuse(B->b, (int)(t == &B->b->out ? B->b->terms : t - B->b->term), -1,
+            "the sizes multiply to more than 64 bits can count");
     return fit;
 }
 static bool sizes_of(const bind *B, eg_bound_term *t) /* dim of a term without tensor: products of groups */
@@ -127,8 +132,10 @@ static bool sizes_of(const bind *B, eg_bound_term *t) /* dim of a term without t
 static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
     const eg_parsed_axis *x = &B->p->axis[a];
-    if (size < 0) return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a), a_name(B, a), (long long)size), NULL;
-    return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL, "index '%.*s' is %lld in the string but %lld in the option .%.*s", a_length(B, a), a_name(B, a),
+    if (size < 0)
+        return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a), a_name(B, a), (long long)size), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL,
+        "index '%.*s' is %lld in the string but %lld in the option .%.*s", a_length(B, a), a_name(B, a),
         (long long)x->size, (long long)size, a_length(B, a), a_name(B, a)), NULL;
 }
 
@@ -144,14 +151,17 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
     if (!p) return NULL;
     bind B = { .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p };
     if (p->terms != n) return eg__bad_count(&B, n);
-    if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS)) return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL, "brackets have no meaning here"), NULL;
+    if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS))
+        return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL, "brackets have no meaning here"), NULL;
 
     /* ranks; how many axes an ellipsis has: the most over the operands */
     int dots = 0, items = 0, slots = 0, dims = 0;
     for (int k = 0; k < n; k++) {
         const eg_parsed_term *t = &p->term[k];
         const int rank = xs[k] ? xs[k]->rank : t->slots;
-        if (t->dots == 2) return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL, "an ellipsis stands in a group of operand %d, so its axes cannot be told apart", k + 1), NULL;
+        if (t->dots == 2)
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
+                "an ellipsis stands in a group of operand %d, so its axes cannot be told apart", k + 1), NULL;
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(&B, k);
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
@@ -162,7 +172,9 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
         const eg_parsed_term *t = &p->term[k];
         if (k == n && !p->arrow) break;
         const int e = !t->dots ? 0 : k < n && xs[k] ? xs[k]->rank - t->slots + 1 : dots, extra = t->dots ? e - 1 : 0;
-        if (t->names + e > EG_RANK_MAX) return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL, "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX), NULL;
+        if (t->names + e > EG_RANK_MAX)
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
+                "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX), NULL;
         items += t->end - t->begin + (t->dots ? e : 0), slots += t->slots + (t->dots == 1 ? extra : 0) + (t->dots == 1 && e == 0 ? 1 : 0);
         if (k == n || !xs[k]) dims += t->slots + e;
     }
@@ -184,12 +196,16 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
     eg_letter *item = (eg_letter *)block; block += (size_t)items * sizeof(eg_letter);
     b->spec = memcpy(block, spec, (size_t)p->length + 1);
 
-    for (int a = 0; a < p->axes; a++) b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at, .length = p->axis[a].length, .size = p->axis[a].size, .from = -1 };
+    for (int a = 0; a < p->axes; a++)
+        b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at, .length = p->axis[a].length, .size = p->axis[a].size,
+            .from = -1 };
     for (int a = p->axes; a < axes; a++) b->axis[a] = (eg_axis_name){ .text = "...", .length = 3, .size = -1, .from = -1 };
     for (int g = 0; g < sizes; g++) {
         int a = 0;
         while (a < p->axes && (b->axis[a].length != size[g].length || memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length))) a++;
-        if (a == p->axes) return eg__caret(cx, who, spec, 0, NULL, NULL, NULL, "a size is given for '%.*s', which is not in the string", clip(size[g].length), size[g].name), NULL;
+        if (a == p->axes)
+            return eg__caret(cx, who, spec, 0, NULL, NULL, NULL, "a size is given for '%.*s', which is not in the string",
+                clip(size[g].length), size[g].name), NULL;
         if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size)) return bad_given(&B, a, size[g].size);
         b->axis[a].size = size[g].size;
     }
@@ -212,10 +228,12 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                 if (t->dim[r] != 1) {
                     words tail = { .n = 0 };
                     int nth = 0, at = pt->at;
-                    for (int q = pt->begin; q < pt->end; nth += !p->item[q].group || q + 1 == pt->end || p->item[q + 1].group != p->item[q].group ? p->item[q].axis == EG_ITEM_DOTS ? e : 1 : 0, q++)
+                    for (int q = pt->begin; q < pt->end; nth += !p->item[q].group || q + 1 == pt->end
+                        || p->item[q + 1].group != p->item[q].group ? p->item[q].axis == EG_ITEM_DOTS ? e : 1 : 0, q++)
                         if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
                     eg__say_operand(&tail, k, t->rank, t->dim);
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, NULL, "axis %d of operand %d is %lld where the string has 1", r + 1, k + 1, (long long)t->dim[r]), NULL;
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, NULL,
+                        "axis %d of operand %d is %lld where the string has 1", r + 1, k + 1, (long long)t->dim[r]), NULL;
                 }
             } else if (t->item[i].group) B.groups = true;
             else if (!meet(&B, t->item[i].axis, t->dim[r], k, i)) return NULL;
@@ -231,13 +249,16 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
             const eg_parsed_term *pt = &p->term[n];
             for (int i = pt->begin; i < pt->end; i++) {
                 const int a = p->item[i].axis;
-                if (a < p->axes && !p->axis[a].inputs && !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0)) return eg__bad_out(&B, a, p->item[i].at);
+                if (a < p->axes && !p->axis[a].inputs && !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0))
+                    return eg__bad_out(&B, a, p->item[i].at);
             }
             if (!pt->dots && dots)
                 for (int k = 0; k < n; k++)
                     for (int i = 0; i < b->term[k].items; i++)
                         if (b->term[k].item[i].axis >= p->axes && !b->term[k].item[i].bracket)
-                            return eg__caret(cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 }, NULL, NULL, "the output has no '...', which stands for %d ax%s of operand %d", dots, dots == 1 ? "is" : "es", k + 1), NULL;
+                            return eg__caret(cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 }, NULL, NULL,
+                                "the output has no '...', which stands for %d ax%s of operand %d", dots, dots == 1 ? "is" : "es",
+                                k + 1), NULL;
             o->last = place + pt->slots + (pt->dots == 1 ? dots - 1 : 0);
             fill(&B, o, pt, dots);
         } else {
@@ -250,7 +271,8 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                     for (int i = 0; i < b->term[k].items; i++) {
                         const eg_letter l = b->term[k].item[i];
                         if (l.axis >= p->axes) { /* all ellipsis axes where the first ellipsis stands */
-                            for (int a = p->axes; a < axes && first_dots; a++) if (!had[a]) had[a] = true, o->item[m] = l, o->item[m].group = 0, o->item[m++].axis = (uint16_t)a;
+                            for (int a = p->axes; a < axes && first_dots; a++)
+                                if (!had[a]) had[a] = true, o->item[m] = l, o->item[m].group = 0, o->item[m++].axis = (uint16_t)a;
                             first_dots = false;
                         } else if (!had[l.axis]) had[l.axis] = true, o->item[m] = l, o->item[m++].group = 0;
                     }
@@ -262,7 +284,8 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                     int j = m++;
                     for (; j > dots; j--) { /* alphabetical, as NumPy: capitals first */
                         const eg_axis_name *x = &b->axis[o->item[j - 1].axis], *y = &b->axis[a];
-                        const int shorter = x->length < y->length ? x->length : y->length, order = memcmp(x->text, y->text, (size_t)shorter);
+                        const int shorter = x->length < y->length ? x->length : y->length,
+                            order = memcmp(x->text, y->text, (size_t)shorter);
                         if (order < 0 || (order == 0 && x->length < y->length)) break;
                         o->item[j] = o->item[j - 1];
                     }
@@ -277,7 +300,8 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
     for (int a = 0; a < axes; a++)
         if (b->axis[a].size < 0) {
             if (a >= p->axes) { b->axis[a].size = 1; continue; }
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length }, NULL, NULL, "index '%.*s' has no size", a_length(&B, a), a_name(&B, a)), NULL;
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length }, NULL, NULL,
+                "index '%.*s' has no size", a_length(&B, a), a_name(&B, a)), NULL;
         }
     if (b->arrow && !sizes_of(&B, o)) return NULL;
     if (p->names && n > 1) {
@@ -359,7 +383,9 @@ bool eg_axes_with(const eg_axes_args *o)
     if (!b) return false;
     if (b->arrow) return eg__refuse(b, b->terms, -1, "the string has an arrow, but one shape is asked for"), false;
     const int axes = b->axes - b->dots;
-    if (given > axes) return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given, axes, axes == 1 ? "is" : "es"), false;
+    if (given > axes)
+        return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given, axes, axes == 1 ? "is" : "es"),
+            false;
     for (int k = 0; k < given; k++) if (out[k]) *out[k] = b->axis[k].size;
     return true;
 }

@@ -22,9 +22,12 @@ void eg__say_operand(words *, int k, int rank, const int64_t *dim);             
 /* Each records its sentence and returns NULL. */
 const eg_bound *eg__bad_count(const bind *, int n);                                 /* n operands were given */
 const eg_bound *eg__bad_rank(const bind *, int k);                                  /* operand k's rank is not that of its term */
-const eg_bound *eg__bad_size(const bind *, int a, int64_t size, int k, int i);      /* axis a has a size already, and `size` under item i of operand k */
-const eg_bound *eg__bad_group(const bind *, int k, int r, int64_t known, int unknown); /* axis r of operand k: its known sizes' product (−1: too large), how many are unknown */
+/* axis a has a size already, and `size` under item i of operand k */
+const eg_bound *eg__bad_size(const bind *, int a, int64_t size, int k, int i);
+/* axis r of operand k: its known sizes' product (−1: too large), how many are unknown */
+const eg_bound *eg__bad_group(const bind *, int k, int r, int64_t known, int unknown);
 const eg_bound *eg__bad_out(const bind *, int a, int at);                           /* the output's axis a is in no operand */
-const eg_bound *eg__bad_name(const bind *, bool *found);                            /* a name that looks mistyped; only then *found is true */
+/* a name that looks mistyped; only then *found is true */
+const eg_bound *eg__bad_name(const bind *, bool *found);
 bool eg__also_letters(const bind *);                                                /* the names could be letters as well */
 #endif

@@ -29,7 +29,8 @@ typedef struct eg_bound_term {
     int items; eg_letter *item;         /* after ellipsis expansion; groups flattened; literal 1, and a 1 that stretches, dropped */
     int rank; int64_t *dim;             /* of the operand as it is (output: as it will be)             */
     int *first, *last;                  /* items [first, last) make axis r of the operand: a group, one axis, or nothing (1) */
-    eg_tensor *x;                       /* operand with groups split and ones dropped: one axis per item. A recorded view, x itself where nothing changes */
+    /* operand with groups split and ones dropped: one axis per item. A recorded view, x itself where nothing changes */
+    eg_tensor *x;
 } eg_bound_term;
 
 typedef struct eg_bound {
@@ -55,7 +56,8 @@ enum {
  * ONES) loses its item: to the caller the letter is missing from that operand, and a missing letter broadcasts. */
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size);
 eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);   /* y has one axis per item of out: merges groups and puts ones back (a reshape) */
-eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...) __attribute__((format(printf, 4, 5))); /* caret under that item; item −1: the whole term; term = terms: the output */
+/* caret under that item; item −1: the whole term; term = terms: the output */
+eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* parse.c */
 enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };   /* eg_letter.axis of a literal 1 (or ()) and of an ellipsis */
@@ -68,18 +70,22 @@ typedef struct eg_parsed {
     eg_parsed_axis *axis; eg_parsed_term *term; eg_letter *item;
 } eg_parsed;
 typedef struct eg_parse_room { eg_parsed head; eg_parsed_term term[EG_TERMS_MAX]; eg_parsed_axis axis[EG_AXES_MAX]; eg_letter item[EG_ITEMS_MAX]; } eg_parse_room;
-const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *); /* NULL after a message; depends on nothing but spec */
+/* NULL after a message; depends on nothing but spec */
+const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *);
 
 typedef struct eg_caret { int at, length; } eg_caret;
-eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *, const char *tail, const char *hint, const char *format, ...)
+eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *, const char *tail, const char *hint,
+    const char *format, ...)
     __attribute__((format(printf, 8, 9))); /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
 
 /* where.c */
 typedef struct eg_predicate eg_predicate;
-const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n, const eg_axis_name *const *axis); /* NULL after a message with caret; refuses letters that are not among the n */
+/* NULL after a message with caret; refuses letters that are not among the n */
+const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n, const eg_axis_name *const *axis);
 unsigned eg__where_uses(const eg_predicate *);              /* bit k: axis k occurs as an index (not only as |k|) */
 bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *sizes);
-void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index, const int64_t *sizes, uint8_t *out); /* axis `run` goes index[run]… */
+/* axis `run` goes index[run]… */
+void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index, const int64_t *sizes, uint8_t *out);
 typedef enum { EG_NONE, EG_TEST, EG_EVERY } eg_three;
 eg_three eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high, const int64_t *sizes); /* indices in [low, high) */
 #endif

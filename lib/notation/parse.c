@@ -22,7 +22,8 @@ static void put_all(text *t, const char *s) { while (*s) put(t, *s++); }
 static char shown(char c) { return is_blank(c) ? ' ' : c < 32 || c > 126 ? '?' : c; }
 
 /* A long string is clipped to WINDOW columns that hold all marks if they can, else the last one. */
-eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, const eg_caret *mark, const char *tail, const char *hint, const char *format, ...)
+eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, const eg_caret *mark, const char *tail,
+    const char *hint, const char *format, ...)
 {
     text t = { .n = 0 };
     char sentence[SENTENCE];
@@ -39,7 +40,8 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
             if (mark[k].at < low) low = mark[k].at;
             if (mark[k].at + mark[k].length > high) high = mark[k].at + mark[k].length;
         }
-        if (marks && high - low > WINDOW - 10) low = mark[marks - 1].at, high = low + (mark[marks - 1].length < WINDOW / 2 ? mark[marks - 1].length : WINDOW / 2);
+        if (marks && high - low > WINDOW - 10)
+            low = mark[marks - 1].at, high = low + (mark[marks - 1].length < WINDOW / 2 ? mark[marks - 1].length : WINDOW / 2);
         from = marks ? low - (WINDOW - (high - low)) / 2 : 0;
         if (from > length - WINDOW) from = length - WINDOW;
         if (from < 0) from = 0;
@@ -124,7 +126,8 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
     *p = (eg_parsed){ .names = in_names(spec), .bracket = -1, .length = (int)length, .axis = room->axis, .term = room->term, .item = room->item };
 
     uint16_t seen[64] = { 0 };          /* letter & 63 → its axis + 1                                  */
-    int i = 0, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0, bracket_at = -1, bracket_items = 0, bracket_group = 0;
+    int i = 0, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0, bracket_at = -1, bracket_items = 0,
+        bracket_group = 0;
     eg_parsed_term *t = &room->term[0];
     *t = (eg_parsed_term){ .plain = true };
     for (;;) {
@@ -139,7 +142,9 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
                     if (room->axis[a].length == n && memcmp(spec + room->axis[a].at, spec + i, (size_t)n) == 0) break;
             } else a = seen[c & 63] ? seen[c & 63] - 1 : p->axes;
             if (a == p->axes) {
-                if (a == EG_AXES_MAX - EG_RANK_MAX) return eg__caret(cx, who, spec, 1, &(eg_caret){ i, n }, NULL, NULL, "the string has more than %d different names", a), NULL;
+                if (a == EG_AXES_MAX - EG_RANK_MAX)
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ i, n }, NULL, NULL,
+                        "the string has more than %d different names", a), NULL;
                 room->axis[p->axes++] = (eg_parsed_axis){ .at = (uint16_t)i, .length = (uint16_t)n, .term = (uint16_t)terms, .size = -1 };
                 if (!p->names) seen[c & 63] = (uint16_t)p->axes;
             }
@@ -153,10 +158,15 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
                 int64_t v;
                 for (e++; is_blank(spec[e]); e++) { }
                 int digits = e;
-                if (!is_digit(spec[e])) return eg__caret(cx, who, spec, 1, &(eg_caret){ e, 1 }, NULL, NULL, "'%.*s =' is not followed by a size", n < 40 ? n : 40, spec + start), NULL;
-                if (!number(spec, &e, &v)) return eg__caret(cx, who, spec, 1, &(eg_caret){ digits, e - digits }, NULL, NULL, "the size of '%.*s' does not fit in 64 bits", n < 40 ? n : 40, spec + start), NULL;
+                if (!is_digit(spec[e]))
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ e, 1 }, NULL, NULL, "'%.*s =' is not followed by a size",
+                        n < 40 ? n : 40, spec + start), NULL;
+                if (!number(spec, &e, &v))
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ digits, e - digits }, NULL, NULL,
+                        "the size of '%.*s' does not fit in 64 bits", n < 40 ? n : 40, spec + start), NULL;
                 if (room->axis[a].size >= 0 && room->axis[a].size != v)
-                    return eg__caret(cx, who, spec, 2, (eg_caret[]){ { room->axis[a].size_at, 1 }, { start, e - start } }, NULL, NULL, "the string gives index '%.*s' two sizes, %lld and %lld",
+                    return eg__caret(cx, who, spec, 2, (eg_caret[]){ { room->axis[a].size_at, 1 }, { start, e - start } }, NULL,
+                        NULL, "the string gives index '%.*s' two sizes, %lld and %lld",
                         n < 40 ? n : 40, spec + start, (long long)room->axis[a].size, (long long)v), NULL;
                 room->axis[a].size = v, room->axis[a].size_at = (uint16_t)start;
                 i = e;
@@ -177,7 +187,9 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
         case '0': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': {
             int e = i;
             while (is_digit(spec[e])) e++;
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL, NULL, "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'", e - i < 20 ? e - i : 20, spec + i), NULL;
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL, NULL,
+                "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'", e - i < 20 ? e - i : 20, spec + i),
+                NULL;
         }
         case '.':
             if (spec[i + 1] != '.' || spec[i + 2] != '.' || spec[i + 3] == '.') {
@@ -191,7 +203,9 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             axis = EG_ITEM_DOTS, i += 3;
             goto item;
         case '(':
-            if (group) return eg__caret(cx, who, spec, 2, (eg_caret[]){ { group_at, 1 }, { i, 1 } }, NULL, NULL, "a group stands inside a group"), NULL;
+            if (group)
+                return eg__caret(cx, who, spec, 2, (eg_caret[]){ { group_at, 1 }, { i, 1 } }, NULL, NULL,
+                    "a group stands inside a group"), NULL;
             if (++groups > EG_RANK_MAX || ++t->slots > EG_RANK_MAX) goto many;
             group = groups, group_at = i++, group_names = 0, t->plain = false;
             continue;
@@ -202,13 +216,17 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             if (group_names) { group = 0; continue; }
             goto item;                  /* () is 1                                                     */
         case '[':
-            if (bracket_at >= 0) return eg__caret(cx, who, spec, 2, (eg_caret[]){ { bracket_at, 1 }, { i, 1 } }, NULL, NULL, "brackets stand inside brackets"), NULL;
+            if (bracket_at >= 0)
+                return eg__caret(cx, who, spec, 2, (eg_caret[]){ { bracket_at, 1 }, { i, 1 } }, NULL, NULL,
+                    "brackets stand inside brackets"), NULL;
             if (p->bracket < 0) p->bracket = i;
             bracket_at = i++, bracket_items = items, bracket_group = group, t->plain = false;
             continue;
         case ']':
             if (bracket_at < 0) return at(cx, who, spec, i, 1, "']' closes nothing");
-            if (bracket_group != group) return at(cx, who, spec, group ? group_at : bracket_at, 1, group ? "'(' is not closed before ']'" : "'[' is not closed before ')'");
+            if (bracket_group != group)
+                return at(cx, who, spec, group ? group_at : bracket_at, 1,
+                    group ? "'(' is not closed before ']'" : "'[' is not closed before ')'");
             if (items == bracket_items) return at(cx, who, spec, bracket_at, i + 1 - bracket_at, "brackets without an axis");
             bracket_at = -1, i++;
             continue;
@@ -227,7 +245,9 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             if (c == ',' && p->arrow) return at(cx, who, spec, i, 1, "a comma stands after '->': there is one output");
             if (c == '-') p->arrow = true;
             i += c == '-' ? 2 : 1;
-            if (c == ',' && terms + 1 == EG_OPERANDS_MAX) return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "the string has more than %d operands", EG_OPERANDS_MAX), NULL;
+            if (c == ',' && terms + 1 == EG_OPERANDS_MAX)
+                return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "the string has more than %d operands",
+                    EG_OPERANDS_MAX), NULL;
             t = &room->term[++terms];
             *t = (eg_parsed_term){ .begin = (uint16_t)items, .at = (uint16_t)i, .plain = true };
             groups = 0;
@@ -237,8 +257,10 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
         case '_':
             return at(cx, who, spec, i, 1, "'_' is not an index letter (names stand apart by blanks: 'd_k head')");
         default:
-            if (c > 32 && c < 127) return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "character '%c' has no meaning here", c), NULL;
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "byte 0x%02x has no meaning here", (unsigned)(unsigned char)c), NULL;
+            if (c > 32 && c < 127)
+                return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "character '%c' has no meaning here", c), NULL;
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "byte 0x%02x has no meaning here",
+                (unsigned)(unsigned char)c), NULL;
         }
     item:
         if (!group && ++t->slots > EG_RANK_MAX) goto many;

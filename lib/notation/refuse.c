@@ -115,7 +115,8 @@ const eg_bound *eg__bad_count(const bind *B, int n)
     eg_caret c = { B->p->length, 1 };
     if (n < terms) c = term_caret(B, n);
     else if (B->p->arrow) c.at = B->p->term[terms - 1].stop;
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, NULL, "the string has %d operand%s but %d %s given", terms, terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, NULL, "the string has %d operand%s but %d %s given", terms,
+        terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
 }
 
 const eg_bound *eg__bad_rank(const bind *B, int k)
@@ -127,14 +128,19 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     const char *hint = guess(B, &w, -1, -1);
     bool words_apart = false;           /* a word of two letters or more                               */
     int letters = 0;
-    for (int i = t->at; i + 1 < t->stop; i++) words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 && (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
+    for (int i = t->at; i + 1 < t->stop; i++)
+        words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 && (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
     for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
-    if (!hint && B->p->names && letters == x->rank && words_apart) hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
-    if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3) hint = "every letter is an axis here: names stand apart by blanks, as in 'batch head'";
+    if (!hint && B->p->names && letters == x->rank && words_apart)
+        hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
+    if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3)
+        hint = "every letter is an axis here: names stand apart by blanks, as in 'batch head'";
     say_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "operand %d has rank %d: %s, its term '%.*s' names %s%d ax%s", k + 1, x->rank, dims.s,
-        clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "operand %d has rank %d: %s, its term '%.*s' names %s%d ax%s",
+        k + 1, x->rank, dims.s,
+        clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots,
+            slots == 1 ? "is" : "es"), NULL;
 }
 
 static int find(const eg_bound_term *t, int a, int skip) /* item of axis a, after `skip` others of it */
@@ -163,18 +169,25 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     mark[marks++] = (eg_caret){ there->at, item_length(B, there) };
     eg__say_operand(&tail, k, b->term[k].rank, b->term[k].dim);
     if (a >= B->p->axes)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL, "axis %d of '...', counted from the right, is %lld in operand %d but %lld in operand %d",
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL,
+            "axis %d of '...', counted from the right, is %lld in operand %d but %lld in operand %d",
             b->axes - a, one, from + 1, other, k + 1), NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
-        if (strcmp(B->who, "einsum") == 0) say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d", (one == 1 ? from : k) + 1);
-        else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts", (one == 1 ? from : k) + 1);
+        if (strcmp(B->who, "einsum") == 0)
+            say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d", (one == 1 ? from : k) + 1);
+        else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts",
+            (one == 1 ? from : k) + 1);
         hint = w.s;
     } else hint = guess(B, &w, from, k);
     if (from < 0)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is given as %lld but is %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
+            "index '%.*s' is given as %lld but is %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
     if (from == k)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
-    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld in operand %d but %lld in operand %d", a_length(B, a), a_name(B, a), one, from + 1, other, k + 1), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in operand %d",
+            a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
+        "index '%.*s' is %lld in operand %d but %lld in operand %d", a_length(B, a), a_name(B, a), one, from + 1, other, k + 1),
+        NULL;
 }
 
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c) /* "(h d)" */
@@ -197,8 +210,11 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
     if (unknown == 0) {
         for (int i = t->first[r]; i < t->last[r]; i++)
             if (t->item[i].axis < B->p->axes)
-                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, known < 0 ? "%s is %lld in operand %d, but the product of %s does not fit in 64 bits" : "%s is %lld in operand %d, but %s gives another size", text, n, k + 1, v.s), NULL;
+                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis),
+                    (long long)B->b->axis[t->item[i].axis].size);
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
+            known < 0 ? "%s is %lld in operand %d, but the product of %s does not fit in 64 bits"
+            : "%s is %lld in operand %d, but %s gives another size", text, n, k + 1, v.s), NULL;
     }
     if (unknown == 1) {
         const char *what = "";
@@ -212,8 +228,11 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             what = v.s;
         }
         if (known == 0 && n == 0)
-            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is 0 in operand %d, and with %s any '%.*s' would do: give its size", text, k + 1, what, a_length(B, a), a_name(B, a)), NULL;
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in operand %d, which %s do%s not divide", text, n, k + 1, what, count == 1 ? "es" : ""), NULL;
+            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
+                "%s is 0 in operand %d, and with %s any '%.*s' would do: give its size", text, k + 1, what, a_length(B, a),
+                a_name(B, a)), NULL;
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in operand %d, which %s do%s not divide", text,
+            n, k + 1, what, count == 1 ? "es" : ""), NULL;
     }
     int one = -1;
     for (int i = t->first[r]; i < t->last[r]; i++) {
@@ -226,7 +245,8 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
     if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
         say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one), a_length(B, one), a_name(B, one));
     else say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s, "%s is %lld in operand %d, and more than one of its sizes is unknown: %s", text, n, k + 1, v.s), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s,
+        "%s is %lld in operand %d, and more than one of its sizes is unknown: %s", text, n, k + 1, v.s), NULL;
 }
 
 /* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or (inside the word) replaced.
@@ -251,11 +271,13 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
         const eg_parsed_axis *y = &p->axis[o], *x = &p->axis[a];
         if (o == a || !y->inputs) continue;
         const bool other_case = x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
-        if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
+        if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length))
+            hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
     }
     if (!hint && B->flags & EG_NOTATION_NEW_OUT) hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ at, p->axis[a].length }, NULL, hint,
-        B->flags & EG_NOTATION_NEW_OUT ? "output index '%.*s' is in no operand and has no size" : "output index '%.*s' is in no operand", a_length(B, a), a_name(B, a)), NULL;
+        B->flags & EG_NOTATION_NEW_OUT ? "output index '%.*s' is in no operand and has no size"
+            : "output index '%.*s' is in no operand", a_length(B, a), a_name(B, a)), NULL;
 }
 
 /* A name that occurs once, one slip away from another of the same size that never stands beside it: summed (or broadcast) in silence
@@ -268,13 +290,15 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
         if (x->inputs != 1 || x->outputs || x->length < 3) continue;
         for (int o = 0; o < p->axes; o++) {
             const eg_parsed_axis *y = &p->axis[o];
-            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) || B->b->axis[o].size != B->b->axis[a].size || !slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) continue;
+            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) || B->b->axis[o].size != B->b->axis[a].size
+                || !slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) continue;
             bool beside = false;
             for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++) beside |= p->item[i].axis == o;
             if (beside) continue;
             *found = true;
             return eg__caret(B->cx, B->who, B->spec, 2, (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
-                "name '%.*s' occurs once and is one slip away from '%.*s': if it is another axis, call it something else", a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)), NULL;
+                "name '%.*s' occurs once and is one slip away from '%.*s': if it is another axis, call it something else",
+                    a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)), NULL;
         }
     }
     return NULL;

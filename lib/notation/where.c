@@ -28,7 +28,8 @@ struct eg_predicate {
 static int64_t clamp(int64_t v) { return v == INT64_MIN ? -INT64_MAX : v; }
 static int64_t add(int64_t a, int64_t b) { int64_t v; return __builtin_add_overflow(a, b, &v) ? a > 0 ? INT64_MAX : -INT64_MAX : clamp(v); }
 static int64_t sub(int64_t a, int64_t b) { return add(a, -b); }
-static int64_t mul(int64_t a, int64_t b) { int64_t v; return __builtin_mul_overflow(a, b, &v) ? (a > 0) == (b > 0) ? INT64_MAX : -INT64_MAX : clamp(v); }
+static int64_t mul(int64_t a, int64_t b)
+{ int64_t v; return __builtin_mul_overflow(a, b, &v) ? (a > 0) == (b > 0) ? INT64_MAX : -INT64_MAX : clamp(v); }
 static int64_t quotient(int64_t a, int64_t b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static int64_t modulus(int64_t a, int64_t b)
 {
@@ -97,8 +98,10 @@ static kind name(parser *p, int code_)
     char known[160] = "";
     size_t used = 0;
     for (int k = 0; k < p->n && used < sizeof known; k++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "", p->axis[k]->length < 40 ? p->axis[k]->length : 40, p->axis[k]->text);
-    eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ start, length }, NULL, NULL, p->n ? "the predicate's index '%.*s' is not one of %s" : "the predicate's index '%.*s' is not in the string%s",
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "",
+            p->axis[k]->length < 40 ? p->axis[k]->length : 40, p->axis[k]->text);
+    eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ start, length }, NULL, NULL,
+        p->n ? "the predicate's index '%.*s' is not one of %s" : "the predicate's index '%.*s' is not in the string%s",
         length < 40 ? length : 40, p->text + start, known);
     return BAD;
 }
@@ -138,7 +141,9 @@ static kind operand(parser *p)
         p->at++;
         return k;
     }
-    if (c == 0) return refuse(p, start, 1, NULL, start ? "the predicate ends where a number or an index is expected" : "the predicate is empty");
+    if (c == 0)
+        return refuse(p, start, 1, NULL, start ? "the predicate ends where a number or an index is expected"
+            : "the predicate is empty");
     return refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
 }
 
@@ -173,11 +178,13 @@ static kind binary(parser *p, bool high) /* sums (low) and products (high) */
         k = high ? signs(p) : binary(p, true);
         if (k == BAD) return k;
         if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
-        if (is_number(p, right, p->steps) && (op == DIV || op == MOD) && p->step[right].value == 0) return refuse(p, start, p->at - start, NULL, "division by zero");
+        if (is_number(p, right, p->steps) && (op == DIV || op == MOD) && p->step[right].value == 0)
+            return refuse(p, start, p->at - start, NULL, "division by zero");
         if (is_number(p, from, right) && is_number(p, right, p->steps)) {
             const int64_t a = p->step[from].value, b = p->step[right].value;
             int64_t v;
-            if (op == ADD ? __builtin_add_overflow(a, b, &v) : op == SUB ? __builtin_sub_overflow(a, b, &v) : op == MUL && __builtin_mul_overflow(a, b, &v))
+            if (op == ADD ? __builtin_add_overflow(a, b, &v) : op == SUB ? __builtin_sub_overflow(a, b, &v) : op == MUL
+                && __builtin_mul_overflow(a, b, &v))
                 return refuse(p, start, 1, NULL, "the value does not fit in 64 bits");
             p->step[from].value = apply(op, a, b), p->steps = right;
         } else if (!emit(p, op, 0, 0)) return BAD;
@@ -238,9 +245,13 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
         const int start = p->at;
         if (p->text[start] != sign) return k;
         p->at += p->text[start + 1] == sign ? 2 : 1;
-        if (k == VALUE) return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands before it" : "'&' joins truths, and a number stands before it");
+        if (k == VALUE)
+            return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands before it"
+                : "'&' joins truths, and a number stands before it");
         k = sign == '|' ? logic(p, '&') : denied(p);
-        if (k == VALUE) return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands after it" : "'&' joins truths, and a number stands after it");
+        if (k == VALUE)
+            return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands after it"
+                : "'&' joins truths, and a number stands after it");
         if (k == TRUTH && !emit(p, sign == '|' ? OR : AND, 0, 0)) return BAD;
     }
 }
@@ -263,7 +274,8 @@ static interval join(int op, interval x, interval y)
     case SUB: return (interval){ sub(x.low, y.high), sub(x.high, y.low) };
     case MUL: return corners(mul(x.low, y.low), mul(x.low, y.high), mul(x.high, y.low), mul(x.high, y.high));
     case DIV:
-        if (y.low > 0 || y.high < 0) return corners(quotient(x.low, y.low), quotient(x.low, y.high), quotient(x.high, y.low), quotient(x.high, y.high));
+        if (y.low > 0 || y.high < 0)
+            return corners(quotient(x.low, y.low), quotient(x.low, y.high), quotient(x.high, y.low), quotient(x.high, y.high));
         return (interval){ -larger(x), larger(x) };
     case MOD: {
         const int64_t m = larger(y);
@@ -319,8 +331,12 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     const char c = text[p.at];
     if (c == ')') return refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
     if (c && is_start(c)) return refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
-    if (c > 32 && c < 127) return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "character '%c' has no meaning in a predicate", c), NULL;
-    if (c) return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "byte 0x%02x has no meaning in a predicate", (unsigned)(unsigned char)c), NULL;
+    if (c > 32 && c < 127)
+        return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "character '%c' has no meaning in a predicate", c),
+            NULL;
+    if (c)
+        return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "byte 0x%02x has no meaning in a predicate",
+            (unsigned)(unsigned char)c), NULL;
     if (k == VALUE) return refuse(&p, 0, p.at, "compare it, as in i % 2 == 0", "the predicate is a number, not a truth"), NULL;
 
     int depth = 0;
@@ -468,13 +484,17 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     if (!p) return eg__poison(cx);
     const int n = p->term[0].slots;
     if (p->terms != 1 || p->arrow) return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "the axes are one term, without comma or arrow");
-    if (p->axes != n || p->items != n || p->term[0].dots) return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "the axes are different letters or names, without groups, 1 and '...'");
+    if (p->axes != n || p->items != n || p->term[0].dots)
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+            "the axes are different letters or names, without groups, 1 and '...'");
     if (n && !sizes) return eg_fail(cx, "%s: no sizes were given", who);
     if (offset > INT64_MAX / 2 || offset < -INT64_MAX / 2) return eg_fail(cx, "%s: the offset %lld is too large", who, (long long)offset);
     for (int k = 0; k < n; k++) {
         const eg_parsed_axis *a = &p->axis[p->item[k].axis];
         if (sizes[k] < 0 || (a->size >= 0 && a->size != sizes[k]))
-            return eg__caret(cx, who, axes, 1, &(eg_caret){ a->at, a->length }, NULL, NULL, a->size >= 0 ? "index '%.*s' is %lld, which is not the size in the string" : "index '%.*s' is given the size %lld", a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]);
+            return eg__caret(cx, who, axes, 1, &(eg_caret){ a->at, a->length }, NULL, NULL,
+                a->size >= 0 ? "index '%.*s' is %lld, which is not the size in the string" : "index '%.*s' is given the size %lld",
+                a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]);
         name_of[k] = (eg_axis_name){ .text = axes + a->at, .length = a->length, .size = sizes[k], .from = -1 };
         names[k] = &name_of[k];
     }
