@@ -56,7 +56,7 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
 static bool by_search(eg_ctx *cx, const eg_task *t, const eg_side *s, const eg_side *out, int (*pair)[2])
 {
     eg_labelset set[EG_EINSUM_MAX], all;
-    double size[EG_LABEL_MAX];
+    double size[EG_LABEL_MAX] = { 0 };
     const double width = eg__width[t->dtype];
     /* a limit below one element allows no intermediate, and eg__order takes 0 for none */
     const double limit = t->order.limit == EG_OFF ? 0.5 : t->order.limit ? (double)t->order.limit / width : 0;
