@@ -473,6 +473,8 @@ START_TEST(where_offset_and_shapes)
     eg_tensor *y = eg_where_mask(cx, "j <= i", "i [j]", 3, (int64_t[]){ 2, 6 });     /* queries 3 and 4 of a cache */
     const bool *m = eg_bool(y);
     for (int i = 0; i < 2; i++) for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
+    m = eg_bool(eg_where_mask(cx, "j <= i", "ij", 3, (int64_t[]){ 2, 6 }));          /* without brackets the last axis is the key */
+    for (int i = 0; i < 2; i++) for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
     y = eg_where_mask(cx, "key <= query & batch == 1", "batch query key", 0, (int64_t[]){ 2, 3, 4 });
     ck_assert_int_eq(eg_rank(y), 3);
     ck_assert(eg_get(y, 1, 2, 2) == 1 && eg_get(y, 0, 2, 2) == 0 && eg_get(y, 1, 2, 3) == 0);

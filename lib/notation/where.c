@@ -503,8 +503,11 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
     if (!eg_ok(y)) return eg__poison(cx);
     int64_t index[EG_RANK_MAX] = { 0 }, count[EG_RANK_MAX] = { 0 };
-    if (offset)                         /* the query: the last axis of the predicate without brackets  */
-        for (int k = n - 1; k >= 0; k--) if (w->uses >> k & 1 && !p->item[k].bracket) { index[k] = offset; break; }
+    unsigned keys = 0;                  /* the bracketed axes; where none is, the last */
+    for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
+    if (!keys && n) keys = 1u << (n - 1);
+    if (offset)                         /* the query: the last axis of the predicate that is no key */
+        for (int k = n - 1; k >= 0; k--) if (w->uses >> k & 1 && !(keys >> k & 1)) { index[k] = offset; break; }
     const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
     uint8_t *out = (uint8_t *)y->data;
     for (int64_t r = 0; r < rows; r++, out += width) {
