@@ -186,13 +186,21 @@ static json_t *read_json(eg__input *in)
     if (!text) {
         eg__file_refuse(in, "out of memory");
     } else if (eg__file_take(in, text, (size_t)length)) {
-        errno = 0;                                  /* jansson takes a lack of memory for bad syntax */
+        errno = 0;                                  /* jansson takes a lack of memory for bad syntax … */
         if (!length || *text != '{')
             eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'");
         else if (!(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error)) && errno == ENOMEM)
             eg__file_refuse(in, "out of memory");
         else if (!root)
             eg__file_refuse(in, "its header is not valid JSON at byte %d: %s", error.position, error.text);
+        /* … and drops a character of a string whose buffer cannot grow (2.14): what is read twice must be the same */
+        json_t *again = root ? json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error) : NULL;
+        if (root && !json_equal(root, again)) {
+            eg__file_refuse(in, "out of memory");
+            json_decref(root);
+            root = NULL;
+        }
+        json_decref(again);
     }
     free(text);
     return root;

@@ -1,0 +1,313 @@
+/* test_memory.c: memory that runs out. Every allocation fails in turn: the context's, the library's own, jansson's.
+ *
+ * The linker sends malloc and its kin, in this program and in the library, to the __wrap_ functions below (Makefile.am), under
+ * sanitizers too; jansson gets them by json_set_alloc_funcs. libpng's own allocations cannot be reached so: its one call fails
+ * as a whole. Allocation number n fails, once alone and once with all that follow it. Each time: the scenario gives its whole
+ * result or records "out of memory"; what it held is given back; the context works on after eg_clear; no temporary file is
+ * left, and a file that was there before holds what it held. */
+#if HAVE_CONFIG_H
+#include <config.h>
+#endif
+#include <dirent.h>
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <errno.h>
+#include <jansson.h>
+#include <png.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include "tests.h"
+
+/* -- allocations that fail ------------------------------------------------------------------------------------------------ */
+static struct { bool armed, onward, wrong_size; long calls, used, fail, held; } memory;
+
+static bool refused(void)
+{
+    long n = memory.armed ? memory.calls++ : -1;
+    if (n < 0 || (memory.onward ? n < memory.fail : n != memory.fail))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+static void *held(void *p) { memory.held += memory.armed && p; return p; }
+
+/* result, name, parameters, their names: real or NULL */
+#define WRAPPED(result, name, parameters, names)                                                                        \
+    result __real_##name parameters;                                                                                    \
+    result __wrap_##name parameters;                                                                                    \
+    result __wrap_##name parameters { return refused() ? NULL : held(__real_##name names); }
+WRAPPED(void *, malloc, (size_t size), (size))
+WRAPPED(void *, calloc, (size_t count, size_t size), (count, size))
+WRAPPED(char *, strdup, (const char *text), (text))
+WRAPPED(char *, realpath, (const char *path, char *out), (path, out))
+WRAPPED(FILE *, fopen, (const char *path, const char *mode), (path, mode))
+WRAPPED(FILE *, fdopen, (int fd, const char *mode), (fd, mode))
+
+void *__real_realloc(void *, size_t), *__wrap_realloc(void *, size_t);
+void *__wrap_realloc(void *p, size_t size)
+{
+    if (refused())
+        return NULL;
+    memory.held -= memory.armed && p;
+    return held(__real_realloc(p, size));
+}
+void __real_free(void *), __wrap_free(void *);
+void __wrap_free(void *p)
+{
+    memory.held -= memory.armed && p;
+    __real_free(p);
+}
+int __real_fclose(FILE *), __wrap_fclose(FILE *);
+int __wrap_fclose(FILE *f)
+{
+    memory.held -= memory.armed;
+    return __real_fclose(f);
+}
+typedef int png_write(png_image *, FILE *, int, const void *, png_int_32, const void *);
+png_write __real_png_image_write_to_stdio, __wrap_png_image_write_to_stdio;
+int __wrap_png_image_write_to_stdio(png_image *image, FILE *f, int wide, const void *points, png_int_32 stride, const void *map)
+{
+    if (!refused())
+        return __real_png_image_write_to_stdio(image, f, wide, points, stride, map);
+    snprintf(image->message, sizeof image->message, "png_image_write_: out of memory");
+    errno = 0;
+    return 0;
+}
+
+/* The context's allocator: old_size has to be what was asked for. */
+typedef union block { size_t size; max_align_t align; } block;
+static void *counted(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)user;
+    block *b = p ? (block *)p - 1 : NULL;
+    memory.wrong_size |= (b ? b->size : 0) != old_size;
+    if (!new_size) {
+        free(b);
+        return NULL;
+    }
+    b = new_size > SIZE_MAX - sizeof *b ? NULL : realloc(b, sizeof *b + new_size);
+    if (!b)
+        return NULL;
+    b->size = new_size;
+    return b + 1;
+}
+
+/* -- a scenario: its numbers are right, or false -------------------------------------------------------------------------- */
+static char folder[64], saved[96], other[96], picture[96], arrays[96];
+static eg_ctx *cx;
+
+static eg_trainer *trainer(eg_data *data)
+{
+    return data ? eg_trainer_new(.data = data, .layers = 1, .d_model = 8, .heads = 2, .batch = 3, .seed = 4) : NULL;
+}
+static eg_trainer *small(void)
+{
+    static const char pairs[] =
+        "ab\tba\nac\tca\nad\tda\nae\tea\naf\tfa\nag\tga\nah\tha\nai\tia\nbc\tcb\nbd\tdb\nbe\teb\nbf\tfb\nbg\tgb\n"
+        "bh\thb\nbi\tib\ncd\tdc\nce\tec\ncf\tfc\ncg\tgc\nch\thc\nci\tic\nde\ted\ndf\tfd\ndg\tgd\ndh\thd\ndi\tid\n";
+    return trainer(eg_data_parse(cx, pairs, "pairs"));
+}
+
+static bool task_and_step(void)
+{
+    eg_progress p;
+    return eg_trainer_step(trainer(eg_data_task(cx, eg_task_find("copy"))), &p) == 0 && p.step == 1 && isfinite(p.loss);
+}
+static bool evaluate_and_predict(void)
+{
+    eg_score s;
+    const char *const *tokens;
+    eg_trainer *t = small();
+    if (!t || eg_trainer_evaluate(t, &s))
+        return false;
+    const char *answer = eg_trainer_predict(t, "ab");
+    eg_tensor *weights = answer ? eg_trainer_attend(t, "ab", &tokens) : NULL;
+    return eg_ok(weights) && eg_rank(weights) == 4 && s.sequences > 0 && s.tokens >= s.sequences;
+}
+static bool check_a_model(void)
+{
+    eg_trainer_check_report r;
+    eg_trainer *t = small();
+    return t && eg_trainer_check(t, &r) == 0 && r.entries > 0 && r.right == r.entries;
+}
+static bool save(void)
+{
+    eg_trainer *t = small();
+    return t && eg_trainer_step(t, NULL) == 0 && eg_trainer_save(t, saved) == 0;
+}
+static bool load_and_step(void)
+{
+    eg_progress p;
+    eg_trainer *t = eg_trainer_load(cx, saved, 0);
+    return t && eg_trainer_step(t, &p) == 0 && p.step == 2;
+}
+static bool npy(void)
+{
+    eg_tensor *x = eg_transpose(eg_reshape(eg_arange(cx, EG_F64, 0, 6, 1), 2, 3), 0, 1);
+    if (eg_npy_save(other, x))
+        return false;
+    eg_tensor *y = eg_npy_load(cx, other);
+    return eg_ok(y) && eg_get(y, 2, 1) == 5;
+}
+static bool safetensors(void)
+{
+    static const char *const metadata[] = { "one", "1", "two", "2", NULL }, *const names[] = { "a", "b" };
+    eg_tensor *xs[] = { eg_arange(cx, EG_I32, 0, 5, 1), eg_ones(cx, 2, 2) };
+    if (eg_error(cx) || eg_safetensors_save(cx, arrays, 2, names, xs, metadata))
+        return false;
+    eg_safetensors *file = eg_safetensors_open(cx, arrays);
+    bool good = file && eg_safetensors_count(file) == 2 && eg_get(eg_safetensors_get(file, "a"), 4) == 4 &&
+                !strcmp(eg_safetensors_metadata(file, "two"), "2");
+    eg_safetensors_close(file);
+    return good;
+}
+static bool pictures(void)
+{
+    static const char *const rows[] = { "a", "b" };
+    eg_tensor *x = eg_reshape(eg_arange(cx, EG_F32, 0, 6, 1), 2, 3);
+    FILE *null = eg_error(cx) ? NULL : __real_fopen("/dev/null", "w");
+    bool good = null && eg_heatmap_print(null, x, .rows = rows) == 0;
+    if (null)
+        __real_fclose(null);
+    for (int k = 0; k < 2 && good; k++) {
+        memcpy(strrchr(picture, '.'), k ? ".png" : ".svg", 5);
+        good = eg_picture_save(picture, x, .rows = rows, .title = "title") == 0;
+    }
+    return good;
+}
+static eg_tensor *curve(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *s = eg_attention("id,jd,je->ie", x[0], x[1], eg_tanh(x[1]), .where = "j <= i");
+    return eg_sum(NULL, eg_square(eg_einsum("ie,ef,fg->ig", s, x[2], x[2])));
+}
+static bool gradcheck(void)
+{
+    eg_tensor *xs[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2) };
+    const eg_report *r = eg_gradcheck(curve, NULL, 3, xs, .names = "q, k, w", .order = 2);
+    return r && r->passed;
+}
+
+/* -- each of its allocations ---------------------------------------------------------------------------------------------- */
+static size_t bytes_of(const char *path, char *out, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(out, 1, room, f) : 0;
+    if (f)
+        fclose(f);
+    return n;
+}
+static int strangers(void)                  /* files in the folder that no scenario names */
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d)); )
+        n += strstr(e->d_name, ".tmp") != NULL;
+    closedir(d);
+    return n;
+}
+
+/* Check allocates where it asserts, so that nothing is asserted while allocations are counted. */
+static bool attempt(bool (*run)(void), long fail, bool onward)
+{
+    char said[300] = "";
+    bool good = false, failed = true;
+    double three = 3;
+    memory.calls = memory.held = 0, memory.fail = fail, memory.onward = onward, memory.armed = true;
+    cx = eg_open(.realloc = counted, .threads = 2);
+    if (cx) {
+        good = run();
+        memory.used = memory.calls;
+        failed = eg_error(cx) != NULL;
+        snprintf(said, sizeof said, "%s", failed ? eg_error(cx) : "");
+        eg_clear(cx);
+        memory.fail = -1, memory.onward = false;
+        three = eg_item(eg_sum(NULL, eg_exp(eg_zeros(cx, 3))));
+        eg_close(cx);
+    }
+    memory.armed = false;
+    ck_assert_msg(good == !failed, "allocation %ld: %s", fail, failed ? said : "failed, and there is no error");
+    ck_assert_msg(good || !cx || strstr(said, "out of memory") || strstr(said, strerror(ENOMEM)), "allocation %ld: %s", fail, said);
+    ck_assert_double_eq(three, 3);
+    ck_assert_msg(!memory.wrong_size, "allocation %ld: the allocator was told a wrong old size", fail);
+    ck_assert_msg(memory.held == 0, "allocation %ld: %ld blocks and files were not given back", fail, memory.held);
+    ck_assert_msg(strangers() == 0, "allocation %ld: a temporary file is left", fail);
+    return good;
+}
+
+static void *counted_malloc(size_t size) { return malloc(size); }       /* through the linker, as &malloc would not be */
+static void counted_free(void *p) { free(p); }
+
+static void fail_each(bool (*run)(void), const char *written)
+{
+    enum { ROOM = 1 << 18, MOST = 3000, WORK = 10000000 };
+    static char before[ROOM], after[ROOM];
+    json_set_alloc_funcs(counted_malloc, counted_free);
+    ck_assert(attempt(run, -1, false));             /* what is made once in a process is made here */
+    ck_assert(attempt(run, -1, false));
+    long calls = memory.used, step = 1;
+    ck_assert_int_gt(calls, 2);
+    long most = WORK / calls < MOST ? WORK / calls : MOST;
+    if (calls > most)                               /* too many (--enable-debug): some, at no regular distance from any loop's */
+        for (step = calls / most + 1; step % 2 == 0 || step % 3 == 0 || step % 5 == 0; )
+            step++;
+    for (int onward = 0; onward < 2; onward++) {
+        long noticed = 0;
+        for (long n = 0; n < calls; n += step) {
+            size_t held_before = written ? bytes_of(written, before, ROOM) : 0;
+            bool good = attempt(run, n, onward);
+            noticed += !good;
+            if (written && !good)
+                ck_assert_msg(bytes_of(written, after, ROOM) == held_before && !memcmp(before, after, held_before),
+                              "allocation %ld: %s is not what it was", n, written);
+        }
+        ck_assert_int_gt(noticed, 0);
+    }
+}
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/eingrad-memory-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(saved, sizeof saved, "%s/model.safetensors", folder);
+    snprintf(other, sizeof other, "%s/x.npy", folder);
+    snprintf(arrays, sizeof arrays, "%s/x.safetensors", folder);
+    snprintf(picture, sizeof picture, "%s/map.svg", folder);
+    cx = eg_open();
+    eg_assert_ok(cx);
+    ck_assert(save());
+    eg_close(cx);
+}
+static void remove_folder(void)
+{
+    unlink(saved), unlink(other), unlink(arrays);
+    for (int k = 0; k < 2; k++) {
+        memcpy(strrchr(picture, '.'), k ? ".png" : ".svg", 5);
+        unlink(picture);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static const struct { const char *name; bool (*run)(void); const char *written; } scenarios[] = {
+    { "a task, one step",        task_and_step,        NULL },
+    { "evaluation, prediction",  evaluate_and_predict, NULL },
+    { "a model's gradients",     check_a_model,        NULL },
+    { "saving a trainer",        save,                 saved },
+    { "loading it, one step",    load_and_step,        saved },
+    { "npy",                     npy,                  NULL },
+    { "safetensors",             safetensors,          NULL },
+    { "heat maps",               pictures,             NULL },
+    { "gradient check",          gradcheck,            NULL },
+};
+START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); } END_TEST
+
+Suite *suite_memory(void)
+{
+    Suite *s = suite_create("memory");
+    TCase *t = tcase_create("memory");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_loop_test(t, memory_may_run_out, 0, sizeof scenarios / sizeof *scenarios);
+    suite_add_tcase(s, t);
+    return s;
+}
