@@ -14,8 +14,11 @@ enum { LANES = 16 };
 
 #define CLIPPED(g, limit) ((g) > (limit) ? (limit) : (g) < -(limit) ? -(limit) : (g))       /* NaN stays            */
 
+#define PASSED(name, real, suffix)                                                                                     \
+    void eg__##name##_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *m, real *v)         \
+    { name##_##suffix(n, c, x, g, m, v); }
 #define LOOPS(real, suffix, root_of)                                                                                   \
-CLONES eg__norms eg__norms_##suffix(int64_t n, const real *g, double limit)                                            \
+CLONES static eg__norms norms_##suffix(int64_t n, const real *g, double limit)                                            \
 {                                                                                                                      \
     double sum[LANES] = { 0 }, most[LANES] = { 0 };                                                                    \
     int64_t k = 0;                                                                                                     \
@@ -39,7 +42,7 @@ CLONES eg__norms eg__norms_##suffix(int64_t n, const real *g, double limit)     
 }                                                                                                                      \
                                                                                                                        \
 /* θ ← shrink θ − η g */                                                                                               \
-CLONES void eg__plain_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *m, real *v)         \
+CLONES static void plain_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *m, real *v)         \
 {                                                                                                                      \
     const real limit = (real)c->limit, coef = (real)c->coef, l2 = (real)c->l2, eta = (real)c->eta;                     \
     (void)m, (void)v;                                                                                                  \
@@ -48,7 +51,7 @@ CLONES void eg__plain_##suffix(int64_t n, const eg__coefficients *c, real *x, co
 }                                                                                                                      \
                                                                                                                        \
 /* u ← μu + keep g;  θ ← θ − η (look g + ahead u) */                                                                     \
-CLONES void eg__momentum_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *u, real *v)      \
+CLONES static void momentum_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *u, real *v)      \
 {                                                                                                                      \
     const real limit = (real)c->limit, coef = (real)c->coef, l2 = (real)c->l2, eta = (real)c->eta;                     \
     const real mu = (real)c->mu, keep = (real)c->keep, look = (real)c->look, ahead = (real)c->ahead;                       \
@@ -61,7 +64,7 @@ CLONES void eg__momentum_##suffix(int64_t n, const eg__coefficients *c, real *x,
 }                                                                                                                      \
                                                                                                                        \
 /* m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  θ ← shrink θ − η m/(√v/root + eps) */                                \
-CLONES void eg__adam_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *m, real *v)          \
+CLONES static void adam_##suffix(int64_t n, const eg__coefficients *c, real *x, const real *g, real *m, real *v)          \
 {                                                                                                                      \
     const real limit = (real)c->limit, coef = (real)c->coef, l2 = (real)c->l2, shrink = (real)c->shrink;               \
     const real b1 = (real)c->b1, b2 = (real)c->b2, c1 = (real)(1 - c->b1), c2 = (real)(1 - c->b2);                     \
@@ -72,7 +75,11 @@ CLONES void eg__adam_##suffix(int64_t n, const eg__coefficients *c, real *x, con
         v[k] = b2 * v[k] + c2 * d * d;                                                                                 \
         x[k] = shrink * x[k] - eta * m[k] / (root_of(v[k]) / root + eps);                                              \
     }                                                                                                                  \
-}
+}                                                                                                                      \
+                                                                                                                       \
+/* clang 14 finds a cloned function only in its own file */                                                            \
+eg__norms eg__norms_##suffix(int64_t n, const real *g, double limit) { return norms_##suffix(n, g, limit); }           \
+PASSED(plain, real, suffix) PASSED(momentum, real, suffix) PASSED(adam, real, suffix)
 
 LOOPS(float,  f32, sqrtf)
 LOOPS(double, f64, sqrt)
