@@ -1,0 +1,80 @@
+/* bench.h: what the parts of `make bench` share.
+ *
+ *   bench.c    options, rounds, the peers' process, the table and the JSON lines
+ *   probe.c    this machine's multiply-add peak and memory bandwidths
+ *   gemm.c     BLIS and OpenBLAS, looped over batches
+ *   einsum.c   the cases of contraction
+ *   model.c    small operations, rows, gradients, training
+ *   peers.py   NumPy and PyTorch
+ *   report.py  JSON lines → the tables of docs/benchmarks.md
+ *
+ * Every contender of a case is measured in turn, round after round, so that all of them see the same machine. The time of a case is
+ * the best of all; its spread is how much worse the worst round was. Nothing here fails because of a time. */
+#ifndef EG_BENCH_H
+#define EG_BENCH_H
+#include <eingrad.h>
+#include <stdio.h>
+
+enum { LEVELS = 7, CONTENDERS = 8 };
+double bench_now(void);
+
+/* -- probe.c: FLOP/s and bytes/s of `threads` threads at once --------------------------------------------------------------------- */
+typedef struct probe {
+    double peak[2];                             /* f32, f64 */
+    double footprint[LEVELS];                   /* bytes touched */
+    double copy[LEVELS], read[LEVELS], write[LEVELS];   /* bytes/s; a copy of n bytes moves 2n */
+} probe;
+void   probe_run(probe *, int threads);         /* keeps the best of what it had and what it sees now */
+double probe_moved(const probe *, double read, double written);        /* seconds in which memory moves that much */
+
+/* -- a contender: n calls of whatever it measures; false stops it --------------------------------------------------------------------- */
+typedef struct contender {
+    const char *name;
+    bool (*run)(void *user, int64_t n);         /* NULL: a peer in the other process, by name */
+    void *user;
+    double rest;                                /* seconds in which its threads stop spinning */
+} contender;
+typedef struct result { double best, worst; } result;      /* 0: did not run */
+
+typedef struct report {
+    const char *group, *name, *note;            /* note: NULL, or a word on how the peers did it */
+    eg_dtype dtype;
+    double flop, read, written;                 /* 0: not counted */
+} report;
+/* The first contender is eingrad. Measured, printed, kept. */
+void bench_case(const report *, int count, const contender *);
+bool bench_wanted(const char *group, const char *name, eg_dtype);
+
+/* -- the present configuration ------------------------------------------------------------------------------------------------------------ */
+extern eg_ctx *bench_cx;
+extern int     bench_threads;
+extern bool    bench_quick;
+bool bench_ask(const char *line, char *reply, size_t room);             /* one line to the peers, one back; false: there are none */
+bool bench_has(const char *peer);               /* "numpy", "torch" */
+bool bench_peers_file(const char *name, char *path, size_t room);       /* where numpy's own OpenBLAS is */
+void bench_wall(const char *group, const char *name, double own, double torch, const char *note);      /* seconds of whole programs */
+double bench_shell(char *const *argv, char *last, size_t room);         /* wall seconds of a program; its last line; < 0: failed */
+const char *bench_python(void);
+const char *bench_folder(void);                 /* where peers.py is */
+const char *bench_self(void);
+
+/* -- gemm.c: C[z] = A[z] B[z] ------------------------------------------------------------------------------------------------------------- */
+typedef struct gemm {
+    eg_dtype dtype;
+    int64_t batch, m, n, k;
+    int64_t am, ak, bk, bn;                     /* strides in elements; c is batch·m·n row-major */
+    const int64_t *az, *bz;                     /* offsets of each batch */
+    const void *a, *b; void *c;
+} gemm;
+bool gemm_blis(void *gemm, int64_t n);
+bool gemm_openblas(void *gemm, int64_t n);
+bool gemm_openblas_open(void);                  /* $OPENBLAS, libopenblas.so.0, the one inside NumPy */
+bool gemm_openblas_takes(const gemm *);
+void gemm_threads(int);
+const char *gemm_blis_version(void);
+const char *gemm_openblas_version(void);
+
+void einsum_cases(eg_dtype);
+void model_cases(void);
+int  model_to_goal(int threads);                /* the program that bench runs itself as: trains `reverse` to 99 % */
+#endif

@@ -1,0 +1,111 @@
+/* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so that its names meet nobody's. */
+#include "bench.h"
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#endif
+#include <blis.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* -- BLIS: any strides ---------------------------------------------------------------------------------------------------------------- */
+bool gemm_blis(void *user, int64_t n)
+{
+    const gemm *g = user;
+    float one = 1, zero = 0;
+    double done = 1, dzero = 0;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t z = 0; z < g->batch; z++)
+            if (g->dtype == EG_F32)
+                bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (float *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
+                          (float *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &zero, (float *)g->c + z * g->m * g->n, g->n, 1);
+            else
+                bli_dgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &done, (double *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
+                          (double *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &dzero, (double *)g->c + z * g->m * g->n, g->n, 1);
+    return true;
+}
+const char *gemm_blis_version(void) { return bli_info_get_version_str(); }
+
+/* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy has ------------------------------- */
+enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
+typedef void sgemm32(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+typedef void dgemm32(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *, int);
+typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float, float *, int64_t);
+typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *, int64_t, double, double *, int64_t);
+static union { void *p; sgemm32 *f; } s32;
+static union { void *p; dgemm32 *f; } d32;
+static union { void *p; sgemm64 *f; } s64;
+static union { void *p; dgemm64 *f; } d64;
+static union { void *p; void (*f)(int); } set_threads;
+static union { void *p; char *(*f)(void); } config;
+
+static bool open_at(const char *path)
+{
+    int how = RTLD_NOW | RTLD_LOCAL;
+#if defined(RTLD_DEEPBIND)
+    how |= RTLD_DEEPBIND;                       /* its calls of its own functions stay in it: BLIS exports BLAS names as well */
+#endif
+    void *lib = path && *path ? dlopen(path, how) : NULL;
+    if (!lib) return false;
+    config.p = dlsym(lib, "openblas_get_config");
+    if (!config.p) config.p = dlsym(lib, "scipy_openblas_get_config64_");
+    set_threads.p = dlsym(lib, "openblas_set_num_threads");
+    if (!set_threads.p) set_threads.p = dlsym(lib, "scipy_openblas_set_num_threads64_");
+    s64.p = dlsym(lib, "scipy_cblas_sgemm64_"), d64.p = dlsym(lib, "scipy_cblas_dgemm64_");
+    if (!s64.p) s32.p = dlsym(lib, "cblas_sgemm"), d32.p = dlsym(lib, "cblas_dgemm");
+    return config.p && set_threads.p && ((s64.p && d64.p) || (s32.p && d32.p));
+}
+bool gemm_openblas_open(void)
+{
+    static int opened = -1;
+    char path[4096];
+    if (opened < 0) {
+        const char *asked = getenv("OPENBLAS");
+        opened = asked ? open_at(asked)
+               : open_at("libopenblas.so.0") || (bench_peers_file("openblas", path, sizeof path) && open_at(path));
+    }
+    return opened;
+}
+const char *gemm_openblas_version(void) { return gemm_openblas_open() ? config.f() : NULL; }
+void gemm_threads(int n)
+{
+    bli_thread_set_num_threads(n);
+    if (gemm_openblas_open()) set_threads.f(n);
+}
+
+/* a matrix whose rows or columns are contiguous: its transposition and leading dimension */
+typedef struct lead { int trans; int64_t ld; } lead;
+static lead lead_of(int64_t rows, int64_t columns, int64_t rs, int64_t cs)
+{
+    if (cs == 1 || columns == 1) return (lead){ PLAIN, rows == 1 || rs < columns ? columns : rs };
+    if (rs == 1 || rows == 1) return (lead){ TRANSPOSED, cs < rows ? rows : cs };
+    return (lead){ 0, 0 };
+}
+bool gemm_openblas_takes(const gemm *g)
+{
+    return gemm_openblas_open() && lead_of(g->m, g->k, g->am, g->ak).trans && lead_of(g->k, g->n, g->bk, g->bn).trans;
+}
+bool gemm_openblas(void *user, int64_t n)
+{
+    const gemm *g = user;
+    lead a = lead_of(g->m, g->k, g->am, g->ak), b = lead_of(g->k, g->n, g->bk, g->bn);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t z = 0; z < g->batch; z++) {
+            const void *x = (const char *)g->a + g->az[z] * (g->dtype == EG_F32 ? 4 : 8);
+            const void *y = (const char *)g->b + g->bz[z] * (g->dtype == EG_F32 ? 4 : 8);
+            void *c = (char *)g->c + z * g->m * g->n * (g->dtype == EG_F32 ? 4 : 8);
+            int m = (int)g->m, w = (int)g->n, k = (int)g->k;
+            if (s64.p && g->dtype == EG_F32) s64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
+            else if (s64.p) d64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
+            else if (g->dtype == EG_F32) s32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
+            else d32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
+        }
+    return true;
+}

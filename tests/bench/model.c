@@ -1,0 +1,195 @@
+/* model.c: what is not contraction alone: the tape, rows, training. PyTorch does the same (peers.py). */
+#include "bench.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void measure(const char *group, const char *name, const char *line, double bytes, bool (*run)(void *, int64_t), void *user)
+{
+    char reply[256];
+    if (!bench_wanted(group, name, EG_F32)) return;
+    contender list[CONTENDERS] = { { "eingrad", run, user, 0 } };
+    int n = 1;
+    if (bench_ask(line, reply, sizeof reply) && !strncmp(reply, "ok", 2)) list[n++] = (contender){ "PyTorch", NULL, NULL, 5e-3 };
+    if (n > 1 && !strcmp(group, "train")) list[n++] = (contender){ "PyTorch, fused Adam", NULL, NULL, 5e-3 };
+    bench_case(&(report){ group, name, NULL, EG_F32, 0, bytes / 2, bytes / 2 }, n, list);
+}
+
+/* -- the tape ------------------------------------------------------------------------------------------------------------------------------ */
+typedef struct leaves { eg_tensor *x, *w, *b; } leaves;
+static bool add(void *user, int64_t n)          /* scopes of 100, so that one push and pop counts little */
+{
+    const leaves *l = user;
+    for (int64_t k = 0; k < n;) {
+        eg_mark m = eg_push(bench_cx);
+        for (int64_t stop = k + 100 < n ? k + 100 : n; k < stop; k++) eg_add(l->x, l->w);
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static eg_tensor *graph20(const leaves *l)      /* 20 operations */
+{
+    eg_tensor *h = l->x;
+    for (int k = 0; k < 4; k++) {
+        h = eg_sigmoid(eg_tanh(eg_add(eg_mul(h, l->w), l->b)));
+        h = k < 3 ? eg_sub(h, l->x) : eg_sum(NULL, h);
+    }
+    return h;
+}
+static bool gradient20(void *user, int64_t n)
+{
+    const leaves *l = user;
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        eg_tensor *dxs[3];
+        eg_grad(graph20(l), NULL, 3, (eg_tensor *[]){ l->x, l->w, l->b }, dxs);
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static void tape(void)
+{
+    eg_mark m = eg_push(bench_cx);
+    leaves l = { eg_uniform(bench_cx, 0, 1, 64), eg_uniform(bench_cx, 0, 1, 64), eg_uniform(bench_cx, 0, 1, 64) };
+    eg_nograd(bench_cx, true);
+    measure("tape", "add, 64 numbers, nothing recorded", "op add plain", 0, add, &l);
+    eg_nograd(bench_cx, false);
+    measure("tape", "add, 64 numbers, recorded", "op add recorded", 0, add, &l);
+    measure("tape", "20 operations on 64 numbers, forward and gradient", "op graph20", 0, gradient20, &l);
+    eg_pop(bench_cx, m);
+}
+
+/* -- rows ---------------------------------------------------------------------------------------------------------------------------------- */
+typedef struct row { const char *name; eg_tensor *x, *gain, *bias, *seed; } row;
+static eg_tensor *forward(const row *r)
+{
+    if (!strcmp(r->name, "softmax")) return eg_softmax("... [j]", r->x);
+    if (!strcmp(r->name, "gelu")) return eg_gelu(r->x);
+    return eg_layernorm("... [d]", r->x, .gain = r->gain, .bias = r->bias);
+}
+static bool rows_forward(void *user, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        forward(user);
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static bool rows_gradient(void *user, int64_t n)
+{
+    const row *r = user;
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        eg_tensor *dxs[3];
+        eg_grad(forward(r), r->seed, r->gain ? 3 : 1, (eg_tensor *[]){ r->x, r->gain, r->bias }, dxs);
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static void rows(void)
+{
+    static const struct { const char *name; int rank; int64_t dims[4]; } table[] = {
+        { "softmax", 4, { 64, 4, 16, 16 } },  { "softmax", 3, { 32, 512, 512 } },
+        { "layernorm", 3, { 64, 16, 64 } },   { "layernorm", 2, { 8192, 512 } },
+        { "gelu", 3, { 64, 16, 256 } },       { "gelu", 2, { 8192, 1024 } },
+    };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++)
+        for (int g = 0; g < 2; g++) {
+            char shape[64] = "", name[128], line[128];
+            double n = 1;
+            for (int a = 0; a < table[k].rank; a++) {
+                snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", a ? "x" : "", (long long)table[k].dims[a]);
+                n *= (double)table[k].dims[a];
+            }
+            snprintf(name, sizeof name, "%s %s%s", table[k].name, shape, g ? ", forward and gradient" : "");
+            snprintf(line, sizeof line, "op rows %s %s %s", table[k].name, shape, g ? "gradient" : "forward");
+            eg_mark m = eg_push(bench_cx);
+            bool norm = !strcmp(table[k].name, "layernorm");
+            int64_t width = table[k].dims[table[k].rank - 1];
+            row r = { table[k].name, eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims), norm ? eg_ones(bench_cx, width) : NULL,
+                      norm ? eg_zeros(bench_cx, width) : NULL, eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, table[k].dims) };
+            eg_nograd(bench_cx, !g);
+            measure("rows", name, line, g ? 0 : 8 * n, g ? rows_gradient : rows_forward, &r);
+            eg_nograd(bench_cx, false);
+            eg_pop(bench_cx, m);
+        }
+}
+
+/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with padding -------------------------------- */
+enum { BATCH = 64, LENGTH = 16 };
+typedef struct training { eg_transformer *net; eg_opt *opt; int32_t index[BATCH * LENGTH], target[BATCH * LENGTH]; bool keep[BATCH * LENGTH]; } training;
+static bool train_step(void *user, int64_t n)
+{
+    training *t = user;
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        const int64_t dims[] = { BATCH, LENGTH };
+        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims), *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
+        eg_tensor *logits = eg_transformer_run(t->net, index, .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) });
+        eg_step(t->opt, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF));
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static bool trainer_step(void *user, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (eg_trainer_step(user, NULL)) return false;
+    return true;
+}
+static void train(void)
+{
+    eg_mark m = eg_push(bench_cx);
+    training *t = calloc(1, sizeof *t);
+    if (!t) return;
+    eg_params *params = eg_params_open(bench_cx);
+    t->net = eg_transformer_new(params, "", .vocabulary = 29, .length = LENGTH, .d_model = 64, .heads = 4, .layers = 2);
+    t->opt = eg_adam(params, .lr = 3e-3);
+    eg_dice dice = { 1, 0, 0 };
+    for (int b = 0; b < BATCH; b++) {
+        int n = 4 + (int)eg_roll(&dice, 13);
+        for (int l = 0; l < n; l++) t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26), t->keep[b * LENGTH + l] = true;
+        for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
+    }
+    measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
+    eg_trainer *trainer = eg_trainer_new(eg_data_task(bench_cx, eg_task_find("reverse")), .steps = 1000000);
+    measure("train", "the same by eg_trainer, its examples and score included", "op train", 0, trainer_step, trainer);
+    free(t);
+    eg_pop(bench_cx, m);
+}
+
+int model_to_goal(int threads)
+{
+    eg_ctx *cx = eg_open(.threads = threads);
+    eg_progress p = { .exact = 0 };
+    eg_trainer *t = cx ? eg_trainer_new(eg_data_task(cx, eg_task_find("reverse"))) : NULL;
+    bool bad = !t || eg_trainer_run(t, NULL, NULL, &p) || p.exact < 0.99;
+    printf("steps %lld exact %.3f\n", (long long)p.step, p.exact);
+    eg_close(cx);
+    return bad;
+}
+static void goal(void)
+{
+    const char *name = "reverse to 99 % of 1000 test sequences, from program start";
+    if (!bench_wanted("train", name, EG_F32)) return;
+    char threads[16], path[4096], own_last[256], torch_last[256] = "", note[600];
+    double own = 0, torch = 0;
+    snprintf(threads, sizeof threads, "%d", bench_threads);
+    snprintf(path, sizeof path, "%s/peers.py", bench_folder());
+    for (int r = 0; r < (bench_quick ? 1 : 3); r++) {
+        double a = bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL }, own_last, sizeof own_last);
+        double b = bench_has("torch") ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path, "--to-goal", threads, NULL }, torch_last, sizeof torch_last) : -1;
+        if (a > 0 && (own == 0 || a < own)) own = a;
+        if (b > 0 && (torch == 0 || b < torch)) torch = b;
+    }
+    snprintf(note, sizeof note, "%s%s%s", own_last, *torch_last ? "; PyTorch: " : "", torch_last);
+    bench_wall("train", name, own, torch, note);
+}
+
+void model_cases(void)
+{
+    tape();
+    rows();
+    train();
+    goal();
+}

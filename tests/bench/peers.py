@@ -1,0 +1,235 @@
+"""NumPy and PyTorch for `make bench`: reads a line, answers with a line (bench.c, bench_ask). With --to-goal THREADS: trains `reverse` to 99 %."""
+import math
+import os
+import sys
+import time
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    torch = None
+
+cases = {}                                      # peer → function without arguments
+
+
+def numpys_openblas():
+    folder = os.path.join(os.path.dirname(os.path.dirname(numpy.__file__)), "numpy.libs") if numpy else ""
+    names = [n for n in os.listdir(folder) if "openblas" in n] if os.path.isdir(folder) else []
+    return os.path.join(folder, names[0]) if names else "-"
+
+
+# -- contraction ----------------------------------------------------------------------------------------------------------------
+def numbers(count):                             # the same as number() in einsum.c
+    return ((numpy.arange(count, dtype=numpy.uint64) * 2654435761 & 0xFFFFFFFF) >> 8).astype(numpy.float64) / 16777216 - 0.5
+
+
+def array(shape, view, dtype):
+    dims = [int(n) for n in shape.split("x")] if shape else []
+    base = list(dims)
+    if view == "w":
+        base = [n + 16 for n in dims]
+    if view == "2":
+        base[-1] *= 2
+    x = numbers(math.prod(base)).astype(dtype).reshape(base)
+    if view == "w":
+        return x[tuple(slice(8, 8 + n) for n in dims)]
+    return x[..., ::2] if view == "2" else x
+
+
+def einsum(dtype, spec, *operands):
+    a = [array(*o.split("/"), {"f32": "float32", "f64": "float64"}[dtype]) for o in operands]
+    y = numpy.einsum(spec, *a, optimize=True)
+    view = any(numpy.shares_memory(y, x) for x in a)        # a transposition that nobody carried out is made real
+    cases["NumPy"] = (lambda: numpy.ascontiguousarray(numpy.einsum(spec, *a, optimize=True))) if view else (
+        lambda: numpy.einsum(spec, *a, optimize=True))
+    if torch:
+        t = [torch.from_numpy(x) for x in a]
+        try:
+            z = torch.einsum(spec, *t)
+            view = any(z.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for x in t)
+            cases["PyTorch"] = (lambda: torch.einsum(spec, *t).contiguous()) if view else (lambda: torch.einsum(spec, *t))
+        except RuntimeError as e:
+            print(f"peers.py: torch: {spec}: {e}", file=sys.stderr)
+    return "sum %.17g" % numpy.dot(y.astype(numpy.float64).reshape(-1), numbers(y.size))
+
+
+# -- small operations, rows -----------------------------------------------------------------------------------------------------
+def graph20(x, w, b):                           # the same as graph20() in model.c
+    h = x
+    for k in range(4):
+        h = torch.sigmoid(torch.tanh(h * w + b))
+        h = h - x if k < 3 else h.sum()
+    return h
+
+
+def rows(name, dims, gradient):
+    x = torch.rand(dims) * 2 - 1
+    x.requires_grad_(gradient)
+    gain, bias = torch.ones(dims[-1], requires_grad=gradient), torch.zeros(dims[-1], requires_grad=gradient)
+    f = {"softmax": lambda: torch.softmax(x, -1), "gelu": lambda: F.gelu(x),
+         "layernorm": lambda: F.layer_norm(x, (dims[-1],), gain, bias)}[name]
+    if not gradient:
+        return f
+    over, g = [x, gain, bias] if name == "layernorm" else [x], torch.rand(dims)
+    return lambda: torch.autograd.grad(f(), over, g)
+
+
+# -- the model of eg_transformer: pre-norm blocks, learned positions, exact GELU ------------------------------------------------
+def model(vocabulary, length, layers, width, heads):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm_self, self.norm_ffn = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x, keep):
+            b, n, _ = x.shape
+            q, k, v = self.qkv(self.norm_self(x)).view(b, n, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
+            x = x + self.out(y.transpose(1, 2).reshape(b, n, width))
+            return x + self.down(F.gelu(self.up(self.norm_ffn(x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Parameter(torch.randn(length, width) * 0.5)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+
+        def forward(self, index, keep):
+            x = self.tokens(index) + self.positions[:index.shape[1]]
+            for block in self.blocks:
+                x = block(x, keep)
+            return self.logits(self.norm(x))
+
+    m = Model()
+    for name, p in m.named_parameters():        # as eg_transformer begins
+        if name.endswith("weight") and p.dim() == 2:
+            torch.nn.init.normal_(p, 0, 0.5) if "tokens" in name else torch.nn.init.xavier_uniform_(p)
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(p)
+    for block in m.blocks:
+        for part in block.qkv.weight.data.chunk(3):
+            torch.nn.init.xavier_uniform_(part)
+    return m
+
+
+def step(m, optimiser, index, target):
+    keep = (index != 0)[:, None, None, :]
+    logits = m(index, keep)
+    loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+    return logits
+
+
+def batch(generator, count):                    # `reverse`: 4 to 16 of 26 letters, 0 pads, letters from 3
+    length = torch.randint(4, 17, (count, 1), generator=generator)
+    place = torch.arange(16)[None, :]
+    index = torch.where(place < length, torch.randint(3, 29, (count, 16), generator=generator), 0)
+    back = (length - 1 - place).clamp(min=0)
+    return index, torch.where(place < length, index.gather(1, back), 0)
+
+
+def train(fused):
+    m = model(29, 16, 2, 64, 4)
+    o = torch.optim.Adam(m.parameters(), lr=3e-3, fused=fused)
+    index, target = batch(torch.Generator().manual_seed(1), 64)
+    return lambda: step(m, o, index, target)
+
+
+def exact(logits, target):
+    return ((logits.argmax(-1) == target) | (target == 0)).all(1).float().mean().item()
+
+
+def to_goal(threads):                           # the schedule and the looks at the test set of eg_trainer
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    generator, steps, warm, lr = torch.Generator().manual_seed(0), 600, 50, 3e-3
+    m = model(29, 16, 2, 64, 4)
+    o = torch.optim.Adam(m.parameters(), lr=lr)
+    test = batch(torch.Generator().manual_seed(12345), 1000)
+    for s in range(steps):
+        t = min(1.0, (s - warm) / (steps - warm))
+        factor = (s + 1) / warm if s < warm else 0.05 + 0.95 * (1 + math.cos(math.pi * t)) / 2
+        for group in o.param_groups:
+            group["lr"] = lr * factor
+        index, target = batch(generator, 64)
+        logits = step(m, o, index, target)
+        if (s + 1) % 25 == 0 and exact(logits, target) >= 0.94:
+            with torch.no_grad():
+                share = exact(m(test[0], (test[0] != 0)[:, None, None, :]), test[1])
+            if share >= 0.99:
+                break
+    with torch.no_grad():
+        share = exact(m(test[0], (test[0] != 0)[:, None, None, :]), test[1])
+    print("steps %d exact %.3f" % (s + 1, share))
+
+
+def op(name, *words):
+    if not torch:
+        return "error no torch"
+    if name == "add":
+        x, y = torch.rand(64, requires_grad=words[0] == "recorded"), torch.rand(64)
+        cases["PyTorch"] = lambda: x + y
+    elif name == "graph20":
+        leaves = [torch.rand(64, requires_grad=True) for _ in range(3)]
+        cases["PyTorch"] = lambda: torch.autograd.grad(graph20(*leaves), leaves)
+    elif name == "rows":
+        cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
+    elif name == "train":
+        cases["PyTorch"] = train(None)
+        cases["PyTorch, fused Adam"] = train(True)
+    return "ok"
+
+
+# -- the line protocol ------------------------------------------------------------------------------------------------------------
+def run(peer, seconds):
+    f, best, count = cases[peer], math.inf, 1
+    start = t = time.perf_counter()
+    while t - start < seconds or best == math.inf:
+        before = t
+        for _ in range(count):
+            f()
+        t = time.perf_counter()
+        if t - before < 2e-4 and count < 1 << 20:
+            count *= 2
+            continue
+        best = min(best, (t - before) / count)
+    return "best %.6g" % best
+
+
+def answer(words):
+    if words[0] == "hello":
+        return "numpy %s torch %s openblas %s" % (numpy.__version__ if numpy else "-", torch.__version__ if torch else "-", numpys_openblas())
+    if words[0] == "run":
+        return run(" ".join(words[1:-1]), float(words[-1]))
+    cases.clear()
+    return einsum(*words[1:]) if words[0] == "einsum" else op(*words[1:])
+
+
+def serve(threads):
+    if torch:
+        torch.set_num_threads(threads)
+    for line in sys.stdin:
+        try:
+            reply = answer(line.split())
+        except Exception as e:                  # whatever it was, the other side waits for a line
+            reply = "error " + " ".join(str(e).split())
+        print(reply, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--to-goal":
+        to_goal(int(sys.argv[2]))
+    else:
+        serve(int(sys.argv[1]))

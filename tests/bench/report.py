@@ -1,0 +1,160 @@
+"""The tables of docs/benchmarks.md from the JSON lines of `bench --json`.
+usage: python3 tests/bench/report.py LINES [DOCUMENT]    between its marks in DOCUMENT, else to standard output"""
+import json
+import math
+import sys
+
+PEERS = ["BLIS", "OpenBLAS", "NumPy", "PyTorch"]
+CONTRACTION = ["attention", "projection", "batch", "square", "thin", "tccg", "move", "reduce", "network"]
+GEMM = CONTRACTION[:6]
+TITLES = {"attention": "Attention scores and values", "projection": "Projections and their gradients", "batch": "Batches of small squares",
+          "square": "Squares: transposed, windows (`/ww`), every second column (`/22`)", "thin": "Thin", "tccg": "Tensor contractions (TCCG)",
+          "move": "Transpositions, carried out", "reduce": "Reductions, dot, outer, diagonal, trace", "network": "Chains and networks",
+          "tape": "Small operations", "rows": "Rows", "train": "Training"}
+
+
+def seconds(t):
+    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if t < 1000 * scale:
+            return "%.3g %s" % (t / scale, unit)
+    return "%.2f s" % t
+
+
+def ratio(row, peer):
+    p = row["peers"].get(peer)
+    return p["seconds"] / row["seconds"] if p else None
+
+
+def mean(values):
+    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else None
+
+
+def figure(x):
+    return "" if x is None else "%.3g" % x if x < 100 else "%.0f" % x
+
+
+def gemm_size(case):                            # of a product of two: the smallest of m, n, k
+    spec, *sizes = case.split(" /")[0].split()
+    size = {s[0]: int(s[1:]) for s in sizes}
+    a, b = spec.split("->")[0].split(",")
+    out = spec.split("->")[1]
+    kinds = {(True, False, True): 1, (False, True, True): 1, (True, True, False): 1}
+    for letter, n in size.items():
+        kind = (letter in a, letter in b, letter in out)
+        if kind in kinds:
+            kinds[kind] *= n
+    return min(kinds.values())
+
+
+# The targets of the project's third, fourth and fifth stage: what is below, and by how much.
+def targets(row, one_thread):
+    group, case = row["group"], row["case"]
+    size = gemm_size(case) if group in GEMM else 0
+    out = []
+
+    def least(what, have, want, form="%.2f of %.2f"):
+        if have is not None and have < want:
+            out.append(("%s " + form) % (what, have, want))
+    if row["threads"] == 1 and row["flop"]:
+        if (group == "square" and size >= 256 and "/" not in case) or (group == "projection" and size > 4):
+            least("share of peak", row["peak"], 0.78)
+        if group in ("square", "batch") and 32 <= size <= 128 and "/" not in case:
+            least("share of peak or roof", max(row["peak"], row["roof"]), 0.75)
+        if group in ("square", "batch") and size == 16 and "/" not in case:
+            least("share of peak", row["peak"], 0.40 if "cb->" in case else 0.55)
+        if case.startswith("ibhd,jbhd"):
+            least("share of roof", row["roof"], 0.80)
+    if row["threads"] == 1 and group in ("move", "reduce") and row["read"] + row["written"] > 1e5:
+        least("share of memory", row["roof"], 0.70)
+    if group in CONTRACTION:
+        for peer in ("NumPy", "PyTorch"):
+            least(peer, ratio(row, peer), 30 if " i10 j10 " in case else 6 if " i16 j16 b32 h4 d16" in case else 0.9)
+        if row["threads"] == 1 and group in GEMM:
+            least("OpenBLAS on packed copies" if row["note"] else "OpenBLAS", ratio(row, "OpenBLAS"), 0.95 if size >= 32 else 0.9)
+    if case.startswith("20 operations"):
+        least("PyTorch", ratio(row, "PyTorch"), 25, "%.1f of %.0f")
+    if case.startswith("step of"):
+        least("PyTorch", ratio(row, "PyTorch"), 3)
+    if case.startswith("reverse to"):
+        least("PyTorch", ratio(row, "PyTorch"), 5)
+    if row["threads"] == 2 and one_thread and row["flop"] >= 5e7 and not row["memory_bound"]:
+        least("two threads over one", one_thread["seconds"] / row["seconds"], 1.8)
+    if "/22" in case or "/ww" in case:
+        least("contiguous speed", row.get("contiguous"), 0.90)
+    return out
+
+
+def tables(lines):
+    machine = next(r for r in lines if "machine" in r)
+    limits = {r["limits"]: r for r in lines if "limits" in r}
+    rows = [r for r in lines if "case" in r]
+    by = {(r["case"], r["type"], r["threads"]): r for r in rows}
+    for r in rows:
+        plain = by.get((r["case"].split(" /")[0], r["type"], r["threads"]))
+        if plain and plain is not r:
+            r["contiguous"] = plain["seconds"] / r["seconds"]
+    yield "%s, %s%s. eingrad %s: %s." % (machine["machine"], machine["date"], ", quick" if machine["quick"] else "", machine["eingrad"], machine["kernel"])
+    yield ""
+    for peer in PEERS:
+        yield "- %s: %s" % (peer, machine[peer])
+    for n, r in sorted(limits.items()):
+        yield "- limits with %d thread%s: f32 %.0f GFLOP/s, f64 %.0f GFLOP/s; copies of %s GB/s at %s MB" % (
+            n, "s" if n > 1 else "", r["f32"] / 1e9, r["f64"] / 1e9, ", ".join("%.0f" % (v[1] / 1e9) for v in r["levels"]),
+            ", ".join("%g" % (v[0] / 1e6) for v in r["levels"]))
+    yield "- best of %d turns" % machine["rounds"]
+    yield ""
+    yield "### Geometric means of their time / eingrad's"
+    yield ""
+    yield "| | cases | " + " | ".join(PEERS) + " |"
+    yield "|---|---|" + "---|" * len(PEERS)
+    for group in CONTRACTION + ["all contractions", "rows"]:
+        some = [r for r in rows if r["group"] == group or (group == "all contractions" and r["group"] in CONTRACTION)]
+        if some:
+            means = (figure(mean([q for q in (ratio(r, p) for r in some) if q])) for p in PEERS)
+            yield "| %s | %d | %s |" % (group, len(some), " | ".join(means))
+    yield ""
+    for group in list(TITLES):
+        names = list(dict.fromkeys(r["case"] for r in rows if r["group"] == group))
+        if not names:
+            continue
+        yield "### %s" % TITLES[group]
+        yield ""
+        contraction = group in CONTRACTION
+        yield "| case | type, threads | time |" + (" GFLOP/s | of peak | of roof | plan | BLIS | OpenBLAS | NumPy |" if contraction else "") + " PyTorch | spread |"
+        yield "|---|---|---|" + ("---|" * 7 if contraction else "") + "---|---|"
+        for name in names:
+            for r in (r for r in rows if r["case"] == name):
+                cells = ["`%s`%s" % (name, "\\*" if r["note"].startswith("gemm") else "") if contraction else name,
+                         "%s, %d" % (r["type"], r["threads"]), seconds(r["seconds"])]
+                if contraction:
+                    cells += ["%.3g" % (r["flop"] / r["seconds"] / 1e9) if r["flop"] else "", "%.0f %%" % (100 * r["peak"]) if r["flop"] else "",
+                              "%.0f %%" % (100 * r["roof"])] + [figure(ratio(r, p)) for p in ["plan"] + PEERS[:3]]
+                fused = ratio(r, "PyTorch, fused Adam")
+                cells += [figure(ratio(r, "PyTorch")) + (" (fused Adam %s)" % figure(fused) if fused else ""),
+                          r["note"] if group == "train" and r["note"] else "%.0f %%" % (100 * r["spread"])]
+                yield "| " + " | ".join(cells) + " |"
+        yield ""
+    missed = [(r, t) for r in rows for t in [targets(r, by.get((r["case"], r["type"], 1)))] if t]
+    yield "### Below the targets: %d of %d rows" % (len(missed), len(rows))
+    yield ""
+    yield "| case | type, threads | has, of what was wanted |"
+    yield "|---|---|---|"
+    for r, t in missed:
+        yield "| `%s` | %s, %d | %s |" % (r["case"], r["type"], r["threads"], "; ".join(t))
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as f:
+        text = "\n".join(tables([json.loads(line) for line in f])) + "\n"
+    if len(sys.argv) < 3:
+        sys.stdout.write(text)
+        return
+    with open(sys.argv[2], encoding="utf-8") as f:
+        document = f.read()
+    head, rest = document.split("<!-- results -->\n", 1)
+    tail = rest.split("<!-- end of results -->\n", 1)[1]
+    with open(sys.argv[2], "w", encoding="utf-8") as f:
+        f.write(head + "<!-- results -->\n" + text + "<!-- end of results -->\n" + tail)
+
+
+main()
