@@ -66,6 +66,19 @@ START_TEST(grad_refuses)
 }
 END_TEST
 
+START_TEST(null_lists_of_inputs_are_refused)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_scalar(cx, 1), *dx;
+    ck_assert_int_eq(eg_grad(x, NULL, 1, NULL, &dx), -1);
+    eg_assert_error(cx, "grad: xs is NULL");
+    ck_assert_int_eq(eg_grad(x, NULL, 1, &x, NULL), -1);
+    eg_assert_error(cx, "grad: dxs is NULL");
+    ck_assert_ptr_null(eg_einsum_n("i,i->", 2, NULL));
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(a_changed_value_is_noticed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -228,6 +241,7 @@ Suite *suite_grad(void)
     tcase_add_test(t, grad_adds_paths_and_reaches_intermediates);
     tcase_add_test(t, nograd_and_detach_cut);
     tcase_add_test(t, grad_refuses);
+    tcase_add_test(t, null_lists_of_inputs_are_refused);
     tcase_add_test(t, a_changed_value_is_noticed);
     tcase_add_test(t, check_passes_right_and_catches_wrong);
     tcase_add_test(t, row_4_6_an_untested_gradient_is_not_a_pass);

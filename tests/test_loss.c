@@ -108,6 +108,8 @@ START_TEST(losses_refuse)
     eg_assert_error(cx, "cross_entropy: operand 2 is NULL");
     eg_mse(eg_ones(cx, 3, 1), eg_ones(cx, 3));
     eg_assert_error(cx, "mse: operand 1 is (3, 1) but operand 2 is (3,)");
+    eg_mse(eg_ones(cx, 3), eg_full_n(cx, EG_F64, 1, 1, (int64_t[]){ 3 }));
+    eg_assert_error(cx, "mse: operand 1 is f32, operand 2 is f64");
     eg_bce_logits(eg_ones(cx, 3), eg_cast(eg_ones(cx, 3), EG_BOOL));
     eg_assert_error(cx, "bce_logits: operand 2 is bool");
     eg_close(cx);

@@ -15,7 +15,6 @@
 #include <jansson.h>
 #include <png.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 #include "tests.h"
 

@@ -165,6 +165,22 @@ START_TEST(parameters_refused)
 }
 END_TEST
 
+START_TEST(options_of_an_older_header)           /* fewer of them, or none at all                                                       */
+{
+    ck_assert_ptr_null(eg_linear_new_with(NULL));
+    ck_assert_ptr_null(eg_mha_run_with(NULL));
+    ck_assert_ptr_null(eg_adam_with(NULL));
+    ck_assert_ptr_null(eg_params_open_with(NULL));
+    const size_t fewer = offsetof(eg_linear_args, no_bias);
+    const eg_linear_args now = { .size = fewer, .params = eg_params_open(cx), .name = "old", .in = 2, .out = 3 };
+    eg_linear_args *old = memcpy(malloc(fewer), &now, fewer);
+    eg_linear *m = eg_linear_new_with(old);             /* under a sanitizer: reads no more than there is */
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_dim(m->weight, 1), 3);
+    free(old);
+}
+END_TEST
+
 START_TEST(initial_values)                      /* row 4.19: Xavier, small normal, given; heads stacked or not, one spread             */
 {
     eg_params *p = eg_params_open(cx);
@@ -520,6 +536,7 @@ Suite *suite_nn(void)
     tcase_add_test(t, parameters_by_name);
     tcase_add_test(t, parameters_live_as_their_list);
     tcase_add_test(t, parameters_refused);
+    tcase_add_test(t, options_of_an_older_header);
     tcase_add_test(t, initial_values);
     tcase_add_test(t, save_load);
     suite_add_tcase(s, t);

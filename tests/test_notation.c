@@ -222,7 +222,7 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
     { "rearrange", NEW, "(h=0 d) -> h d", "0", "rearrange: (h=0 d) is 0 in operand 1, and with h = 0 any 'd' would do: give its size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "4", "which h = 0 does not divide" },
     { "rearrange", NEW, "(... d) -> d", "4", "rearrange: an ellipsis stands in a group of operand 1, so its axes cannot be told apart" },
-    { "rearrange", NEW, "b 1 -> b", "2x3", "rearrange: axis 2 of operand 1 is 3 where the string has 1\n  b 1 -> b\n    ^       operand 1 is (2, 3)" },
+    { "rearrange", NEW, "b 1 -> b", "2x3", "rearrange: axis 1 of operand 1 is 3 where the string has 1\n  b 1 -> b\n    ^       operand 1 is (2, 3)" },
     { "rearrange", NEW, "b -> b r=4611686018427387904", "2", "rearrange: the sizes multiply to more than 64 bits can count\n  b -> b r=4611686018427387904\n       ^^^^^^^^^^^^^^^^^^^^^^^" },
     { "einsum", I, "batch query, batc key -> query key", "4x3, 4x5",
       "einsum: name 'batc' occurs once and is one slip away from 'batch': if it is another axis, call it something else\n"

@@ -11,7 +11,7 @@ static uint64_t *versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->i
 
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs)
 {
-    for (int k = 0; k < count; k++) if (xs[k] && xs[k]->cx) return xs[k]->cx;
+    for (int k = 0; xs && k < count; k++) if (xs[k] && xs[k]->cx) return xs[k]->cx;
     return NULL;
 }
 
@@ -180,6 +180,7 @@ static int grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor 
 {
     char a[256], b[256];
     if (!usable(cx, "grad: y", 0, y) || (seed && !usable(cx, "grad: seed", 0, seed))) return -1;
+    if (count && (!xs || !dxs)) { eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs"); return -1; }
     for (int k = 0; k < count; k++) {
         if (!usable(cx, "grad: xs", k, xs[k])) return -1;
         if (!differentiable(xs[k])) { eg_fail(cx, "grad: xs[%d] is %s; only floats have gradients", k, eg_type_name(xs[k]->dtype)); return -1; }
@@ -213,6 +214,6 @@ int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_t
 {
     eg_ctx *cx = y ? y->cx : eg__context_of(count, xs);
     int bad = cx ? grad(cx, y, seed, count, xs, dxs) : -1;
-    if (bad) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
+    if (bad && dxs) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return bad;
 }

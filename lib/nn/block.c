@@ -3,8 +3,9 @@
 #include <stdio.h>
 
 /* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------------------------------------ */
-eg_ffn *eg_ffn_new_with(const eg_ffn_args *a)
+eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
+    OPTIONS(eg_ffn_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_ffn *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m)
@@ -28,8 +29,9 @@ eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 }
 
 /* -- block ------------------------------------------------------------------------------------------------------------------ */
-eg_block *eg_block_new_with(const eg_block_args *a)
+eg_block *eg_block_new_with(const eg_block_args *given)
 {
+    OPTIONS(eg_block_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_block *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m)
@@ -56,8 +58,9 @@ static eg_tensor *after(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_te
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
 
-eg_tensor *eg_block_run_with(const eg_block_run_args *a)
+eg_tensor *eg_block_run_with(const eg_block_run_args *given)
 {
+    OPTIONS(eg_block_run_args, a, given);
     const eg_block *m = a->block;
     if (!m)
         return eg__nn_absent("block", a->x);
@@ -74,8 +77,9 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *a)
 }
 
 /* -- transformer -------------------------------------------------------------------------------------------------------------- */
-eg_transformer *eg_transformer_new_with(const eg_transformer_args *a)
+eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
+    OPTIONS(eg_transformer_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "transformer", "layers", a->layers))
         return NULL;
@@ -100,8 +104,9 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *a)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *a)
+eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
+    OPTIONS(eg_transformer_run_args, a, given);
     const eg_transformer *m = a->transformer;
     if (!m)
         return eg__nn_absent("transformer", a->index);

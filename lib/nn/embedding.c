@@ -2,8 +2,9 @@
 #include "module.h"
 #include <math.h>
 
-eg_embedding *eg_embedding_new_with(const eg_embedding_args *a)
+eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
 {
+    OPTIONS(eg_embedding_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "embedding", "count", a->count) || !eg__nn_positive(p, "embedding", "d_model", a->d_model))
         return NULL;
@@ -37,8 +38,9 @@ static bool sinusoid(eg_tensor *table)
     return !bad;
 }
 
-eg_positions *eg_positions_new_with(const eg_positions_args *a)
+eg_positions *eg_positions_new_with(const eg_positions_args *given)
 {
+    OPTIONS(eg_positions_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "positions", "length", a->length) || !eg__nn_positive(p, "positions", "d_model", a->d_model))
         return NULL;
@@ -56,8 +58,9 @@ eg_positions *eg_positions_new_with(const eg_positions_args *a)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-eg_tensor *eg_positions_run_with(const eg_positions_run_args *a)
+eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
 {
+    OPTIONS(eg_positions_run_args, a, given);
     const eg_positions *m = a->positions;
     int64_t b, l, width;
     if (!m)

@@ -1,8 +1,9 @@
 /* linear.c: y = x W + b */
 #include "module.h"
 
-eg_linear *eg_linear_new_with(const eg_linear_args *a)
+eg_linear *eg_linear_new_with(const eg_linear_args *given)
 {
+    OPTIONS(eg_linear_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "linear", "in", a->in) || !eg__nn_positive(p, "linear", "out", a->out))
         return NULL;

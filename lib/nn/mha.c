@@ -22,8 +22,9 @@ static bool sizes(eg_mha *m, const eg_mha_args *a)
            eg__nn_positive(a->params, "mha", "d_out", m->d_out);
 }
 
-eg_mha *eg_mha_new_with(const eg_mha_args *a)
+eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
+    OPTIONS(eg_mha_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !sizes(m, a))
@@ -71,8 +72,9 @@ static eg_tensor *projected(const char *spec, eg_tensor *x, eg_tensor *weight, e
     return bias ? eg_add(y, bias) : y;              /* the last letters of y are the bias's */
 }
 
-eg_tensor *eg_mha_run_with(const eg_mha_run_args *a)
+eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
 {
+    OPTIONS(eg_mha_run_args, a, given);
     const eg_mha *m = a->mha;
     if (!m)
         return eg__nn_absent("mha", a->query);

@@ -1,8 +1,9 @@
 /* norm.c: layer norm and RMS norm over the last axis. Ba et al. 2016; Zhang, Sennrich 2019 */
 #include "module.h"
 
-eg_norm *eg_norm_new_with(const eg_norm_new_args *a)
+eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 {
+    OPTIONS(eg_norm_new_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "norm", "d_model", a->d_model))
         return NULL;

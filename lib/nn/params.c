@@ -14,8 +14,9 @@ typedef struct list {
 
 struct eg_params { list *all; const char *prefix; };    /* prefix "" or "name."                                */
 
-eg_params *eg_params_open_with(const eg_params_args *a)
+eg_params *eg_params_open_with(const eg_params_args *given)
 {
+    OPTIONS(eg_params_args, a, given);
     eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
     if (eg_error(a->cx))
         return NULL;

@@ -233,7 +233,7 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                         if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
                     eg__say_operand(&tail, k, t->rank, t->dim);
                     return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, NULL,
-                        "axis %d of operand %d is %lld where the string has 1", r + 1, k + 1, (long long)t->dim[r]), NULL;
+                        "axis %d of operand %d is %lld where the string has 1", r, k + 1, (long long)t->dim[r]), NULL;
                 }
             } else if (t->item[i].group) B.groups = true;
             else if (!meet(&B, t->item[i].axis, t->dim[r], k, i)) return NULL;

@@ -151,6 +151,10 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
     if (!cx || !eg__check_all(cx, who, 2, xs)) return false;
     if (!eg__floats(who, a, 1) || !eg__floats(who, b, 2)) return false;
     char one[256], two[256];
+    if (a->dtype != b->dtype) {
+        eg_fail(cx, "%s: operand 1 is %s, operand 2 is %s; eg_cast one of them", who, eg_type_name(a->dtype), eg_type_name(b->dtype));
+        return false;
+    }
     if (!eg__same_shape(a, b)) {
         eg_fail(cx, "%s: operand 1 is %s but operand 2 is %s", who, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
         return false;

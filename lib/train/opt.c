@@ -85,17 +85,21 @@ static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_name
     return true;
 }
 
-static eg_opt *open_kind(const kind *row, const eg_opt_args *a, double weight_decay)
+static eg_opt *open_kind(const kind *row, const eg_opt_args *given, double weight_decay)
 {
-    eg_params *p = a->params;
+    eg_opt_args o = { .size = sizeof o };
+    if (given)                                      /* a caller built with an older header has fewer options */
+        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx))
         return NULL;
-    eg_opt_args o = *a;
-    o.lr = option(a->lr, 1e-3), o.momentum = option(a->momentum, 0), o.dampening = option(a->dampening, 0);
-    o.beta1 = option(a->beta1, 0.9), o.beta2 = option(a->beta2, 0.999), o.eps = option(a->eps, 1e-8);
-    o.weight_decay = option(a->weight_decay, weight_decay), o.clip_norm = option(a->clip_norm, 0);
-    o.clip_value = option(a->clip_value, 0), o.schedule.last = option(a->schedule.last, 0);
+    o.lr = option(o.lr, 1e-3), o.momentum = option(o.momentum, 0), o.dampening = option(o.dampening, 0);
+    if (row == &sgd && o.momentum != 0)
+        row = &momentum;
+    o.beta1 = option(o.beta1, 0.9), o.beta2 = option(o.beta2, 0.999), o.eps = option(o.eps, 1e-8);
+    o.weight_decay = option(o.weight_decay, weight_decay), o.clip_norm = option(o.clip_norm, 0);
+    o.clip_value = option(o.clip_value, 0), o.schedule.last = option(o.schedule.last, 0);
     const char *why = refusal(&o);
     if (why) {
         eg_fail(cx, "%s: %s", row->name, why);
@@ -129,7 +133,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *a, double weight_de
     return op;
 }
 
-eg_opt *eg_sgd_with(const eg_opt_args *a)   { return open_kind(a->momentum != 0 && a->momentum != EG_OFF ? &momentum : &sgd, a, 0); }
+eg_opt *eg_sgd_with(const eg_opt_args *a)   { return open_kind(&sgd, a, 0); }
 eg_opt *eg_adam_with(const eg_opt_args *a)  { return open_kind(&adam, a, 0); }
 eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_kind(&adamw, a, 0.01); }
 

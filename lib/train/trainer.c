@@ -107,10 +107,12 @@ static bool choose_tests(eg_trainer *t)
     return t->tests > 0;
 }
 
-eg_trainer *eg__trainer_make(const eg_trainer_args *a, int64_t vocabulary, int64_t longest)
+eg_trainer *eg__trainer_make(const eg_trainer_args *given, int64_t vocabulary, int64_t longest)
 {
-    eg_ctx *cx = eg__data_context(a->data);
-    eg_trainer_args o = *a;
+    eg_trainer_args o = { .size = sizeof o };
+    if (given)                                      /* a caller built with an older header has fewer options */
+        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_ctx *cx = eg__data_context(o.data);
     if (!cx || eg_error(cx) || !defaults(&o))
         return NULL;
     eg_owner *owner = eg_owner_open(cx);
@@ -140,7 +142,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *a, int64_t vocabulary, int64
     return eg_error(cx) ? NULL : t;
 }
 
-eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return a->data ? eg__trainer_make(a, 0, 0) : NULL; }
+eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, 0, 0); }
 
 /* -- batches -------------------------------------------------------------------------------------------------------------------------- */
 static int64_t sequence(const eg_trainer *t, const eg_example *e, int32_t *tokens, int32_t *target)    /* returns its length */
