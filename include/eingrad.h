@@ -4,6 +4,7 @@
 #define EINGRAD_H
 #include <eingrad/core.h>   /* contexts, tensors, views, reading and writing          */
 #include <eingrad/ops.h>    /* einsum and every other operation, gradients and checks  */
+#include <eingrad/einsum.h> /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>     /* parameters and modules                                  */
 #include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/io.h>     /* .npy, safetensors, pictures                             */

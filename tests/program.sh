@@ -38,7 +38,7 @@ mkdir new
 # -- what there is ------------------------------------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
-for command in train predict attend einsum gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
+for command in train predict attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
 for word in kernel threads types libraries; do prints "$word" info; done
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
@@ -63,6 +63,22 @@ prints '2 of 8' mask 'i == j' h=1 i=2 j=4
 refuses "'j' is not one of" mask 'j <= i' i=3
 refuses 'is not a letter and its size' mask 'j <= i' i=3 j=
 refuses 'mask needs a predicate' mask 'j <= i'
+
+# -- explain -------------------------------------------------------------------------------------------------------------------
+prints 'batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+prints 'd2: ijbh,ibhd->jbhd' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+prints 'total: 48 multiplications' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+prints 'scalars' explain '->' '()'
+prints 'scalars' explain '' '()'
+prints 'scalars' explain ' ' '()'
+prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
+prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 10x100 100x10
+prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
+refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
+refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2
+refuses 'einsum' explain '->ij' 2
+refuses 'is not a shape' explain ij 4x
+refuses 'explain needs SPEC' explain ij
 
 # -- gradcheck ---------------------------------------------------------------------------------------------------------------------
 prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4

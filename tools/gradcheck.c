@@ -1,6 +1,5 @@
 /* eingrad gradcheck: is the gradient of this einsum right, and was it tested? */
 #include "tools.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,24 +13,6 @@ static const option options[] = {
     { 0 }
 };
 enum { OPERANDS = 64 };
-
-/* "4x8"; "()" is a scalar. −1 after saying why. */
-static int read_shape(const char *text, int64_t *dim)
-{
-    int rank = 0;
-    if (strcmp(text, "()") == 0) return 0;
-    for (const char *s = text; ; s++) {
-        char *end;
-        errno = 0;
-        long long n = strtoll(s, &end, 10);
-        if (*s < '0' || *s > '9' || errno || (*end && *end != 'x')) break;
-        if (rank == EG_RANK_MAX) return say("gradcheck: the shape \"%s\" has more than %d axes", text, EG_RANK_MAX), -1;
-        dim[rank++] = n;
-        if (!*end) return rank;
-        s = end;
-    }
-    return say("gradcheck: \"%s\" is not a shape, such as 4x8, or () for a scalar", text), -1;
-}
 
 typedef struct product { const char *spec; int count; bool broadcast; } product;
 static eg_tensor *einsum(void *user, eg_tensor *const *x)
@@ -52,13 +33,13 @@ static const char *letters(const char *spec, char *out, size_t room)
     return out;
 }
 
-static int check(eg_ctx *cx, const gradcheck *o, const char *spec, int count, char **shape)
+static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *spec, int count, char **shape)
 {
     eg_tensor *x[OPERANDS];
     char names[OPERANDS * 4] = "", axes[4096];
     for (int k = 0; k < count; k++) {
         int64_t dim[EG_RANK_MAX];
-        int rank = read_shape(shape[k], dim);
+        int rank = read_shape(c, shape[k], dim);
         if (rank < 0) return EXIT_FAILURE;
         x[k] = eg_normal_n(cx, EG_F64, 0, 1, rank, dim);
         size_t at = strlen(names);
@@ -82,7 +63,7 @@ static int run(const command *c, int count, char **word)
     if (w.count < 2) return say("gradcheck needs SPEC and the shape of each operand, as in: %s gradcheck ij,jk 4x8 8x3", program());
     if (w.count - 1 > OPERANDS) return say("gradcheck takes at most %d operands, not %d", OPERANDS, w.count - 1);
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)o.seed);
-    int status = cx ? check(cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
+    int status = cx ? check(c, cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
     eg_close(cx);
     return status;
 }

@@ -5,6 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+int read_shape(const command *c, const char *text, int64_t *dim)
+{
+    int rank = 0;
+    if (strcmp(text, "()") == 0) return 0;
+    for (const char *s = text; ; s++) {
+        char *end;
+        errno = 0;
+        long long n = strtoll(s, &end, 10);
+        if (*s < '0' || *s > '9' || errno || (*end && *end != 'x')) break;
+        if (rank == EG_RANK_MAX) return say("%s: the shape \"%s\" has more than %d axes", c->name, text, EG_RANK_MAX), -1;
+        dim[rank++] = n;
+        if (!*end) return rank;
+        s = end;
+    }
+    return say("%s: \"%s\" is not a shape, such as 4x8, or () for a scalar", c->name, text), -1;
+}
+
 bool read_whole(const char *text, int64_t *value)
 {
     char *end;

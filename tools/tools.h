@@ -38,6 +38,7 @@ parsed read_options(const command *, int count, char **word, void *values, words
 bool was_given(const words *, const command *, const char *name);
 void print_help(FILE *, const command *);
 bool read_whole(const char *text, int64_t *value);      /* a whole number, nothing else                      */
+int  read_shape(const command *, const char *text, int64_t *dim);   /* "4x8", "()" is a scalar: the rank; −1 after saying why */
 
 /* -- text.c ------------------------------------------------------------------------------------------------------------------ */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
@@ -67,6 +68,6 @@ bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* the end of `train`; exit status */
 int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
 
-extern const command train_command, predict_command, attend_command, einsum_command, gradcheck_command, mask_command, ops_command,
+extern const command train_command, predict_command, attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
     info_command;
 #endif

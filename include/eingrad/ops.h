@@ -26,27 +26,6 @@ typedef struct eg_einsum_args {
  * a path of other length or with a place that does not exist; a limit that no order found keeps (the message has both numbers). */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands); /* sum over the letters that are not in the output */
-
-/* -- plans: an einsum of fixed shapes, strides and types, made once and run often. A plan belongs to no context, never changes, and may
- * be run by several threads at the same time, each with an `out` of its own. A run works on the thread that calls it; small products
- * need no memory beyond its stack, others malloc what they need for the run. Results are bit for bit those of eg_einsum. */
-typedef struct eg_shape { eg_dtype dtype; int rank; const int64_t *dim, *stride; } eg_shape;    /* strides in elements; NULL: row-major */
-EG_API eg_shape eg_shape_of(const eg_tensor *x);        /* points into x                                                      */
-typedef struct eg_plan eg_plan;
-typedef struct eg_plan_args {
-    size_t size;
-    const char *spec; int count; const eg_shape *operands;        /* f32, f64 or i64, all alike                               */
-    const eg_shape *out;                /* NULL: row-major                                                                    */
-    bool broadcast, accumulate;
-    const int (*path)[2]; int steps; int64_t limit;               /* as eg_einsum_args has them                               */
-    char *why; size_t room;             /* where a refusal is told, in one sentence; NULL: nowhere                            */
-} eg_plan_args;
-EG_API eg_plan *eg_plan_new_with(const eg_plan_args *); /* what eg_einsum would refuse is refused: NULL. Ended by …            */
-EG_API void eg_plan_free(eg_plan *);                    /* … this; NULL is fine                                               */
-EG_API const eg_shape *eg_plan_out(const eg_plan *);    /* of the result, strides too                                         */
-EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out); /* element 0 of each; out shares nothing with them; −1: out of memory */
-EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why, size_t room); /* −1 if a shape, stride or type is not the plan's, or out shares memory; not recorded, bumps out's version */
-
 EG_API const char *eg_kernel_info(void);                /* the micro-kernel under einsum, and why it was chosen: one line            */
 EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b); /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
 typedef struct eg_rearrange_args {
@@ -186,7 +165,6 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last ax
 #ifndef __cplusplus
 #define EG_XS_(...)           (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
 #define eg_einsum(spec, ...)  eg_einsum_n((spec), EG_XS_(__VA_ARGS__))      /* operands counted and type-checked               */
-#define eg_plan_new(...)      eg_plan_new_with(EG_ARGS_(eg_plan_args, __VA_ARGS__))
 #define eg_einsum_to(out_, spec, ...) eg_einsum_with(&(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
 #define eg_concat(axis, ...)  eg_concat_n((axis), EG_XS_(__VA_ARGS__))
 #define eg_stack(axis, ...)   eg_stack_n((axis), EG_XS_(__VA_ARGS__))
@@ -263,11 +241,6 @@ EG_API int eg_report_print(FILE *, const eg_report *);
 #ifdef __cplusplus
 } /* extern "C" */
 template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x) { eg_tensor *const xs[] = { x... }; return eg_einsum_n(spec, (int)sizeof...(x), xs); }
-inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operands, eg_plan_args o = eg_plan_args())
-{
-    o.size = sizeof o; o.spec = spec; o.count = count; o.operands = operands;
-    return eg_plan_new_with(&o);
-}
 template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
 {
     eg_tensor *const xs[] = { x... };

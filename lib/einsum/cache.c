@@ -50,7 +50,8 @@ const void *eg__cache_find(eg_ctx *cx, const eg_key *k)
     const uint64_t hash = hash_of(k);
     for (int turn = 0; turn < 2; turn++)
         for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
-            if (e->hash == hash && e->words == k->n && memcmp(e->key, k->word, (size_t)k->n * sizeof *k->word) == 0) return value_of(e);
+            if (e->hash == hash && e->words == k->n && memcmp(e->key, k->word, (size_t)k->n * sizeof *k->word) == 0)
+                return value_of(e);
     return NULL;
 }
 

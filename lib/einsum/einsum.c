@@ -29,8 +29,10 @@ static bool distinct(const uint16_t *label, int n)
 
 /* -- the result: its sizes, and its layout, a function of the labels alone. Trailing batch labels (in every operand) are stored
  * outermost, so that the last stored axis is one that a product runs over: "->ijbh" is stored as bhij. */
-static void result_dims(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim, int *order)
+bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim,
+                       int64_t *stride)
 {
+    int order[EG_RANK_MAX];
     for (int r = 0; r < rank; r++)
         for (int k = 0; k < count; k++) {
             const int at = find(label[k], x[k]->rank, out[r]);
@@ -44,10 +46,18 @@ static void result_dims(int count, eg_tensor *const *x, const uint16_t *const *l
         batch--;
     }
     for (int r = 0; r < rank; r++) order[r] = r + batch < rank ? r + batch : r + batch - rank;
+    bool fits = true;
+    int64_t w = 1;
+    for (int k = rank; k-- > 0; ) {
+        stride[order[k]] = w;
+        fits &= !__builtin_mul_overflow(w, dim[order[k]] ? dim[order[k]] : 1, &w);
+    }
+    return fits;
 }
 
 /* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope ------------------------------------ */
-static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label,
+                                 const eg_labelled *out, const eg_order_args *order)
 {
     eg_labelled in[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
@@ -58,7 +68,8 @@ static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_te
     if (!room) room = eg__alloc(cx, eg__program_bytes(&d));
     return room ? eg__program(room, &d) : NULL;
 }
-static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, const uint16_t *const *label,
+                                    const eg_labelled *out, const eg_order_args *order)
 {
     eg_key key;
     key.n = 0;
@@ -90,11 +101,12 @@ static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    int64_t dim[EG_RANK_MAX];
-    int order[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
-    result_dims(y->count, y->in, label, l->out_rank, next, dim, order);
-    return eg__shape_strided(y, (eg_dtype)y->in[0]->dtype, l->out_rank, dim, order);
+    eg__einsum_layout(y->count, y->in, label, l->out_rank, next, dim, stride);
+    if (!eg__shape(y, (eg_dtype)y->in[0]->dtype, l->out_rank, dim)) return false;
+    if (l->out_rank) memcpy(y->stride, stride, (size_t)l->out_rank * sizeof *stride);
+    return true;
 }
 static bool einsum_forward(eg_tensor *y)
 {
@@ -138,12 +150,26 @@ static eg_tensor *hyper(eg_tensor *const *x) { return eg_einsum("ia,ib,ic->abc",
 static eg_tensor *chained(eg_tensor *const *x) { return eg_einsum("ab,bc,cd,->ad", x[0], x[1], x[2], x[3]); }
 static eg_tensor *merged(eg_tensor *const *x) { return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]); }
 static const eg_sample einsum_samples[] = {
-    { ij_jk, "3x4, 4x2", 0, 0 }, { scores, "3x2x2x4, 2x2x2x4", 0, 0 }, { trace, "3x3x2", 0, 0 }, { embed, "4", 0, 0 },
-    { lonely, "2x3x3, 4", 0, 0 }, { hyper, "3x2, 3x4, 3x2", 0, 0 }, { chained, "2x3, 3x4, 4x2, ()", 0, 0 }, { merged, "2x3x4, 2x2x3", 0, 0 }, { 0 },
+    { ij_jk, "3x4, 4x2", 0, 0 },
+    { scores, "3x2x2x4, 2x2x2x4", 0, 0 },
+    { trace, "3x3x2", 0, 0 },
+    { embed, "4", 0, 0 },
+    { lonely, "2x3x3, 4", 0, 0 },
+    { hyper, "3x2, 3x4, 3x2", 0, 0 },
+    { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
+    { merged, "2x3x4, 2x2x3", 0, 0 },
+    { 0 },
 };
 static const eg_op einsum_op = {
-    .name = "einsum", .equation = "y[out] = sum of prod x_k[in_k]", .gradient = "dx_i[in_i] = einsum(g, others)",
-    .arity = -1, .shape = einsum_shape, .forward = einsum_forward, .rule = einsum_rule, .uses = EG_USES_OTHERS, .samples = einsum_samples,
+    .name = "einsum",
+    .equation = "y[out] = sum of prod x_k[in_k]",
+    .gradient = "dx_i[in_i] = einsum(g, others)",
+    .arity = -1,
+    .shape = einsum_shape,
+    .forward = einsum_forward,
+    .rule = einsum_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = einsum_samples,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
@@ -152,12 +178,14 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
 {
     return eg__einsum_as(&any_order, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                         const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of(count, x);
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
-    if (count == 1 && out_rank == x[0]->rank && distinct(out, out_rank) && distinct(label[0], out_rank)) {   /* only the order changes: a view */
+    /* only the order changes: a view */
+    if (count == 1 && out_rank == x[0]->rank && distinct(out, out_rank) && distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) { axes[r] = find(label[0], out_rank, out[r]); same &= axes[r] == r; }
@@ -169,14 +197,8 @@ eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *
     for (int k = 0; k < count; next += x[k++]->rank) if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
     if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
 
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX], w = 1;
-    int order[EG_RANK_MAX];
-    result_dims(count, x, label, out_rank, out, dim, order);
-    bool fits = true;
-    for (int k = out_rank; k-- > 0; ) {
-        stride[order[k]] = w;
-        fits &= !__builtin_mul_overflow(w, dim[order[k]] ? dim[order[k]] : 1, &w);
-    }
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    const bool fits = eg__einsum_layout(count, x, label, out_rank, out, dim, stride);
     l->program = fits ? program_of(cx, count, x, label, &(eg_labelled){ out_rank, dim, stride, out }, how) : NULL;
     if (fits && !l->program) return eg__poison(cx);         /* what does not fit eg_apply refuses */
     l->limit = how->limit;
@@ -184,8 +206,10 @@ eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *
     return eg_apply(&einsum_op, l, sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out, count, x);
 }
 
-bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
+bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count, eg_tensor *const *x,
+                     const uint16_t *const *label, const uint16_t *out)
 {
-    const eg_program *p = program_of(target->cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
+    const eg_program *p =
+        program_of(target->cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
     return p && run(target->cx, p, count, x, target->data, add);
 }

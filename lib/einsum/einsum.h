@@ -1,6 +1,10 @@
 /* einsum.h: contraction on labels. Strings are the business of lib/notation; here an axis is a small number.
  *
- *   einsum.c   the row: labels in, one tensor out, its rule is einsum again; front end for strings
+ *   strings.c  the public einsum: a string and tensors in, labels out; options
+ *   einsum.c   the row: labels in, one tensor out, its rule is einsum again
+ *   cache.c    what strings said and how contractions are done, kept in the context
+ *   program.c  labels, sizes, strides: the order, what each pair leaves, how it is done; and doing it
+ *   plan.c     a program that no context owns; explain.c: a program in words
  *   order.c    which pair next: exact for few operands, greedy beyond
  *   pair.c     two operands: fuse axes, classify batch / m / n / k, choose a kernel
  *   gemm.c     packing from any strides into micro-panels, blocking
@@ -36,7 +40,6 @@ enum { EG_ORDER_EXACT = 10 };
 typedef struct eg_labelset { uint64_t bits[EG_LABEL_MAX / 64]; } eg_labelset;
 typedef struct eg_cost { double flops, largest; } eg_cost;  /* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
-void eg__order_slots(int n, int (*pairs)[2]);       /* the same steps in place: step s puts its result where operand pairs[s][0] was */
 
 /* -- blis.c -------------------------------------------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */

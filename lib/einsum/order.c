@@ -225,13 +225,3 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     }
     return true;
 }
-
-void eg__order_slots(int n, int (*pairs)[2])
-{
-    int slot[2 * EG_EINSUM_MAX];
-    for (int k = 0; k < n; k++) slot[k] = k;
-    for (int s = 0; s < n - 1; s++) {
-        pairs[s][0] = slot[n + s] = slot[pairs[s][0]];
-        pairs[s][1] = slot[pairs[s][1]];
-    }
-}

@@ -44,7 +44,11 @@ static eg_list list(eg_axis *first, int n)
     eg_list l = { .n = n, .total = 1, .axis = first };
     for (int i = 0; i < n; i++) l.total *= first[i].size;
     for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && outside(&first[j], &first[j - 1]); j--) { eg_axis t = first[j]; first[j] = first[j - 1]; first[j - 1] = t; }
+        for (int j = i; j > 0 && outside(&first[j], &first[j - 1]); j--) {
+            eg_axis t = first[j];
+            first[j] = first[j - 1];
+            first[j - 1] = t;
+        }
     return l;
 }
 
@@ -124,7 +128,8 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
 }
 
 eg_way eg__way(const eg_pairing *p) { return p->way; }
-size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }  /* c's, and of each presum */
+/* c's, and of each presum */
+size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }
 
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {

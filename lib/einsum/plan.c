@@ -17,7 +17,8 @@ eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
     int64_t stride[EG_RANK_MAX];
     if (s->dtype < EG_DEFAULT || s->dtype > EG_BOOL) return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
     if (s->rank < 0 || s->rank > EG_RANK_MAX) return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
-    for (int k = 0; k < s->rank; k++) if (s->dim[k] < 0) return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
+    for (int k = 0; k < s->rank; k++)
+        if (s->dim[k] < 0) return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
     uint64_t w = 1;                     /* where the sizes are too large for strides, eg__alias refuses them */
     for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1) stride[k] = s->stride ? s->stride[k] : (int64_t)w;
     eg_tensor *one = eg__new(cx, s->dtype, 0, NULL), *x = one ? eg__alias(one, s->rank, s->dim, stride, 0) : NULL;
@@ -40,23 +41,29 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
     if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
-    if (o->count < 1 || o->count > EG_EINSUM_MAX || !o->operands) return eg_fail(cx, "einsum: %d operands; 1 to %d can be planned", o->count, EG_EINSUM_MAX), NULL;
+    if (o->count < 1 || o->count > EG_EINSUM_MAX || !o->operands)
+        return eg_fail(cx, "einsum: %d operands; 1 to %d can be planned", o->count, EG_EINSUM_MAX), NULL;
     for (int k = 0; k < o->count; k++) {
         if (!eg_ok(given[k] = eg__hollow(cx, &o->operands[k]))) return NULL;
         if (given[k]->dtype != given[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s", eg_type_name((eg_dtype)given[0]->dtype), k + 1, eg_type_name((eg_dtype)given[k]->dtype)), NULL;
+            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s", eg_type_name((eg_dtype)given[0]->dtype), k + 1,
+                           eg_type_name((eg_dtype)given[k]->dtype)),
+                   NULL;
     }
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
-    if (dtype == EG_I32 || dtype == EG_BOOL) return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s", eg_type_name(dtype)), NULL;
+    if (dtype == EG_I32 || dtype == EG_BOOL)
+        return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s", eg_type_name(dtype)), NULL;
     const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
     eg_tensor *out = eg__hollow(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
     if (!eg_ok(out) || !eg__target("einsum", out)) return NULL;
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     char a[256], b[256];
-    if (out->dtype != dtype) return eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name((eg_dtype)out->dtype), eg_type_name(dtype)), NULL;
+    if (out->dtype != dtype)
+        return eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name((eg_dtype)out->dtype), eg_type_name(dtype)), NULL;
     if (!eg__same_shape(out, &want))
-        return eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b)), NULL;
+        return eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b)),
+               NULL;
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
 
@@ -66,7 +73,9 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_task task = { dtype, o->count, in, &to, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path } };
+    const eg_task task = {
+        dtype, o->count, in, &to, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
+    };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head = (sizeof(eg_plan) + (size_t)o->count * sizeof(eg_shape) + words * sizeof(int64_t) + 15) / 16 * 16;
@@ -113,7 +122,8 @@ static bool is(const eg_tensor *x, const eg_shape *s)
 static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
 {
     size_t n = (size_t)snprintf(to, room, "(");
-    for (int k = 0; k < rank && n < room; k++) n += (size_t)snprintf(to + n, room - n, "%s%lld", k ? ", " : "", (long long)stride[k]);
+    for (int k = 0; k < rank && n < room; k++)
+        n += (size_t)snprintf(to + n, room - n, "%s%lld", k ? ", " : "", (long long)stride[k]);
     if (n < room) snprintf(to + n, room - n, rank == 1 ? ",)" : ")");
 }
 static int other(const char *what, const eg_tensor *x, const eg_shape *s, char *why, size_t room)
@@ -122,8 +132,9 @@ static int other(const char *what, const eg_tensor *x, const eg_shape *s, char *
     const eg_tensor want = { .rank = (uint8_t)s->rank, .dim = (int64_t *)(uintptr_t)s->dim };
     say_strides(strides[0], sizeof strides[0], x->stride, x->rank);
     say_strides(strides[1], sizeof strides[1], s->stride, s->rank);
-    snprintf(why, room, "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what, eg_type_name((eg_dtype)x->dtype),
-             eg__dims_text(x, dims[0], sizeof dims[0]), strides[0], eg_type_name(s->dtype), eg__dims_text(&want, dims[1], sizeof dims[1]), strides[1]);
+    snprintf(why, room, "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what,
+             eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, dims[0], sizeof dims[0]), strides[0], eg_type_name(s->dtype),
+             eg__dims_text(&want, dims[1], sizeof dims[1]), strides[1]);
     return -1;
 }
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why, size_t room)
@@ -137,7 +148,11 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
         const eg_tensor *x = k < 0 ? out : operands[k];
         snprintf(what, sizeof what, k < 0 ? "out" : "operand %d", k + 1);
         if (!x || x->live != EG_LIVE || x->poison)
-            return snprintf(why, room, "einsum: %s is %s", what, !x ? "NULL" : x->poison ? "the result of an operation that failed" : "gone with its scope"), -1;
+            return snprintf(why, room, "einsum: %s is %s", what,
+                            !x          ? "NULL"
+                            : x->poison ? "the result of an operation that failed"
+                                        : "gone with its scope"),
+                   -1;
         if (!is(x, k < 0 ? &p->out : &p->operand[k])) return other(what, x, k < 0 ? &p->out : &p->operand[k], why, room);
         if (k < 0) continue;
         if (eg__overlap(out, x)) return snprintf(why, room, "einsum: %s lies in the memory of out", what), -1;

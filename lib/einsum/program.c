@@ -30,10 +30,14 @@ static bool by_path(eg_ctx *cx, const eg_task *t, int (*pair)[2])
         const int living = n - s, *p = t->order.path[s];
         for (int q = 0; q < 2; q++)
             if (p[q] < 0 || p[q] >= living) {
-                eg_fail(cx, "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d", s + 1, p[0], p[1], living, living - 1);
+                eg_fail(cx, "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d", s + 1, p[0], p[1], living,
+                        living - 1);
                 return false;
             }
-        if (p[0] == p[1]) { eg_fail(cx, "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0], p[1]); return false; }
+        if (p[0] == p[1]) {
+            eg_fail(cx, "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0], p[1]);
+            return false;
+        }
         const int low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
         pair[s][0] = left[low];
         pair[s][1] = left[high];
@@ -65,7 +69,9 @@ static bool by_search(eg_ctx *cx, const eg_task *t, const eg_side *s, const eg_s
     if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
     eg_cost cost, best = { 0, 0 };
     for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost); below = cost.largest - 0.5) best = cost;
-    eg_fail(cx, "einsum: .limit is %lld bytes, and every order of the %d operands that was found has an intermediate of at least %.0f bytes",
+    eg_fail(cx,
+            "einsum: .limit is %lld bytes, and every order of the %d operands that was found has an intermediate of at least %.0f "
+            "bytes",
             (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count, best.largest * width);
     return false;
 }
@@ -87,7 +93,10 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
         for (int k = 0; k < from->n; k++) {
             const bool shared = find(other->label, other->n, from->label[k]) >= 0;
             if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
-            if (c->n == EG_RANK_MAX) { eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes", step + 1, EG_RANK_MAX); return false; }
+            if (c->n == EG_RANK_MAX) {
+                eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes", step + 1, EG_RANK_MAX);
+                return false;
+            }
             c->label[c->n] = from->label[k];
             c->size[c->n++] = from->size[k];
         }
@@ -95,10 +104,14 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     eg__row_major(c->n, c->size, c->stride);
     int64_t bytes = eg__width[d->task->dtype];
     for (int k = 0; k < c->n; k++)
-        if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) { eg_fail(cx, "einsum: step %d would make an intermediate of more than 2^63 bytes", step + 1); return false; }
+        if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) {
+            eg_fail(cx, "einsum: step %d would make an intermediate of more than 2^63 bytes", step + 1);
+            return false;
+        }
     const int64_t limit = d->task->order.limit == EG_OFF ? 0 : d->task->order.limit;
     if (d->task->order.limit && bytes > limit) {
-        eg_fail(cx, "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld", (long long)limit, step + 1, (long long)bytes);
+        eg_fail(cx, "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld", (long long)limit, step + 1,
+                (long long)bytes);
         return false;
     }
     if ((size_t)bytes > d->largest) d->largest = (size_t)bytes;
@@ -131,7 +144,10 @@ bool eg__draft(eg_ctx *cx, const eg_task *t, eg_draft *d)
     side_of(&d->out, t->out);
     d->pair[0][0] = 0;
     d->pair[0][1] = n == 1 ? -1 : 1;
-    if (t->order.limit < 0 && t->order.limit != EG_OFF) { eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit); return false; }
+    if (t->order.limit < 0 && t->order.limit != EG_OFF) {
+        eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit);
+        return false;
+    }
     if (t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair)) return false;
     bool gone[2 * EG_EINSUM_MAX] = { false };
     for (int s = 0; s < d->steps - 1; s++) {
@@ -140,7 +156,10 @@ bool eg__draft(eg_ctx *cx, const eg_task *t, eg_draft *d)
     }
     return true;
 }
-const eg_side *eg__draft_result(const eg_draft *d, int step) { return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step]; }
+const eg_side *eg__draft_result(const eg_draft *d, int step)
+{
+    return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
+}
 
 int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {

@@ -2,9 +2,11 @@
 #ifndef EG_PROGRAM_H
 #define EG_PROGRAM_H
 #include "einsum/einsum.h"
+#include <eingrad/einsum.h>
 
 /* -- program.c: what is to be done … ------------------------------------------------------------------------------------------- */
-typedef struct eg_labelled { int rank; const int64_t *dim, *stride; const uint16_t *label; } eg_labelled;   /* strides in elements */
+/* strides in elements */
+typedef struct eg_labelled { int rank; const int64_t *dim, *stride; const uint16_t *label; } eg_labelled;
 typedef struct eg_order_args {
     int64_t limit;              /* bytes of the largest intermediate; 0: any; EG_OFF: none at all       */
     int steps;                  /* of path; −1: no path, the order is searched                        */
@@ -51,15 +53,22 @@ void *eg__cache_add(eg_ctx *, const eg_key *, size_t bytes);    /* NULL: too lar
 
 /* -- strings.c: a string read for some shapes: the labels of every operand and of the output, and the shapes that groups and 1s are
  * split into. Kept in the cache, so that it ends with the next planning. */
-typedef struct eg_reading_part { int items; bool changed; const uint16_t *label; const int64_t *dim; } eg_reading_part;     /* a size per item */
-typedef struct eg_reading { int rank; const int64_t *dim; eg_reading_part out, operand[]; } eg_reading;     /* rank, dim: of the result */
-const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count, eg_tensor *const *operand, eg_tensor **x); /* x: as the labels see them; NULL after a message */
+/* a size per item */
+typedef struct eg_reading_part { int items; bool changed; const uint16_t *label; const int64_t *dim; } eg_reading_part;
+/* rank, dim: of the result */
+typedef struct eg_reading { int rank; const int64_t *dim; eg_reading_part out, operand[]; } eg_reading;
+/* x: as the labels see them; NULL after a message */
+const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count, eg_tensor *const *operand, eg_tensor **x);
 
 /* -- plan.c -------------------------------------------------------------------------------------------------------------------- */
-eg_tensor *eg__hollow(eg_ctx *, const eg_shape *);              /* a shape as a tensor without values, to be planned with; poison after a message */
+/* a shape as a tensor without values, to be planned with; poison after a message */
+eg_tensor *eg__hollow(eg_ctx *, const eg_shape *);
 
 /* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
-eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out);
-bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label,
-                     const uint16_t *out);          /* target (+)= …; not recorded; nothing overlaps  */
+eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                         const uint16_t *out);
+bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim,
+                       int64_t *stride); /* of the result; false if 64 bits do not count it */
+bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count, eg_tensor *const *x,
+                     const uint16_t *const *label, const uint16_t *out); /* target (+)= …; not recorded; nothing overlaps  */
 #endif

@@ -10,7 +10,8 @@ static size_t reading_bytes(const eg_bound *b)
 {
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
-    return sizeof(reading) + (size_t)b->terms * sizeof(part) + (items + (size_t)b->out.rank) * sizeof(int64_t) + items * sizeof(uint16_t);
+    return sizeof(reading) + (size_t)b->terms * sizeof(part) + (items + (size_t)b->out.rank) * sizeof(int64_t) +
+           items * sizeof(uint16_t);
 }
 static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, uint16_t **label)
 {
@@ -57,13 +58,20 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
         }
         return r;
     }
-    const eg_bound *b = eg__bind("einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0), count, operand, 0, NULL);
+    const eg_bound *b =
+        eg__bind("einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0), count, operand, 0, NULL);
     if (!b) return NULL;
     for (int k = 0; k < count; k++) {
         x[k] = b->term[k].x;
-        if (b->term[k].items > EG_RANK_MAX) { eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items, EG_RANK_MAX); return NULL; }
+        if (b->term[k].items > EG_RANK_MAX) {
+            eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items, EG_RANK_MAX);
+            return NULL;
+        }
     }
-    if (b->out.items > EG_RANK_MAX) { eg_fail(cx, "einsum: the output has %d axes; at most %d", b->out.items, EG_RANK_MAX); return NULL; }
+    if (b->out.items > EG_RANK_MAX) {
+        eg_fail(cx, "einsum: the output has %d axes; at most %d", b->out.items, EG_RANK_MAX);
+        return NULL;
+    }
     void *room = eg__cache_add(cx, &key, reading_bytes(b));
     if (!room) room = eg__alloc(cx, reading_bytes(b));
     return room ? reading_in(room, b) : NULL;
@@ -79,7 +87,8 @@ static bool fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
         eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b));
     return !eg__failed(cx);
 }
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r, eg_tensor *const *x, const uint16_t *const *label)
+static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r, eg_tensor *const *x,
+                 const uint16_t *const *label)
 {
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
     bool shared = false;
@@ -93,7 +102,8 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     const eg_mark m = eg_push(cx);
     eg_tensor *y = eg__einsum_as(order, o->count, x, label, rank, out);
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);             /* a change of order alone is a view */
-    const bool good = eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y, (const uint16_t *[]){ counting }, counting);
+    const bool good = eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
+                                                  (const uint16_t *[]){ counting }, counting);
     eg_pop(cx, m);
     return good && !eg__failed(cx);
 }
@@ -110,12 +120,13 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (!eg__check_all(cx, "einsum", o.count, o.operands)) return eg__poison(cx);
     for (int k = 1; k < o.count; k++)
         if (o.operands[k]->dtype != o.operands[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.operands[0]->dtype),
-                           k + 1, eg_type_name(o.operands[k]->dtype));
+            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
+                           eg_type_name(o.operands[0]->dtype), k + 1, eg_type_name(o.operands[k]->dtype));
     if (o.accumulate && !o.out) return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
     if (o.out) {
         if (eg__recording(cx))
-            return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient would pass: eg_nograd(cx, true) first, or leave .out away");
+            return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient would pass: eg_nograd(cx, true) "
+                               "first, or leave .out away");
         if (o.out->cx != cx) return eg_fail(cx, "einsum: .out belongs to another context");
         if (!eg__target("einsum", o.out)) return eg__poison(cx);
     }
@@ -129,7 +140,9 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     }
     const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };
     if (o.out) {
-        if (!eg__check_all(cx, "einsum", o.count, x) || !fits(cx, o.out, (eg_dtype)x[0]->dtype, r) || !into(cx, &o, &order, r, x, label)) return eg__poison(cx);
+        if (!eg__check_all(cx, "einsum", o.count, x) || !fits(cx, o.out, (eg_dtype)x[0]->dtype, r) ||
+            !into(cx, &o, &order, r, x, label))
+            return eg__poison(cx);
         o.out->st->version++;
         return o.out;
     }
