@@ -52,9 +52,8 @@ static int run(const command *c, int count, char **word)
     if (n > AXES) return say("mask shows at most %d letters, not %d", AXES, n);
     char axes[1024] = "";
     int64_t size[AXES], entries = 1;
-    for (int k = 0; k < n; k++) {                       /* key before query, since an offset goes to the last letter */
-        int from = n > 1 && k >= n - 2 ? 2 * n - 3 - k : k;
-        const char *text = w.word[from + 1], *equals = strchr(text, '=');
+    for (int k = 0; k < n; k++) {
+        const char *text = w.word[k + 1], *equals = strchr(text, '=');
         if (!equals || equals == text || !read_whole(equals + 1, &size[k]) || size[k] < 0)
             return say("mask: \"%s\" is not a letter and its size, as in i=8", text);
         size_t used = strlen(axes), room = sizeof axes - used;
@@ -65,7 +64,6 @@ static int run(const command *c, int count, char **word)
     }
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_where_mask(cx, w.word[0], axes, o.offset, size);
-    if (n > 1) x = eg_transpose(x, -2, -1);
     int status = eg_ok(x) ? EXIT_SUCCESS : say_error(cx, NULL);
     if (!status) print(x, w.word + 1);
     eg_close(cx);
