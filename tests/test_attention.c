@@ -199,6 +199,9 @@ START_TEST(attention_refuses)
     eg_assert_error(cx, "index 'd' of .keep is not an index of the scores\n  bid,bjd,bje,bd->bie\n               ^");
     eg_attention("bid,bjd,bje->bie", q, k, v, .where = "e <= i");
     eg_assert_error(cx, "e");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .scale = NAN);
+    eg_assert_error(cx, "attention: .scale is nan");
+    ck_assert(eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = EG_OFF)));
     eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = 1.5);
     eg_assert_error(cx, "dropout: 1.5 is not a probability");
     eg_attention("bid,bjd,bje->bie", q, k, NULL);

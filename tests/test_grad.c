@@ -79,6 +79,60 @@ START_TEST(null_lists_of_inputs_are_refused)
 }
 END_TEST
 
+/* rows that a user could write, each wrong in its own way */
+static bool says_nothing(eg_tensor *y) { (void)y; return true; }
+static bool says_three(eg_tensor *y) { return eg_result(y, EG_F32, 1, (int64_t[]){ 3 }); }
+static bool fills(eg_tensor *y) { eg_fill(y, 1); return true; }
+static eg_tensor *popped_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    eg_mark m = eg_push(eg_context(y));
+    eg_tensor *c = eg_copy(g);
+    eg_pop(eg_context(y), m);
+    return c;
+}
+START_TEST(rows_that_are_wrong_are_named)
+{
+    static const eg_op silent = { .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills };
+    static const eg_op empty = { .name = "empty", .arity = 1, .shape = says_three };
+    static const eg_op popped = { .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule };
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3), *dx;
+    eg_apply(&silent, NULL, 0, 1, &x);
+    eg_assert_error(cx, "silent: its shape() declared no result");
+    eg_apply(&empty, NULL, 0, 1, &x);
+    eg_assert_error(cx, "empty: it has no forward()");
+    ck_assert_int_eq(eg_grad(eg_apply(&popped, NULL, 8, 1, &x), x, 1, &x, &dx), -1);
+    eg_assert_error(cx, "the rule of popped");
+    eg_apply(NULL, NULL, 0, 1, &x);
+    eg_assert_error(cx, "apply: the row is NULL");
+    ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) && !eg_zero_rule(NULL, x, 0));
+    eg_assert_error(cx, "result: a tensor that is there already");
+    ck_assert_int_eq(eg_grad(x, x, -1, &x, &dx), -1);
+    eg_assert_error(cx, "grad: -1 inputs");
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *nothing(void *user, eg_tensor *const *x) { (void)user, (void)x; return NULL; }
+static eg_tensor *given(void *user, eg_tensor *const *x) { (void)x; return user; }
+START_TEST(checks_that_cannot_be_are_refused)
+{
+    eg_ctx *cx = eg_open(), *other = eg_open();
+    eg_tensor *x = eg_ones(cx, 3);
+    ck_assert_ptr_null(eg_gradcheck(nothing, NULL, 1, &x));
+    eg_assert_error(cx, "f returned NULL");
+    ck_assert_ptr_null(eg_gradcheck(given, eg_ones(other, 3), 1, &x));
+    eg_assert_error(cx, "belongs to another context");
+    ck_assert_ptr_null(eg_gradcheck(cubic, NULL, 1, &x, .rtol = -1));
+    eg_assert_error(cx, "rtol -1");
+    ck_assert_ptr_null(eg_gradcheck(cubic, NULL, 1, &x, .directions = -1));
+    eg_assert_error(cx, "directions -1");
+    eg_close(cx);
+    eg_close(other);
+}
+END_TEST
+
 START_TEST(a_changed_value_is_noticed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -242,6 +296,8 @@ Suite *suite_grad(void)
     tcase_add_test(t, nograd_and_detach_cut);
     tcase_add_test(t, grad_refuses);
     tcase_add_test(t, null_lists_of_inputs_are_refused);
+    tcase_add_test(t, rows_that_are_wrong_are_named);
+    tcase_add_test(t, checks_that_cannot_be_are_refused);
     tcase_add_test(t, a_changed_value_is_noticed);
     tcase_add_test(t, check_passes_right_and_catches_wrong);
     tcase_add_test(t, row_4_6_an_untested_gradient_is_not_a_pass);

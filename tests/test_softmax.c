@@ -231,6 +231,8 @@ START_TEST(softmax_refuses)
     eg_log_softmax("b [j]", eg_cast(pad, EG_I32));
     eg_assert_error(cx, "log_softmax: operand 1 is i32; cast it to f32 or f64 first");
     ck_assert_ptr_null(eg_softmax("[j]", NULL));
+    eg_softmax("b [j]", eg_ones(cx, 2, 3), .where = "j <= b", .offset = INT64_MAX);
+    eg_assert_error(cx, "do not fit in 64 bits");
     eg_close(cx);
 }
 END_TEST

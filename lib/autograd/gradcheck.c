@@ -47,6 +47,8 @@ static bool gradient(check *c, const double **a)
     eg_set_draws(cx, c->draws);
     bool was = eg_nograd(cx, false);
     eg_tensor *y = c->o.f(c->o.user, c->x);
+    if (!y) eg_fail(cx, "gradcheck: f returned NULL");
+    else if (eg_context(y) != cx) eg_fail(cx, "gradcheck: the result of f belongs to another context");
     bool good = !eg__failed(cx) && eg__check("gradcheck: the result of f", y);
     if (good && !eg__is_float(y->dtype)) { eg_fail(cx, "gradcheck: f returns %s; only floats have gradients", eg_type_name(y->dtype)); good = false; }
     if (good && !c->w) {
@@ -339,6 +341,10 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     if (!c.o.f) { eg_fail(c.cx, "gradcheck: the function is NULL"); return NULL; }
     if (c.o.count > INPUTS) { eg_fail(c.cx, "gradcheck: %d inputs; at most %d", c.o.count, INPUTS); return NULL; }
     if (c.o.order < 0 || c.o.order > 2) { eg_fail(c.cx, "gradcheck: order %d is not 1 or 2", c.o.order); return NULL; }
+    if (!(c.o.rtol >= 0 || c.o.rtol == EG_OFF) || !(c.o.atol >= 0 || c.o.atol == EG_OFF) || c.o.directions < 0) {
+        eg_fail(c.cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number", c.o.rtol, c.o.atol, c.o.directions);
+        return NULL;
+    }
     if (!eg__check_all(c.cx, "gradcheck", c.o.count, c.o.xs)) return NULL;
     c.o.rtol = eg__opt(c.o.rtol, 1e-7);
     c.o.atol = eg__opt(c.o.atol, 1e-9);

@@ -33,10 +33,19 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
     return true;
 }
 
+/* A row's shape() says what the result is, and forward() what is in it, unless it is a view. */
+static bool declared(eg_tensor *y)
+{
+    if (!y->dtype) eg_fail(y->cx, "%s: its shape() declared no result", y->op->name);
+    else if (!y->op->forward && !y->data) eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
+    return !y->cx->failed;
+}
+
 eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
 {
     eg_ctx *cx = eg__context_of(count, xs);
     if (!cx) return NULL;
+    if (!op) return eg_fail(cx, "apply: the row is NULL");
     if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail(cx, "%s: takes %d operands, was given %d", op->name, op->arity, count);
@@ -50,9 +59,9 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
     for (int k = 0; k < count; k++) { y->in[k] = xs[k]; versions(y)[k] = xs[k]->st->version; }
-    if (attr_size) y->attr = memcpy(m + at, attr, attr_size);
+    if (attr && attr_size) y->attr = memcpy(m + at, attr, attr_size);
     eg__count_node(cx);
-    if (!op->shape(y) || !eg__give_storage(y) || (op->forward && !op->forward(y))) {
+    if (!op->shape(y) || !declared(y) || !eg__give_storage(y) || (op->forward && !op->forward(y))) {
         y->live = EG_DEAD;
         if (!cx->failed) eg_fail(cx, "%s: failed without saying why", op->name);
         return &cx->poison;
@@ -66,7 +75,7 @@ eg_tensor *eg_operand(const eg_tensor *y, int i) { return y && i >= 0 && i < y->
 int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
 const eg_op *eg_op_of(const eg_tensor *y) { return y ? y->op : NULL; }
-eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i) { (void)g; return eg_zeros_like(y->in[i]); }
+eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i) { (void)g; return eg_zeros_like(eg_operand(y, i)); }
 
 /* -- the reverse sweep ----------------------------------------------------------------------------------------------------------- */
 typedef struct visit { eg_tensor *t; int next; bool wanted; } visit;     /* depth first: operands from `next` on are still to see */
@@ -165,6 +174,10 @@ static bool pull(sweep *s, int64_t k)
         }
         if (s->cx->failed) return false;
         if (!c) continue;
+        if (c->live != EG_LIVE || c->cx != s->cx) {
+            eg_fail(s->cx, "grad: the rule of %s returned a tensor for operand %d that was popped or belongs to another context", t->op->name, i + 1);
+            return false;
+        }
         if (!eg__same_shape(c, x) || c->dtype != x->dtype) {
             char a[256], b[256];
             eg_fail(s->cx, "grad: the rule of %s returned %s %s for operand %d, which is %s %s", t->op->name, eg_type_name(c->dtype),
@@ -180,6 +193,7 @@ static int grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor 
 {
     char a[256], b[256];
     if (!usable(cx, "grad: y", 0, y) || (seed && !usable(cx, "grad: seed", 0, seed))) return -1;
+    if (count < 0) { eg_fail(cx, "grad: %d inputs", count); return -1; }
     if (count && (!xs || !dxs)) { eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs"); return -1; }
     for (int k = 0; k < count; k++) {
         if (!usable(cx, "grad: xs", k, xs[k])) return -1;

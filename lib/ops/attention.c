@@ -124,6 +124,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (o.dropped) *o.dropped = eg__poison(cx);
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail(cx, "attention: the spec is NULL");
+    if (!isfinite(o.scale)) return eg_fail(cx, "attention: .scale is %g", o.scale);
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
@@ -142,7 +143,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     mask.inner = r.inner;
     mask.axis = r.score;
 
-    eg_tensor *w = weigh(&r, &mask, eg__opt(o.scale, 1 / sqrt(r.width))), *d = eg_dropout(w, o.dropout);
+    eg_tensor *w = weigh(&r, &mask, eg__opt(o.scale, 1 / sqrt(r.width))), *d = eg_dropout(w, eg__opt(o.dropout, 0));
     uint16_t vl[EG_RANK_MAX], yl[EG_RANK_MAX];
     eg_tensor *y = eg__einsum(2, (eg_tensor *[]){ d, b->term[2].x }, (const uint16_t *[]){ r.score, letters(&b->term[2], vl) }, b->out.items, letters(&b->out, yl));
     if (o.weights) *o.weights = eg_permute_n(w, r.rank, order);

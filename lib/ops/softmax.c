@@ -149,6 +149,10 @@ static eg_tensor *predicate_mask(const eg_masking *o)
             dim[n] = size[r];
             used[n++] = r;
         }
+    int64_t last;
+    if (query >= 0 && __builtin_add_overflow(o->offset, size[query], &last))
+        return eg_fail(cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who, (long long)o->offset,
+            (long long)size[query]), NULL;
     if (query >= 0) start[query] = o->offset;
     else if (o->offset) return eg_fail(cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move", b->who, (long long)o->offset, o->where), NULL;
     eg_tensor *m = eg__new(cx, EG_BOOL, n, dim);

@@ -146,7 +146,11 @@ bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
     eg__row_major(rank, y->dim, y->stride);
     return true;
 }
-bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims) { return eg__shape(y, dtype, rank, dims); }
+bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    if (y && (y->data || !y->op)) eg_fail(y->cx, "result: a tensor that is there already; only a row's shape() declares one");
+    return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
+}
 
 bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims, const int *order)
 {
