@@ -90,7 +90,7 @@ START_TEST(steps_and_totals)
     ck_assert(e->steps == 3 && e->multiplications == 21000 && e->largest == 800);
     ck_assert_str_eq(e->step[2].spec, "ac,ce->ae");
     ck_assert(e->step[2].a > 4 && e->step[2].b > 4);
-    int path[3][2] = { { 1, 2 }, { 0, 2 }, { 0, 1 } };
+    const int path[3][2] = { { 1, 2 }, { 0, 2 }, { 0, 1 } };
     o.path = path;
     o.steps = 3;
     const eg_explained *p = eg_explain_with(&o);

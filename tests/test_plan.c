@@ -116,7 +116,7 @@ START_TEST(every_path_gives_the_same_numbers)
     eg_tensor *want = eg_einsum_n("ab,bc,cd,de->ae", 4, x);
     int tried = 0;
     for (int p = 0; p < 12 * 6 * 2; p++) {
-        int (path[3])[2] = { { p / 12 % 4, p / 48 }, { p % 12 / 4, p % 3 }, { p & 1, !(p & 1) } };
+        const int (path[3])[2] = { { p / 12 % 4, p / 48 }, { p % 12 / 4, p % 3 }, { p & 1, !(p & 1) } };
         if (path[0][0] == path[0][1] || path[1][0] == path[1][1]) continue;
         eg_assert_close(WITH("ab,bc,cd,de->ae", x, .path = path, .steps = 3), want, 1e-13);
         tried++;
