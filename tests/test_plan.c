@@ -122,7 +122,7 @@ START_TEST(every_path_gives_the_same_numbers)
         tried++;
     }
     ck_assert_int_gt(tried, 30);
-    int two[1][2] = { { 1, 0 } };
+    const int two[1][2] = { { 1, 0 } };
     eg_tensor *pair[] = { x[0], x[1] };
     eg_assert_close(WITH("ab,bc->ac", pair, .path = two, .steps = 1), eg_einsum("ab,bc->ac", x[0], x[1]), 0);
     eg_assert_ok(cx);
@@ -132,7 +132,7 @@ END_TEST
 START_TEST(paths_refused)
 {
     eg_tensor *a = eg_ones(cx, 2, 2), *x[] = { a, a, a };
-    int far[2][2] = { { 0, 1 }, { 0, 2 } }, self[2][2] = { { 1, 1 }, { 0, 1 } }, below[2][2] = { { -1, 1 }, { 0, 1 } };
+    const int far[2][2] = { { 0, 1 }, { 0, 2 } }, self[2][2] = { { 1, 1 }, { 0, 1 } }, below[2][2] = { { -1, 1 }, { 0, 1 } };
     WITH("ab,bc,cd->ad", x, .path = far, .steps = 1);
     eg_assert_error(cx, "einsum: .path has 1 steps; 3 operands take 2");
     WITH("ab,bc,cd->ad", x, .path = far, .steps = 2);
@@ -160,7 +160,7 @@ START_TEST(limit_is_kept_or_refused)
     eg_assert_error(cx, "einsum: .limit is 0 bytes");
     WITH("ab,bc,cd,d->a", x, .limit = -5);
     eg_assert_error(cx, "einsum: .limit is -5 bytes");
-    int outward[3][2] = { { 0, 1 }, { 0, 2 }, { 0, 1 } };
+    const int outward[3][2] = { { 0, 1 }, { 0, 2 }, { 0, 1 } };
     WITH("ab,bc,cd,d->a", x, .path = outward, .steps = 3, .limit = 4000);
     eg_assert_error(cx, "einsum: .limit is 4000 bytes, and step 1 makes an intermediate of 12800");
     /* the gradient keeps it too, or says that it cannot */
