@@ -572,6 +572,11 @@ START_TEST(heatmap_refuses)
     ck_assert_int_eq(png, -1);
     refused("x.png': File too large");
     ck_assert_int_eq(entries(false), 0);
+    ck_assert_int_eq(eg_heatmap_print(NULL, eg_ones(cx, 2, 2)), -1);
+    refused("heatmap: the file is NULL");
+    FILE *null = fopen("/dev/null", "w");
+    ck_assert_int_eq(eg_heatmap_print(null, eg_ones(cx, 2, 2), .width = INT32_MAX), 0);
+    fclose(null);
 }
 END_TEST
 

@@ -162,6 +162,19 @@ START_TEST(parameters_refused)
     eg_assert_error(cx, "f32 or f64, not i32");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = 3));
     eg_assert_error(cx, "linear: out must be positive, not 0");
+    ck_assert_ptr_null(eg_linear_new(p, "l", .in = INT64_MAX, .out = 1));
+    eg_assert_error(cx, "linear: in is 9223372036854775807, more than 2147483647");
+    ck_assert_ptr_null(eg_ffn_new(p, "f", .d_model = INT64_MAX));
+    eg_assert_error(cx, "ffn: d_model is");
+    ck_assert_ptr_null(eg_mha_new(p, "h", .d_model = 4, .heads = 2, .dropout = NAN));
+    eg_assert_error(cx, "mha: dropout must be in [0, 1)");
+    ck_assert(!eg_ok(eg_param(p, "opt.x", "i", 2)) && !eg_ok(eg_param_n(p, "n", "i", 1, NULL)));
+    eg_assert_error(cx, "the name \"opt.x\" is kept");
+    ck_assert(!eg_ok(eg_param(p, "n", "i j k", 1, INT64_MAX, INT64_MAX)));
+    eg_assert_error(cx, "make more than 2^63 numbers");
+    eg_positions *at = eg_positions_new(p, "at", .length = 4, .d_model = 2);
+    ck_assert(!eg_ok(eg_positions_run(at, eg_full_n(cx, eg_type(at->table), 1, 3, (int64_t[]){ 1, 2, 2 }), .offset = INT64_MAX)));
+    eg_assert_error(cx, "the table ends at 4");
 }
 END_TEST
 

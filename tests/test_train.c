@@ -156,6 +156,17 @@ START_TEST(optimisers_refuse)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
     ck_assert_int_eq(eg_opt_now(op).steps, 0);
+    ck_assert_ptr_null(eg_adam(p, .schedule = { EG_LINEAR, 0, 10, NAN }));
+    eg_assert_error(cx, "schedule.last must be a number");
+    ck_assert_int_eq(eg_step_by(op, NULL), -1);
+    eg_assert_error(cx, "adam: the list of gradients is NULL");
+    ck_assert_int_eq(eg_step_by(op, (eg_tensor *[]){ NULL }), -1);
+    eg_assert_error(cx, "adam: gradient 1 is no usable tensor");
+    eg_ctx *other = eg_open(.threads = 1);
+    ck_assert_int_eq(eg_step(op, eg_scalar(other, 1)), -1);
+    eg_assert_error(cx, "adam: the loss belongs to another context");
+    eg_close(other);
+    ck_assert(eg_schedule_factor(NULL, 3) == 1 && eg_schedule_factor(&(eg_schedule){ EG_COSINE, INT64_MAX, INT64_MIN, 0 }, INT64_MAX) >= 0);
 }
 END_TEST
 
@@ -575,6 +586,16 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "d_model must be divisible by heads: 10 / 3");
     ck_assert_ptr_null(eg_trainer_new(sum, .batch = -1));
     eg_assert_error(cx, "trainer: batch must be positive, not -1");
+    ck_assert_ptr_null(eg_trainer_new(sum, .batch = INT64_MAX));
+    eg_assert_error(cx, "trainer: batch is at most 2^20");
+    ck_assert_ptr_null(eg_trainer_new(sum, .d_model = INT64_MAX));
+    eg_assert_error(cx, "trainer: d_model is at most 2^20");
+    ck_assert_ptr_null(eg_trainer_new(sum, .goal = NAN));
+    eg_assert_error(cx, "trainer: goal");
+    ck_assert_ptr_null(eg_data_parse(cx, NULL, "x"));
+    eg_assert_error(cx, "data: the text of x is NULL");
+    ck_assert_ptr_null(eg_data_pairs(cx, NULL));
+    eg_assert_error(cx, "data: the name is NULL");
     ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1));
     eg_assert_error(cx, "dropout must be in [0, 1)");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));

@@ -200,7 +200,9 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
 {
     eg__heatmap map;
     eg__label label;
-    if (!eg__heatmap_open(&map, given, "heatmap"))
+    if (!file && given)
+        eg_fail(eg_context(given->x), "heatmap: the file is NULL");
+    if (!file || !eg__heatmap_open(&map, given, "heatmap"))
         return -1;
     page p = { .map = &map };
     eg__file_stream(&p.out, map.cx, "heatmap", file);
@@ -220,7 +222,8 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
         eg__heatmap_title(&map, k, LABEL, &label);
         p.panel_width = label.width > p.panel_width ? label.width : p.panel_width;
     }
-    int width = map.o.width > 0 ? map.o.width : 80, across = (width - p.left - 1 + GAP) / (p.panel_width + GAP);
+    int64_t width = map.o.width > 0 ? map.o.width : 80;
+    int across = (int)((width - p.left - 1 + GAP) / (p.panel_width + GAP));
     across = across < 1 ? 1 : across;
     if (map.o.title) {
         eg__text_label(&label, map.o.title, EG_LABEL_MAX / 2 - 1);

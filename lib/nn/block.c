@@ -7,7 +7,9 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    eg_ffn *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
+    if (!p || !eg__nn_positive(p, "ffn", "d_model", a->d_model) || !eg__nn_share(p, "ffn", a->dropout))
+        return NULL;
+    eg_ffn *m = eg_params_alloc(p, sizeof *m);
     if (!m)
         return NULL;
     int64_t width = width_or(a->width, 4 * a->d_model);

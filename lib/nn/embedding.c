@@ -67,8 +67,9 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_absent("positions", a->x);
     if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model) || !eg_axes("b l m", a->x, &b, &l, &width))
         return eg_fail(eg_context(a->x), "positions: x is NULL");
-    if (a->offset < 0 || a->offset + l > m->length)
-        return eg_fail(eg_context(a->x), "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
-                       (long long)(a->offset + l), (long long)m->length);
+    int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
+    if (a->offset < 0 || end > m->length)
+        return eg_fail(eg_context(a->x), "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name, (long long)end,
+                       (long long)m->length);
     return eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
 }

@@ -5,7 +5,8 @@
 static bool sizes(eg_mha *m, const eg_mha_args *a)
 {
     eg_ctx *cx = eg_params_context(a->params);
-    if (!eg__nn_positive(a->params, "mha", "d_model", a->d_model) || !eg__nn_positive(a->params, "mha", "heads", a->heads))
+    if (!eg__nn_positive(a->params, "mha", "d_model", a->d_model) || !eg__nn_positive(a->params, "mha", "heads", a->heads) ||
+        !eg__nn_share(a->params, "mha", a->dropout))
         return false;
     if ((!a->d_k || !a->d_v) && a->d_model % a->heads) {
         eg_fail(cx, "mha: d_model must be divisible by heads: %lld / %lld", (long long)a->d_model, (long long)a->heads);

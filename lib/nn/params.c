@@ -136,15 +136,20 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         return eg_fail(cx, "param: the list of parameters is NULL");
     if (!name || !*name || !axes)
         return eg_fail(cx, "param: a parameter needs a name and letters");
+    if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) || (!*p->prefix && !strcmp(name, "__metadata__")))
+        return eg_fail(cx, "param: the name \"%s%s\" is kept for what files say beside parameters", p->prefix, name);
     if (find(p->all, p->prefix, name))
         return eg_fail(cx, "param: the name \"%s%s\" is taken", p->prefix, name);
     if (axes_in(axes) != rank)
         return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix, name, axes, axes_in(axes), rank);
+    if (rank && !dims)
+        return eg_fail(cx, "param \"%s%s\": the sizes are NULL", p->prefix, name);
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
             return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix, name, (long long)dims[k], k);
-        others *= k ? dims[k] : 1;
+        if (k && __builtin_mul_overflow(others, dims[k], &others))
+            return eg_fail(cx, "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers", p->prefix, name, k);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
     if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) || !add(p, name, axes, x))
@@ -195,7 +200,7 @@ eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
 {
     if (fan_in < 1 || fan_out < 1)
         return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld", (long long)fan_in, (long long)fan_out);
-    return drawn(w, false, sqrt(6.0 / (double)(fan_in + fan_out)));
+    return drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
 }
 
 eg_tensor *eg_init_normal(eg_tensor *w, double deviation)  { return drawn(w, true, deviation); }
@@ -225,10 +230,19 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
     return false;
 }
 
+bool eg__nn_share(eg_params *p, const char *who, double dropout)
+{
+    if ((dropout >= 0 && dropout < 1) || dropout == EG_OFF)
+        return true;
+    eg_fail(eg_params_context(p), "%s: dropout must be in [0, 1), not %g", who, dropout);
+    return false;
+}
+
 bool eg__nn_positive(eg_params *p, const char *who, const char *option_name, int64_t size)
 {
-    if (size > 0)
-        return true;
-    eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name, (long long)size);
-    return false;
+    if (size < 1)
+        eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name, (long long)size);
+    else if (size > INT32_MAX)                          /* so that products of two fit                         */
+        eg_fail(eg_params_context(p), "%s: %s is %lld, more than %d", who, option_name, (long long)size, INT32_MAX);
+    return size >= 1 && size <= INT32_MAX;
 }

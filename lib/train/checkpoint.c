@@ -135,13 +135,12 @@ static eg_data *data_of(eg_ctx *cx, const eg_safetensors *file, const char *path
 
 static bool sound(eg_ctx *cx, const saved *s, const char *path)
 {
-    static const int64_t most = 1 << 20;
     const int64_t sizes[] = { s->layers, s->d_model, s->heads, s->width, s->batch, s->vocabulary, s->longest };
-    bool good = s->step >= 0 && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT && s->decay <= EG_COSINE;
+    bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT && s->decay <= EG_COSINE;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        good &= sizes[k] > 0 && sizes[k] <= most;
+        good &= sizes[k] > 0 && sizes[k] <= SIZE_MOST;
     if (!good)
-        eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)most);
+        eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)SIZE_MOST);
     else if (s->dtype != (int64_t)eg_default_type(cx))
         eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32",
                 eg_type_name(eg_default_type(cx)));

@@ -105,7 +105,9 @@ static eg_data *open_data(eg_ctx *cx, const char *name)
 {
     eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    char *copy = d ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
+    if (d && !name)
+        eg_fail(cx, "data: the name is NULL");
+    char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
     if (!copy)
         return NULL;
     strcpy(copy, name);
@@ -263,7 +265,9 @@ static eg_data *parse(eg_data *d, const char *text)
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
 {
     eg_data *d = open_data(cx, name);
-    char *copy = d ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
+    if (d && !text)
+        eg_fail(cx, "data: the text of %s is NULL", name);
+    char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
     return copy ? parse(d, strcpy(copy, text)) : NULL;
 }
 
@@ -330,7 +334,7 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
-    if (!d)
+    if (!d || !e)
         return -1;
     if (!d->task) {
         uint64_t n = (uint64_t)d->count;
@@ -344,9 +348,9 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
     d->task->make(&(eg_dice){ seed, number, 0 }, e);
     bool good = e->inputs > 0 && e->inputs <= d->longest_input && e->outputs > 0 && e->outputs <= d->longest_output;
     for (int k = 0; good && k < e->inputs; k++)
-        good = e->input[k] >= 0 && (e->input[k] += EG_FIRST) < d->symbols;
+        good = e->input[k] >= 0 && e->input[k] < d->symbols - EG_FIRST && (e->input[k] += EG_FIRST);
     for (int k = 0; good && k < e->outputs; k++)
-        good = e->output[k] >= 0 && (e->output[k] += EG_FIRST) < d->symbols;
+        good = e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
     if (!good)
         eg_fail(d->cx, "data: example %llu of task %s breaks the task's lengths or symbols", (unsigned long long)number, d->name);
     return good ? 0 : -1;
@@ -362,7 +366,7 @@ uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
     return eg__train_mix(h);
 }
 
-bool eg_data_held_out(const eg_data *d, const eg_example *e) { return eg__data_hash(d, e) % 10 == 0; }
+bool eg_data_held_out(const eg_data *d, const eg_example *e) { return d && e && eg__data_hash(d, e) % 10 == 0; }
 
 /* -- asking ---------------------------------------------------------------------------------------------------------------------------- */
 const char *eg_data_name(const eg_data *d)              { return d ? d->name : NULL; }
@@ -386,7 +390,9 @@ int64_t eg__data_uneven(const eg_data *d)
 
 int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
-    if (!d || !text)
+    if (d && (!text || !tokens))
+        eg_fail(d->cx, "%s: the %s to read is NULL", d->name, text ? "room for what there is" : "text");
+    if (!d || !text || !tokens)
         return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
     int n, count = 0;
@@ -396,7 +402,7 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
             eg_fail(d->cx, "%s: the input is not UTF-8", d->name);
         else if (!t)
             eg_fail(d->cx, "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol, d->symbols - EG_FIRST);
-        else if (count == room)
+        else if (count >= room)
             eg_fail(d->cx, "%s: the input has more than %d symbols", d->name, room);
         else {
             tokens[count++] = t;

@@ -15,9 +15,11 @@ enum { DECAYS = sizeof decays / sizeof *decays };
 
 double eg_schedule_factor(const eg_schedule *s, int64_t step)
 {
+    if (!s)
+        return 1;
     if (step < s->warmup)
-        return (double)(step + 1) / (double)s->warmup;
-    double t = s->steps > s->warmup ? (double)(step - s->warmup) / (double)(s->steps - s->warmup) : 0;
+        return ((double)step + 1) / (double)s->warmup;
+    double warmup = (double)s->warmup, t = s->steps > s->warmup ? ((double)step - warmup) / ((double)s->steps - warmup) : 0;
     return (int)s->decay >= 0 && (int)s->decay < DECAYS ? decays[s->decay](t < 1 ? t : 1, s->last) : NAN;
 }
 
@@ -70,6 +72,8 @@ static const char *refusal(const eg_opt_args *o)
         return "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE";
     if (o->schedule.warmup < 0 || o->schedule.steps < 0 || (o->schedule.decay && o->schedule.steps <= o->schedule.warmup))
         return "schedule.steps must be more than schedule.warmup";
+    if (!isfinite(o->schedule.last))
+        return "schedule.last must be a number";
     return NULL;
 }
 
@@ -150,8 +154,10 @@ static eg__norms norms_of(eg_tensor *g, double limit)
 
 static bool fits(eg_opt *op, int k, eg_tensor *g)
 {
-    if (!eg_ok(g))
+    if (!eg_ok(g) || eg_context(g) != op->cx) {
+        eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1, eg_ok(g) ? "of another context" : "no usable tensor");
         return false;
+    }
     bool same = eg_rank(g) == eg_rank(op->x[k]) && eg_type(g) == eg_type(op->x[k]);
     for (int r = 0; same && r < eg_rank(g); r++)
         same = eg_dim(g, r) == eg_dim(op->x[k], r);
@@ -218,6 +224,10 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op || eg_error(op->cx))
         return -1;
+    if (!gradients) {
+        eg_fail(op->cx, "%s: the list of gradients is NULL", op->kind->name);
+        return -1;
+    }
     eg_mark m = eg_push(op->cx);
     int bad = update(op, gradients);
     eg_pop(op->cx, m);
@@ -230,6 +240,10 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         return -1;
     if (!loss) {
         eg_fail(op->cx, "%s: the loss is NULL", op->kind->name);
+        return -1;
+    }
+    if (eg_context(loss) != op->cx) {
+        eg_fail(op->cx, "%s: the loss belongs to another context", op->kind->name);
         return -1;
     }
     eg_mark m = eg_push(op->cx);

@@ -15,12 +15,13 @@ uint64_t eg__train_mix(uint64_t x)
 /* Lemire 2019: the high half of bits × below, after rejecting the 2³² mod below smallest low halves */
 uint32_t eg_roll(eg_dice *dice, uint32_t below)
 {
-    for (;;) {
+    while (dice) {
         uint64_t bits = eg__train_mix(eg__train_mix(eg__train_mix(dice->seed) + dice->number) + dice->count++);
         uint64_t wide = (bits >> 32) * below;
         if (below == 0 || (uint32_t)wide >= -below % below)
             return (uint32_t)(wide >> 32);
     }
+    return 0;
 }
 
 static int roll(eg_dice *dice, int below) { return (int)eg_roll(dice, (uint32_t)below); }

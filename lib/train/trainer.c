@@ -52,7 +52,7 @@ static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = eg__data_task(o->data);
     o->layers = integer(o->layers, 2), o->d_model = integer(o->d_model, 64), o->heads = integer(o->heads, 4);
-    o->width = integer(o->width, 4 * o->d_model), o->batch = integer(o->batch, 64);
+    o->width = integer(o->width, o->d_model > SIZE_MOST ? 1 : 4 * o->d_model), o->batch = integer(o->batch, 64);
     o->steps = integer(o->steps, task && task->steps ? task->steps : 3000);
     o->dropout = option(o->dropout, 0), o->lr = option(o->lr, task && task->lr > 0 ? task->lr : 1e-3);
     o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, 0.99);
@@ -65,12 +65,17 @@ static bool defaults(eg_trainer_args *o)
         { "steps", o->steps },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        if (sizes[k].value < 1) {
-            eg_fail(eg__data_context(o->data), "trainer: %s must be positive, not %lld", sizes[k].name, (long long)sizes[k].value);
+        if (sizes[k].value < 1 || (sizes[k].value > SIZE_MOST && strcmp(sizes[k].name, "steps"))) {
+            const char *what = sizes[k].value < 1 ? "must be positive" : "is at most 2^20";
+            eg_fail(eg__data_context(o->data), "trainer: %s %s, not %lld", sizes[k].name, what, (long long)sizes[k].value);
             return false;
         }
     if (!(o->dropout >= 0 && o->dropout < 1)) {
         eg_fail(eg__data_context(o->data), "trainer: dropout must be in [0, 1), not %g", o->dropout);
+        return false;
+    }
+    if (!(o->goal >= 0)) {
+        eg_fail(eg__data_context(o->data), "trainer: goal must be a share of exact sequences, not %g", o->goal);
         return false;
     }
     return model_kind(o);
@@ -193,11 +198,14 @@ eg__batch eg__trainer_fill(eg_trainer *t, int64_t first, int64_t rows, const eg_
 static const eg_example *training(eg_trainer *t, int64_t k, eg_example *e)
 {
     (void)k;                                        /* the stream's cursor counts                                  */
-    do
+    for (int tries = 0; tries < SCAN; tries++) {
         if (eg_data_example(t->data, t->o.seed, t->cursor++, e))
             return NULL;
-    while (eg_data_held_out(t->data, e));
-    return e;
+        if (!eg_data_held_out(t->data, e))
+            return e;
+    }
+    eg_fail(t->cx, "trainer: %d examples of %s on end are held out for tests", SCAN, eg_data_name(t->data));
+    return NULL;
 }
 
 const eg_example *eg__trainer_test(eg_trainer *t, int64_t k, eg_example *e)

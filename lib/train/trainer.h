@@ -3,6 +3,8 @@
 #define EG_TRAIN_TRAINER_H
 #include "data.h"
 
+enum { SIZE_MOST = 1 << 20 };   /* of layers, widths and batch: products of two fit, and what is saved can be loaded  */
+
 struct eg_trainer {
     eg_ctx   *cx;
     eg_owner *owner;
