@@ -9,19 +9,23 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N] [--rounds N] [--json FILE]\n"
+    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N] [--rounds N] [--alone]\n"
+    "             [--json FILE]\n"
     "\n"
-    "Contraction, small operations, rows and training, each beside this machine's limits and beside BLIS, OpenBLAS, NumPy and PyTorch\n"
-    "where they are, everybody in turn. Groups: attention projection batch square thin tccg move reduce network tape rows train.\n"
+    "Contraction, small operations, rows and training, each beside this machine's limits and beside BLIS, OpenBLAS, NumPy\n"
+    "and PyTorch where they are, everybody in turn.\n"
+    "Groups: attention projection batch square thin tccg move reduce network tape rows train.\n"
     "  --quick      short rounds, two minutes at most\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
+    "  --alone      eingrad only, for a profiler\n"
     "  --json FILE  one line per case as well, for tests/bench/report.py\n"
     "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library (libopenblas.so.0, else the one inside NumPy).\n";
 
 eg_ctx *bench_cx;
 int  bench_threads;
 bool bench_quick;
+static bool alone;
 static int rounds;
 static double slice;                            /* seconds of one contender in one round */
 static const char *only_case, *only_group, *only_type, *program;
@@ -44,10 +48,11 @@ const char *bench_folder(void) { return BENCH_FOLDER; }
 const char *bench_python(void) { return getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3"; }
 bool bench_wanted(const char *group, const char *name, eg_dtype dtype)
 {
-    return (!only_case || strstr(name, only_case)) && (!only_group || !strcmp(group, only_group)) && (!only_type || !strcmp(only_type, eg_type_name(dtype)));
+    return (!only_case || strstr(name, only_case)) && (!only_group || !strcmp(group, only_group)) &&
+           (!only_type || !strcmp(only_type, eg_type_name(dtype)));
 }
 
-/* -- the peers: one process per number of threads, which answers each line with one ----------------------------------------------------- */
+/* -- the peers: one process per number of threads, which answers each line with one ---------------------------------------- */
 static struct { FILE *to, *from; pid_t pid; char hello[4096]; } peers;
 
 static void peers_close(void)
@@ -80,11 +85,13 @@ static void peers_open(int threads)
 }
 bool bench_ask(const char *line, char *reply, size_t room)
 {
-    if (!peers.to || fprintf(peers.to, "%s\n", line) < 0 || fflush(peers.to) || !fgets(reply, (int)room, peers.from)) return false;
+    if (!peers.to || fprintf(peers.to, "%s\n", line) < 0 || fflush(peers.to) || !fgets(reply, (int)room, peers.from))
+        return false;
     reply[strcspn(reply, "\n")] = 0;
     return true;
 }
-bool bench_peers_file(const char *name, char *path, size_t room)        /* hello: "numpy 2.4 torch 2.15 openblas /path", "-" where missing */
+/* hello: "numpy 2.4 torch 2.15 openblas /path", "-" where missing */
+bool bench_peers_file(const char *name, char *path, size_t room)
 {
     char all[sizeof peers.hello], *at = NULL;
     memcpy(all, peers.hello, sizeof all);
@@ -100,7 +107,7 @@ bool bench_has(const char *peer)
     return bench_peers_file(peer, version, sizeof version);
 }
 
-/* -- measuring ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- measuring ------------------------------------------------------------------------------------------------------------- */
 static double turn(const contender *c, double seconds, int64_t *calls)     /* best seconds of a call in this turn; 0: it failed */
 {
     if (!c->run) {
@@ -130,12 +137,16 @@ static void print_time(FILE *to, double t)
 }
 static void head(void)
 {
-    printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s", "peak", "roof", "plan", "BLIS", "OpenBLAS", "NumPy", "PyTorch", "spread");
+    printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s", "peak", "roof", "plan", "BLIS",
+           "OpenBLAS", "NumPy", "PyTorch", "spread");
 }
 static void ratio(int count, const contender *c, const result *r, const char *name, int width)
 {
     for (int k = 1; k < count; k++)
-        if (!strcmp(c[k].name, name) && r[k].best > 0 && r[0].best > 0) { printf(" %*.2f", width, r[k].best / r[0].best); return; }
+        if (!strcmp(c[k].name, name) && r[k].best > 0 && r[0].best > 0) {
+            printf(" %*.2f", width, r[k].best / r[0].best);
+            return;
+        }
     printf(" %*s", width, "-");
 }
 
@@ -143,10 +154,12 @@ void bench_case(const report *p, int count, const contender *list)
 {
     result r[CONTENDERS] = { { 0, 0 } };
     int64_t calls[CONTENDERS];
+    count = alone ? 1 : count;
     for (int k = 0; k < count; k++) calls[k] = 1;
     for (int q = 0; q < rounds; q++)
         for (int k = 0; k < count; k++) {
-            if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5))) continue;  /* failed, or so slow that a third look adds nothing */
+            if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5)))
+                continue; /* failed, or so slow that a third look adds nothing */
             double t = turn(&list[k], slice, &calls[k]);
             if (bench_threads > 1) rest(list[k].rest);
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
@@ -160,21 +173,26 @@ void bench_case(const report *p, int count, const contender *list)
     print_time(stdout, t);
     if (p->flop > 0) printf(" %8.2f %5.1f%%", p->flop / t * 1e-9, 100 * compute / t); else printf(" %8s %6s", "-", "-");
     if (roof > 0) printf(" %5.1f%% ", 100 * roof / t); else printf(" %6s ", "-");
-    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7), ratio(count, list, r, "OpenBLAS", 8), ratio(count, list, r, "NumPy", 7), ratio(count, list, r, "PyTorch", 7);
+    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7), ratio(count, list, r, "OpenBLAS", 8),
+        ratio(count, list, r, "NumPy", 7), ratio(count, list, r, "PyTorch", 7);
     printf("  %5.0f%%%s\n", 100 * (r[0].worst / t - 1), p->note ? " *" : "");
     fflush(stdout);
     if (!json) return;
-    fprintf(json, "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"%s\",\"threads\":%d,\"seconds\":%.4g,\"spread\":%.3g,\"flop\":%.6g,\"read\":%.6g,\"written\":%.6g,"
-                  "\"peak\":%.4g,\"roof\":%.4g,\"memory_bound\":%s,\"note\":\"%s\",\"peers\":{",
-            p->group, p->name, eg_type_name(p->dtype), bench_threads, t, r[0].worst / t - 1, p->flop, p->read, p->written, compute / t, roof / t,
-            memory > compute ? "true" : "false", p->note ? p->note : "");
+    fprintf(json,
+            "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"%s\",\"threads\":%d,\"seconds\":%.4g,\"spread\":%.3g,"
+            "\"flop\":%.6g,\"read\":%.6g,\"written\":%.6g,"
+            "\"peak\":%.4g,\"roof\":%.4g,\"memory_bound\":%s,\"note\":\"%s\",\"peers\":{",
+            p->group, p->name, eg_type_name(p->dtype), bench_threads, t, r[0].worst / t - 1, p->flop, p->read, p->written,
+            compute / t, roof / t, memory > compute ? "true" : "false", p->note ? p->note : "");
     for (int k = 1, n = 0; k < count; k++)
-        if (r[k].best > 0) fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g}", n++ ? "," : "", list[k].name, r[k].best, r[k].worst / r[k].best - 1);
+        if (r[k].best > 0)
+            fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g}", n++ ? "," : "", list[k].name, r[k].best,
+                    r[k].worst / r[k].best - 1);
     fprintf(json, "}}\n");
     fflush(json);
 }
 
-/* -- whole programs ------------------------------------------------------------------------------------------------------------------------- */
+/* -- whole programs -------------------------------------------------------------------------------------------------------- */
 double bench_shell(char *const *argv, char *last, size_t room)
 {
     int up[2], status;
@@ -204,14 +222,16 @@ void bench_wall(const char *group, const char *name, double own, double torch, c
     if (torch > 0) printf(" %7.2f", torch / own); else printf(" %7s", "-");
     printf("  %s\n", note);
     if (json) {
-        fprintf(json, "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"f32\",\"threads\":%d,\"seconds\":%.4g,\"spread\":0,\"flop\":0,\"read\":0,\"written\":0,"
-                      "\"peak\":0,\"roof\":0,\"memory_bound\":false,\"note\":\"%s\",\"peers\":{", group, name, bench_threads, own, note);
+        fprintf(json,
+            "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"f32\",\"threads\":%d,\"seconds\":%.4g,\"spread\":0,"
+            "\"flop\":0,\"read\":0,\"written\":0,\"peak\":0,\"roof\":0,\"memory_bound\":false,\"note\":\"%s\",\"peers\":{",
+            group, name, bench_threads, own, note);
         if (torch > 0) fprintf(json, "\"PyTorch\":{\"seconds\":%.4g,\"spread\":0}", torch);
         fprintf(json, "}}\n");
     }
 }
 
-/* -- the run -------------------------------------------------------------------------------------------------------------------------------- */
+/* -- the run --------------------------------------------------------------------------------------------------------------- */
 static void processor(char *to, size_t room)
 {
     static const char *const name[3] = { "model name\t", "cpu family\t", "model\t" };
@@ -231,11 +251,13 @@ static void limits_print(void)
     printf("limits, %d thread%s: f32 %.1f GFLOP/s, f64 %.1f GFLOP/s; copy, read, write in GB/s by footprint:", bench_threads,
            bench_threads > 1 ? "s" : "", limits.peak[0] * 1e-9, limits.peak[1] * 1e-9);
     for (int s = 0; s < LEVELS; s++)
-        printf(" %g MB %.0f %.0f %.0f%s", limits.footprint[s] * 1e-6, limits.copy[s] * 1e-9, limits.read[s] * 1e-9, limits.write[s] * 1e-9, s < LEVELS - 1 ? ";" : "\n");
+        printf(" %g MB %.0f %.0f %.0f%s", limits.footprint[s] * 1e-6, limits.copy[s] * 1e-9, limits.read[s] * 1e-9,
+               limits.write[s] * 1e-9, s < LEVELS - 1 ? ";" : "\n");
     if (!json) return;
     fprintf(json, "{\"limits\":%d,\"f32\":%.5g,\"f64\":%.5g,\"levels\":[", bench_threads, limits.peak[0], limits.peak[1]);
     for (int s = 0; s < LEVELS; s++)
-        fprintf(json, "%s[%.4g,%.4g,%.4g,%.4g]", s ? "," : "", limits.footprint[s], limits.copy[s], limits.read[s], limits.write[s]);
+        fprintf(json, "%s[%.4g,%.4g,%.4g,%.4g]", s ? "," : "", limits.footprint[s], limits.copy[s], limits.read[s],
+                limits.write[s]);
     fprintf(json, "]}\n");
 }
 static void introduce(bool first)
@@ -247,20 +269,25 @@ static void introduce(bool first)
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
     bench_peers_file("numpy", numpy, sizeof numpy), bench_peers_file("torch", torch, sizeof torch);
     if (!first) return;
+    openblas = openblas ? openblas : "missing";
     printf("%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; PyTorch %s\n"
-           "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their time / eingrad's (above 1, eingrad is faster).\n"
-           "plan: the same through eg_plan_run into memory that is there already. *: the strides fit no gemm call, and BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
-           cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas ? openblas : "missing", numpy, torch, rounds);
+           "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their time / eingrad's; above 1, eingrad\n"
+           "is faster. plan: the same through eg_plan_run into memory that is there already. *: the strides fit no gemm call, and\n"
+           "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
+           cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas, numpy, torch, rounds);
     if (json)
-        fprintf(json, "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%s\",\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\","
-                      "\"rounds\":%d,\"quick\":%s}\n", cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas ? openblas : "missing", numpy, torch,
-                rounds, bench_quick ? "true" : "false");
+        fprintf(json,
+                "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%s\","
+                "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
+                cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas, numpy, torch, rounds,
+                bench_quick ? "true" : "false");
 }
 
-/* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell halved OpenBLAS, and NumPy with it. */
+/* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell halved OpenBLAS and NumPy. */
 static const char *const held_back[] = {
-    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS",
-    "MKL_DEBUG_CPU_TYPE", "MKL_CBWR", "NPY_DISABLE_CPU_FEATURES", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME",
+    "OPENBLAS_CORETYPE",        "OPENBLAS_L2_SIZE",        "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",         "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE",  "MKL_CBWR",
+    "NPY_DISABLE_CPU_FEATURES", "OMP_WAIT_POLICY",         "GOMP_SPINCOUNT",      "KMP_BLOCKTIME",
 };
 static const char *value(int argc, char **argv, int *k)
 {
@@ -276,6 +303,7 @@ int main(int argc, char **argv)
     for (int k = 1; k < argc; k++) {
         const char *word = argv[k];
         if (!strcmp(word, "--quick")) bench_quick = true;
+        else if (!strcmp(word, "--alone")) alone = true;
         else if (!strcmp(word, "--case")) only_case = value(argc, argv, &k);
         else if (!strcmp(word, "--group")) only_group = value(argc, argv, &k);
         else if (!strcmp(word, "--type")) only_type = value(argc, argv, &k);
@@ -302,7 +330,7 @@ int main(int argc, char **argv)
     eg_kernel_info();                           /* before any other use of BLIS, which would choose for itself */
     int first = only_threads ? only_threads : 1, last = only_threads ? only_threads : 2;
     for (bench_threads = first; bench_threads <= last; bench_threads++) {
-        peers_open(bench_threads);
+        if (!alone) peers_open(bench_threads);
         introduce(bench_threads == first);
         gemm_threads(bench_threads);
         limits = (probe){ .peak = { 0 } };

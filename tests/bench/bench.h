@@ -18,7 +18,7 @@
 enum { LEVELS = 7, CONTENDERS = 8 };
 double bench_now(void);
 
-/* -- probe.c: FLOP/s and bytes/s of `threads` threads at once --------------------------------------------------------------------- */
+/* -- probe.c: FLOP/s and bytes/s of `threads` threads at once -------------------------------------------------------------- */
 typedef struct probe {
     double peak[2];                             /* f32, f64 */
     double footprint[LEVELS];                   /* bytes touched */
@@ -27,7 +27,7 @@ typedef struct probe {
 void   probe_run(probe *, int threads);         /* keeps the best of what it had and what it sees now */
 double probe_moved(const probe *, double read, double written);        /* seconds in which memory moves that much */
 
-/* -- a contender: n calls of whatever it measures; false stops it --------------------------------------------------------------------- */
+/* -- a contender: n calls of whatever it measures; false stops it ---------------------------------------------------------- */
 typedef struct contender {
     const char *name;
     bool (*run)(void *user, int64_t n);         /* NULL: a peer in the other process, by name */
@@ -45,20 +45,21 @@ typedef struct report {
 void bench_case(const report *, int count, const contender *);
 bool bench_wanted(const char *group, const char *name, eg_dtype);
 
-/* -- the present configuration ------------------------------------------------------------------------------------------------------------ */
+/* -- the present configuration --------------------------------------------------------------------------------------------- */
 extern eg_ctx *bench_cx;
 extern int     bench_threads;
 extern bool    bench_quick;
-bool bench_ask(const char *line, char *reply, size_t room);             /* one line to the peers, one back; false: there are none */
+bool bench_ask(const char *line, char *reply, size_t room); /* one line to the peers, one back; false: there are none */
 bool bench_has(const char *peer);               /* "numpy", "torch" */
 bool bench_peers_file(const char *name, char *path, size_t room);       /* where numpy's own OpenBLAS is */
-void bench_wall(const char *group, const char *name, double own, double torch, const char *note);      /* seconds of whole programs */
-double bench_shell(char *const *argv, char *last, size_t room);         /* wall seconds of a program; its last line; < 0: failed */
+void bench_wall(const char *group, const char *name, double own, double torch,
+                const char *note); /* seconds of whole programs */
+double bench_shell(char *const *argv, char *last, size_t room); /* wall seconds of a program; its last line; < 0: failed */
 const char *bench_python(void);
 const char *bench_folder(void);                 /* where peers.py is */
 const char *bench_self(void);
 
-/* -- gemm.c: C[z] = A[z] B[z] ------------------------------------------------------------------------------------------------------------- */
+/* -- gemm.c: C[z] = A[z] B[z] ---------------------------------------------------------------------------------------------- */
 typedef struct gemm {
     eg_dtype dtype;
     int64_t batch, m, n, k;

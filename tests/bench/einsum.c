@@ -5,44 +5,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* sizes: a letter and its size, in pairs. views: a mark per operand: 'w' a window of a larger array, '2' every second column, '.' all of it */
+/* sizes: a letter and its size, in pairs. views: a mark per operand: 'w' a window of a larger array, '2' every second column,
+ * 'p' the last two of four axes stored outermost, as eingrad stores a result ->ijbh, '.' row-major */
 typedef struct row { const char *group, *spec, *sizes, *views; } row;
 static const row rows[] = {
-#define ATTENTION(sizes) { "attention", "ibhd,jbhd->ijbh", sizes, NULL }, { "attention", "ijbh,jbhd->ibhd", sizes, NULL }
+#define ATTENTION(s) { "attention", "ibhd,jbhd->ijbh", s, NULL }, { "attention", "ijbh,jbhd->ibhd", s, NULL }
     ATTENTION("i10 j10 b1 h2 d4"), ATTENTION("i16 j16 b32 h4 d16"), ATTENTION("i60 j60 b10 h8 d64"),
     ATTENTION("i128 j128 b8 h8 d64"), ATTENTION("i512 j512 b4 h8 d64"),
-#define PROJECTION(sizes) { "projection", "blm,mhd->blhd", sizes, NULL }, { "projection", "blhd,hdm->blm", sizes, NULL }, { "projection", "blm,blhd->mhd", sizes, NULL }
-    PROJECTION("b10 l60 m512 h8 d64"), PROJECTION("b32 l16 m64 h4 d16"),
-#define BATCH(n) { "batch", "zab,zbc->zac", "z1024 a" n " b" n " c" n, NULL }
-    BATCH("8"), BATCH("16"), BATCH("24"), BATCH("32"), BATCH("48"), BATCH("64"),
-    { "batch", "zab,zcb->zac", "z1024 a16 b16 c16", NULL }, { "batch", "zab,zcb->zac", "z1024 a64 b64 c64", NULL },
+#define VALUES(s) { "attention", "ijbh,jbhd->ibhd", s, "p." }
+    VALUES("i16 j16 b32 h4 d16"), VALUES("i60 j60 b10 h8 d64"), VALUES("i128 j128 b8 h8 d64"), VALUES("i512 j512 b4 h8 d64"),
+#define PROJECTION(spec, s) { "projection", spec, s, NULL }
+#define PROJECTIONS(s) PROJECTION("blm,mhd->blhd", s), PROJECTION("blhd,hdm->blm", s), PROJECTION("blm,blhd->mhd", s)
+    PROJECTIONS("b10 l60 m512 h8 d64"), PROJECTIONS("b32 l16 m64 h4 d16"),
+#define BATCH(spec, n) { "batch", spec, "z1024 a" n " b" n " c" n, NULL }
+    BATCH("zab,zbc->zac", "8"), BATCH("zab,zbc->zac", "16"), BATCH("zab,zbc->zac", "24"), BATCH("zab,zbc->zac", "32"),
+    BATCH("zab,zbc->zac", "48"), BATCH("zab,zbc->zac", "64"), BATCH("zab,zcb->zac", "16"), BATCH("zab,zcb->zac", "64"),
 #define SQUARE(spec, n, views) { "square", spec, "a" n " b" n " c" n, views }
-    SQUARE("ab,bc->ac", "4", NULL), SQUARE("ab,bc->ac", "8", NULL), SQUARE("ab,bc->ac", "16", NULL), SQUARE("ab,bc->ac", "32", NULL),
-    SQUARE("ab,bc->ac", "64", NULL), SQUARE("ab,bc->ac", "96", NULL), SQUARE("ab,bc->ac", "128", NULL), SQUARE("ab,bc->ac", "256", NULL),
-    SQUARE("ab,bc->ac", "512", NULL), SQUARE("ab,bc->ac", "1024", NULL), SQUARE("ab,bc->ac", "2048", NULL),
-#define FORMS(n) SQUARE("ba,bc->ac", n, NULL), SQUARE("ab,cb->ac", n, NULL), SQUARE("ba,cb->ac", n, NULL), \
-                 SQUARE("ab,bc->ac", n, "ww"), SQUARE("ab,bc->ac", n, "22"), SQUARE("ba,bc->ac", n, "22"), SQUARE("ab,cb->ac", n, "22"), SQUARE("ba,cb->ac", n, "22")
+#define AB(n) SQUARE("ab,bc->ac", n, NULL)
+    AB("4"), AB("8"), AB("16"), AB("32"), AB("64"), AB("96"), AB("128"), AB("256"), AB("512"), AB("1024"), AB("2048"),
+#define FORMS(n) \
+    SQUARE("ba,bc->ac", n, NULL), SQUARE("ab,cb->ac", n, NULL), SQUARE("ba,cb->ac", n, NULL), SQUARE("ab,bc->ac", n, "ww"), \
+    SQUARE("ab,bc->ac", n, "22"), SQUARE("ba,bc->ac", n, "22"), SQUARE("ab,cb->ac", n, "22"), SQUARE("ba,cb->ac", n, "22")
     FORMS("96"), FORMS("512"),
-#define THIN(sizes) { "thin", "ab,bc->ac", sizes, NULL }
-    THIN("a1 b512 c512"), THIN("a4 b512 c512"), THIN("a4096 b64 c64"), THIN("a512 b1 c512"), THIN("a512 b4 c512"), THIN("a64 b4096 c64"),
-    THIN("a512 b512 c1"), THIN("a512 b512 c4"), THIN("a64 b64 c4096"),
-#define TCCG(spec, sizes) { "tccg", spec, sizes, NULL }
-    TCCG("abc,bda->dc", "a64 b48 c96 d64"), TCCG("acd,dbc->ab", "a160 b160 c32 d48"), TCCG("cad,dcb->ab", "a160 b160 c48 d32"),
-    TCCG("bda,dc->abc", "a48 b64 c48 d64"), TCCG("dca,bd->abc", "a48 b64 c48 d64"), TCCG("ebad,ce->abcd", "a24 b24 c24 d24 e48"),
+#define THIN(s) { "thin", "ab,bc->ac", s, NULL }
+    THIN("a1 b512 c512"), THIN("a4 b512 c512"), THIN("a4096 b64 c64"), THIN("a512 b1 c512"), THIN("a512 b4 c512"),
+    THIN("a64 b4096 c64"), THIN("a512 b512 c1"), THIN("a512 b512 c4"), THIN("a64 b64 c4096"),
+#define TCCG(spec, s) { "tccg", spec, s, NULL }
+    TCCG("abc,bda->dc", "a64 b48 c96 d64"), TCCG("acd,dbc->ab", "a160 b160 c32 d48"),
+    TCCG("cad,dcb->ab", "a160 b160 c48 d32"), TCCG("bda,dc->abc", "a48 b64 c48 d64"),
+    TCCG("dca,bd->abc", "a48 b64 c48 d64"), TCCG("ebad,ce->abcd", "a24 b24 c24 d24 e48"),
     TCCG("aebf,dfce->abcd", "a24 b20 c24 d20 e16 f24"), TCCG("aebf,fdec->abcd", "a24 b20 c24 d20 e16 f24"),
     TCCG("aecf,bfde->abcd", "a24 b20 c24 d20 e16 f24"), TCCG("eafd,fbec->abcd", "a24 b20 c24 d20 e16 f24"),
     TCCG("efbad,cf->abcde", "a12 b12 c16 d12 e12 f32"), TCCG("dega,gfbc->abcdef", "a8 b8 c8 d8 e8 f8 g24"),
-#define MOVE(spec, sizes) { "move", spec, sizes, NULL }
-    MOVE("ij->ji", "i512 j512"), MOVE("ij->ji", "i4096 j4096"), MOVE("ijk->kji", "i64 j64 k64"), MOVE("ijk->kji", "i256 j256 k256"),
-    MOVE("bhij->bihj", "b32 h4 i16 j16"), MOVE("bhij->bihj", "b16 h8 i512 j64"),
-#define REDUCE(spec, sizes) { "reduce", spec, sizes, NULL }
+#define MOVE(spec, s) { "move", spec, s, NULL }
+    MOVE("ij->ji", "i512 j512"), MOVE("ij->ji", "i4096 j4096"), MOVE("ijk->kji", "i64 j64 k64"),
+    MOVE("ijk->kji", "i256 j256 k256"), MOVE("bhij->bihj", "b32 h4 i16 j16"), MOVE("bhij->bihj", "b16 h8 i512 j64"),
+#define REDUCE(spec, s) { "reduce", spec, s, NULL }
     REDUCE("ij->", "i512 j512"), REDUCE("ij->", "i4096 j4096"), REDUCE("ij->i", "i512 j512"), REDUCE("ij->i", "i4096 j4096"),
-    REDUCE("ij->j", "i512 j512"), REDUCE("ij->j", "i4096 j4096"), REDUCE("i,i->", "i64"), REDUCE("i,i->", "i4096"), REDUCE("i,i->", "i4000000"),
-    REDUCE("i,i->i", "i4000000"), REDUCE("i,j->ij", "i64 j64"), REDUCE("i,j->ij", "i2048 j2048"), REDUCE("ii->i", "i1024"), REDUCE("ii->", "i1024"),
-#define NETWORK(spec, sizes) { "network", spec, sizes, NULL }
-    NETWORK("ab,bc,cd,de->ae", "a64 b256 c16 d256 e64"), NETWORK("ab,bc,cd,de,ef,fg,gh,hi->ai", "a8 b32 c8 d64 e16 f48 g8 h64 i8"),
+    REDUCE("ij->j", "i512 j512"), REDUCE("ij->j", "i4096 j4096"), REDUCE("i,i->", "i64"), REDUCE("i,i->", "i4096"),
+    REDUCE("i,i->", "i4000000"), REDUCE("i,i->i", "i4000000"), REDUCE("i,j->ij", "i64 j64"), REDUCE("i,j->ij", "i2048 j2048"),
+    REDUCE("ii->i", "i1024"), REDUCE("ii->", "i1024"),
+#define NETWORK(spec, s) { "network", spec, s, NULL }
+    NETWORK("ab,bc,cd,de->ae", "a64 b256 c16 d256 e64"),
+    NETWORK("ab,bc,cd,de,ef,fg,gh,hi->ai", "a8 b32 c8 d64 e16 f48 g8 h64 i8"),
     NETWORK("ae,be,ce,abc->e", "a32 b32 c32 e48"), NETWORK("bi,bj,bk,ijk,bl->bl", "b64 i24 j24 k24 l32"),
-    NETWORK("abc,bde,dcf,eg,fga->", "a16 b16 c16 d16 e16 f16 g16"), NETWORK("ab,bcd,ce,dfg,eh,fi,gj,hk,ikl,jlm,m->a", "a8 b8 c8 d8 e8 f8 g8 h8 i8 j8 k8 l8 m8"),
+    NETWORK("abc,bde,dcf,eg,fga->", "a16 b16 c16 d16 e16 f16 g16"),
+    NETWORK("ab,bcd,ce,dfg,eh,fi,gj,hk,ikl,jlm,m->a", "a8 b8 c8 d8 e8 f8 g8 h8 i8 j8 k8 l8 m8"),
     NETWORK("ab,cb,cd,ed,ef,gf,gh,ih,ij,kj,kl,al->", "a32 b32 c32 d32 e32 f32 g32 h32 i32 j32 k32 l32"),
 };
 
@@ -86,17 +94,20 @@ static const char *read_term(contraction *c, const char *p, operand *o)
 static eg_tensor *make(contraction *c, operand *o, char view)
 {
     int64_t dims[RANK], n = 1;
-    for (int a = 0; a < o->rank; a++) n *= dims[a] = view == 'w' ? o->dim[a] + 16 : view == '2' && a == o->rank - 1 ? 2 * o->dim[a] : o->dim[a];
+    for (int a = 0; a < o->rank; a++)
+        n *= dims[a] = view == 'w' ? o->dim[a] + 16 : view == '2' && a == o->rank - 1 ? 2 * o->dim[a]
+                     : view == 'p' ? o->dim[(a + 2) % 4] : o->dim[a];
     eg_tensor *x = eg_full_n(bench_cx, c->dtype, 0, o->rank, dims);
     void *to = c->dtype == EG_F32 ? (void *)eg_mut_f32(x) : (void *)eg_mut_f64(x);
     if (to) fill(to, c->dtype, n);
     for (int a = 0; a < o->rank && view == 'w'; a++) x = eg_slice(x, a, 8, 8 + o->dim[a], 1);
     if (view == '2') x = eg_slice(x, o->rank - 1, EG_END, EG_END, 2);
+    if (view == 'p') x = eg_permute(x, 2, 3, 0, 1);
     eg_raw(x, o->stride);
     return x;
 }
 
-/* -- the same as matrices: letters of one kind that are one stride apart in their operand become one axis ------------------------- */
+/* -- the same as matrices: letters of one kind that are one stride apart in their operand become one axis ------------------ */
 static bool holds(const operand *o, char letter) { return memchr(o->letter, letter, (size_t)o->rank) != NULL; }
 static int64_t stride_of(const operand *o, char letter)
 {
@@ -104,7 +115,8 @@ static int64_t stride_of(const operand *o, char letter)
     for (int a = 0; a < o->rank; a++) if (o->letter[a] == letter) s += o->stride[a];
     return s;
 }
-static int letters_of(const contraction *c, bool a, bool b, bool out, char *to)     /* in the order of the output, else of the first operand */
+static int letters_of(const contraction *c, bool a, bool b, bool out,
+                      char *to) /* in the order of the output, else of the first operand */
 {
     int n = 0;
     for (int pass = 0; pass < 3; pass++) {
@@ -115,7 +127,8 @@ static int letters_of(const contraction *c, bool a, bool b, bool out, char *to) 
     }
     return n;
 }
-static bool fuse(const contraction *c, int n, const char *letter, const operand *p, const operand *q, int64_t *size, int64_t *ps, int64_t *qs)
+static bool fuse(const contraction *c, int n, const char *letter, const operand *p, const operand *q, int64_t *size,
+                 int64_t *ps, int64_t *qs)
 {
     *size = 1, *ps = *qs = 1;
     for (int k = n - 1; k >= 0; k--) {
@@ -151,14 +164,16 @@ static bool matrices_open(matrices *m, const contraction *c)
     char z[16], mm[16], nn[16], kk[16];
     *m = (matrices){ .g.dtype = c->dtype };
     if (c->count != 2) return false;
-    int zs = letters_of(c, true, true, true, z), ms = letters_of(c, true, false, true, mm), ns = letters_of(c, false, true, true, nn);
+    int zs = letters_of(c, true, true, true, z), ms = letters_of(c, true, false, true, mm),
+        ns = letters_of(c, false, true, true, nn);
     int ks = letters_of(c, true, true, false, kk);
     gemm *g = &m->g;
     if (ms + ns == 0 || ms + ns + ks == 0) return false;
     g->batch = 1;
     for (int k = 0; k < zs; k++) g->batch *= c->size[(int)z[k]];
-    bool whole = fuse(c, ms, mm, &c->in[0], NULL, &g->m, &g->am, &(int64_t){ 0 }) & fuse(c, ns, nn, &c->in[1], NULL, &g->n, &g->bn, &(int64_t){ 0 })
-               & fuse(c, ks, kk, &c->in[0], &c->in[1], &g->k, &g->ak, &g->bk);
+    bool whole = fuse(c, ms, mm, &c->in[0], NULL, &g->m, &g->am, &(int64_t){ 0 }) &&
+                 fuse(c, ns, nn, &c->in[1], NULL, &g->n, &g->bn, &(int64_t){ 0 }) &&
+                 fuse(c, ks, kk, &c->in[0], &c->in[1], &g->k, &g->ak, &g->bk);
     m->z[0] = offsets(c, zs, z, &c->in[0], g->batch), m->z[1] = offsets(c, zs, z, &c->in[1], g->batch);
     size_t item = c->dtype == EG_F32 ? 4 : 8;
     g->a = eg_raw(c->x[0], NULL), g->b = eg_raw(c->x[1], NULL);
@@ -172,7 +187,9 @@ static bool matrices_open(matrices *m, const contraction *c)
     if (!whole || !gemm_openblas_takes(g)) m->packed = true;
     if (!whole) {
         g->am = g->k, g->ak = 1, g->bk = g->n, g->bn = 1;
-        if (posix_memalign(&m->room[0], 64, (size_t)(g->batch * g->m * g->k) * item) || posix_memalign(&m->room[1], 64, (size_t)(g->batch * g->n * g->k) * item)) return false;
+        if (posix_memalign(&m->room[0], 64, (size_t)(g->batch * g->m * g->k) * item) ||
+            posix_memalign(&m->room[1], 64, (size_t)(g->batch * g->n * g->k) * item))
+            return false;
         fill(m->room[0], c->dtype, g->batch * g->m * g->k), fill(m->room[1], c->dtype, g->batch * g->n * g->k);
         g->a = m->room[0], g->b = m->room[1];
         for (int64_t i = 0; i < g->batch; i++) m->z[0][i] = i * g->m * g->k, m->z[1][i] = i * g->k * g->n;
@@ -199,7 +216,7 @@ static bool matrices_pack(matrices *to, const matrices *from)
     return true;
 }
 
-/* -- eingrad ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- eingrad --------------------------------------------------------------------------------------------------------------- */
 static bool run(void *user, int64_t n)
 {
     const contraction *c = user;
@@ -228,12 +245,16 @@ static bool planned_open(planned *p, const contraction *c)
     for (int k = 0; k < c->count; k++) shapes[k] = eg_shape_of(c->x[k]), p->operands[k] = eg_raw(c->x[k], NULL);
     eg_mark m = eg_push(bench_cx);
     eg_shape out = eg_shape_of(eg_einsum_n(c->row->spec, c->count, c->x));     /* laid out as eg_einsum chooses */
-    p->plan = eg_plan_new_with(&(eg_plan_args){ .size = sizeof(eg_plan_args), .spec = c->row->spec, .count = c->count, .operands = shapes, .out = &out });
+    p->plan = eg_plan_new_with(&(eg_plan_args){
+        .size = sizeof(eg_plan_args), .spec = c->row->spec, .count = c->count, .operands = shapes, .out = &out });
     eg_pop(bench_cx, m);
     for (int a = 0; a < c->out.rank; a++) n *= (size_t)c->out.dim[a];
     return p->plan && !posix_memalign(&p->out, 64, n);
 }
-static double element(eg_tensor *y, const void *p, int64_t i) { return eg_type(y) == EG_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i]; }
+static double element(eg_tensor *y, const void *p, int64_t i)
+{
+    return eg_type(y) == EG_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
+}
 
 /* Σ y w and Σ |y w| with w the numbers above: a result that differs on the two sides of the pipe is found */
 static void check(const contraction *c, const char *reply)
@@ -268,7 +289,8 @@ static double operations(const contraction *c)
         int pairs[MOST][2];
         eg_cost cost;
         for (int k = 0; k < c->count; k++)
-            for (int a = 0; a < c->in[k].rank; a++) set[k].bits[c->in[k].letter[a] / 64] |= (uint64_t)1 << c->in[k].letter[a] % 64;
+            for (int a = 0; a < c->in[k].rank; a++)
+                set[k].bits[c->in[k].letter[a] / 64] |= (uint64_t)1 << c->in[k].letter[a] % 64;
         for (int a = 0; a < c->out.rank; a++) out.bits[c->out.letter[a] / 64] |= (uint64_t)1 << c->out.letter[a] % 64;
         for (int l = 0; l < 128; l++) size[l] = (double)c->size[l];
         return eg__order(c->count, set, &out, size, 0, pairs, &cost) ? cost.flops : 0;
@@ -296,7 +318,8 @@ static void one(const row *r, eg_dtype dtype)
         char view = r->views ? r->views[c.count] : '.';
         c.x[c.count++] = make(&c, o, view);
         at += snprintf(line + at, sizeof line - (size_t)at, " ");
-        for (int a = 0; a < o->rank; a++) at += snprintf(line + at, sizeof line - (size_t)at, "%s%lld", a ? "x" : "", (long long)o->dim[a]);
+        for (int a = 0; a < o->rank; a++)
+            at += snprintf(line + at, sizeof line - (size_t)at, "%s%lld", a ? "x" : "", (long long)o->dim[a]);
         at += snprintf(line + at, sizeof line - (size_t)at, "/%c", view);
     }
     read_term(&c, p + 2, &c.out);
@@ -322,7 +345,9 @@ static void one(const row *r, eg_dtype dtype)
     }
     double read = 0, item = dtype == EG_F32 ? 4 : 8;
     for (int k = 0; k < c.count; k++) read += item * product(&c, &c.in[k]);
-    bench_case(&(report){ r->group, name, gemms && m.packed ? "gemm on packed copies" : NULL, dtype, operations(&c), read, item * product(&c, &c.out) }, n, list);
+    bench_case(&(report){ r->group, name, gemms && m.packed ? "gemm on packed copies" : NULL, dtype, operations(&c), read,
+                          item * product(&c, &c.out) },
+               n, list);
     eg_plan_free(plan.plan), free(plan.out);
     matrices_close(&m);
     if (other) matrices_close(&packed);

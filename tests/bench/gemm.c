@@ -15,7 +15,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* -- BLIS: any strides ---------------------------------------------------------------------------------------------------------------- */
+/* -- BLIS: any strides ----------------------------------------------------------------------------------------------------- */
 bool gemm_blis(void *user, int64_t n)
 {
     const gemm *g = user;
@@ -24,21 +24,25 @@ bool gemm_blis(void *user, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t z = 0; z < g->batch; z++)
             if (g->dtype == EG_F32)
-                bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (float *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
-                          (float *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &zero, (float *)g->c + z * g->m * g->n, g->n, 1);
+                bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (float *)(uintptr_t)g->a + g->az[z],
+                          g->am, g->ak, (float *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &zero,
+                          (float *)g->c + z * g->m * g->n, g->n, 1);
             else
-                bli_dgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &done, (double *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
-                          (double *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &dzero, (double *)g->c + z * g->m * g->n, g->n, 1);
+                bli_dgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &done, (double *)(uintptr_t)g->a + g->az[z],
+                          g->am, g->ak, (double *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &dzero,
+                          (double *)g->c + z * g->m * g->n, g->n, 1);
     return true;
 }
 const char *gemm_blis_version(void) { return bli_info_get_version_str(); }
 
-/* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy has ------------------------------- */
+/* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy has ----------------------- */
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
 typedef void sgemm32(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
 typedef void dgemm32(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *, int);
-typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float, float *, int64_t);
-typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *, int64_t, double, double *, int64_t);
+typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float,
+                     float *, int64_t);
+typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *, int64_t, double,
+                     double *, int64_t);
 static union { void *p; sgemm32 *f; } s32;
 static union { void *p; dgemm32 *f; } d32;
 static union { void *p; sgemm64 *f; } s64;

@@ -14,7 +14,7 @@ static void measure(const char *group, const char *name, const char *line, doubl
     bench_case(&(report){ group, name, NULL, EG_F32, 0, bytes / 2, bytes / 2 }, n, list);
 }
 
-/* -- the tape ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- the tape -------------------------------------------------------------------------------------------------------------- */
 typedef struct leaves { eg_tensor *x, *w, *b; } leaves;
 static bool add(void *user, int64_t n)          /* scopes of 100, so that one push and pop counts little */
 {
@@ -58,7 +58,7 @@ static void tape(void)
     eg_pop(bench_cx, m);
 }
 
-/* -- rows ---------------------------------------------------------------------------------------------------------------------------------- */
+/* -- rows ------------------------------------------------------------------------------------------------------------------ */
 typedef struct row { const char *name; eg_tensor *x, *gain, *bias, *seed; } row;
 static eg_tensor *forward(const row *r)
 {
@@ -98,16 +98,19 @@ static void rows(void)
             char shape[64] = "", name[128], line[128];
             double n = 1;
             for (int a = 0; a < table[k].rank; a++) {
-                snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", a ? "x" : "", (long long)table[k].dims[a]);
+                snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", a ? "x" : "",
+                         (long long)table[k].dims[a]);
                 n *= (double)table[k].dims[a];
             }
             snprintf(name, sizeof name, "%s %s%s", table[k].name, shape, g ? ", forward and gradient" : "");
+            if (!bench_wanted("rows", name, EG_F32)) continue;
             snprintf(line, sizeof line, "op rows %s %s %s", table[k].name, shape, g ? "gradient" : "forward");
             eg_mark m = eg_push(bench_cx);
             bool norm = !strcmp(table[k].name, "layernorm");
             int64_t width = table[k].dims[table[k].rank - 1];
-            row r = { table[k].name, eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims), norm ? eg_ones(bench_cx, width) : NULL,
-                      norm ? eg_zeros(bench_cx, width) : NULL, eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, table[k].dims) };
+            row r = { table[k].name, eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims),
+                      norm ? eg_ones(bench_cx, width) : NULL, norm ? eg_zeros(bench_cx, width) : NULL,
+                      eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, table[k].dims) };
             eg_nograd(bench_cx, !g);
             measure("rows", name, line, g ? 0 : 8 * n, g ? rows_gradient : rows_forward, &r);
             eg_nograd(bench_cx, false);
@@ -115,16 +118,22 @@ static void rows(void)
         }
 }
 
-/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with padding -------------------------------- */
+/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with padding ------------------- */
 enum { BATCH = 64, LENGTH = 16 };
-typedef struct training { eg_transformer *net; eg_opt *opt; int32_t index[BATCH * LENGTH], target[BATCH * LENGTH]; bool keep[BATCH * LENGTH]; } training;
+typedef struct training {
+    eg_transformer *net;
+    eg_opt *opt;
+    int32_t index[BATCH * LENGTH], target[BATCH * LENGTH];
+    bool keep[BATCH * LENGTH];
+} training;
 static bool train_step(void *user, int64_t n)
 {
     training *t = user;
     for (int64_t k = 0; k < n; k++) {
         eg_mark m = eg_push(bench_cx);
         const int64_t dims[] = { BATCH, LENGTH };
-        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims), *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
+        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims),
+                  *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
         eg_tensor *logits = eg_transformer_run(t->net, index, .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) });
         eg_step(t->opt, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF));
         eg_pop(bench_cx, m);
@@ -152,8 +161,10 @@ static void train(void)
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
     }
     measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
-    eg_trainer *trainer = eg_trainer_new(eg_data_task(bench_cx, eg_task_find("reverse")), .steps = 1000000);
-    measure("train", "the same by eg_trainer, its examples and score included", "op train", 0, trainer_step, trainer);
+    const char *whole = "the same by eg_trainer, its examples and score included";
+    if (bench_wanted("train", whole, EG_F32))
+        measure("train", whole, "op train", 0, trainer_step,
+                eg_trainer_new(eg_data_task(bench_cx, eg_task_find("reverse")), .steps = 1000000));
     free(t);
     eg_pop(bench_cx, m);
 }
@@ -177,8 +188,12 @@ static void goal(void)
     snprintf(threads, sizeof threads, "%d", bench_threads);
     snprintf(path, sizeof path, "%s/peers.py", bench_folder());
     for (int r = 0; r < (bench_quick ? 1 : 3); r++) {
-        double a = bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL }, own_last, sizeof own_last);
-        double b = bench_has("torch") ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path, "--to-goal", threads, NULL }, torch_last, sizeof torch_last) : -1;
+        double a =
+            bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL }, own_last, sizeof own_last);
+        double b = bench_has("torch")
+                       ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path, "--to-goal", threads, NULL },
+                                     torch_last, sizeof torch_last)
+                       : -1;
         if (a > 0 && (own == 0 || a < own)) own = a;
         if (b > 0 && (torch == 0 || b < torch)) torch = b;
     }

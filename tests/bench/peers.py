@@ -1,4 +1,5 @@
-"""NumPy and PyTorch for `make bench`: reads a line, answers with a line (bench.c, bench_ask). With --to-goal THREADS: trains `reverse` to 99 %."""
+"""NumPy and PyTorch for `make bench`: reads a line, answers with a line (bench.c, bench_ask).
+With --to-goal THREADS: trains `reverse` to 99 %."""
 import math
 import os
 import sys
@@ -35,7 +36,11 @@ def array(shape, view, dtype):
         base = [n + 16 for n in dims]
     if view == "2":
         base[-1] *= 2
+    if view == "p":
+        base = dims[2:] + dims[:2]
     x = numbers(math.prod(base)).astype(dtype).reshape(base)
+    if view == "p":
+        return x.transpose(2, 3, 0, 1)
     if view == "w":
         return x[tuple(slice(8, 8 + n) for n in dims)]
     return x[..., ::2] if view == "2" else x
@@ -210,7 +215,8 @@ def run(peer, seconds):
 
 def answer(words):
     if words[0] == "hello":
-        return "numpy %s torch %s openblas %s" % (numpy.__version__ if numpy else "-", torch.__version__ if torch else "-", numpys_openblas())
+        versions = tuple(m.__version__ if m else "-" for m in (numpy, torch))
+        return "numpy %s torch %s openblas %s" % (*versions, numpys_openblas())
     if words[0] == "run":
         return run(" ".join(words[1:-1]), float(words[-1]))
     cases.clear()

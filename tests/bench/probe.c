@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-/* -- twelve independent chains of multiply-adds, so that latency is hidden; and a sum of everything in a buffer ------------------- */
+/* -- twelve independent chains of multiply-adds, so that latency is hidden; and a sum of everything in a buffer ------------ */
 #if defined(__x86_64__)
 #define PEAK(name, isa, vec, zero, fma, add)                                                                                     \
     __attribute__((target(isa))) static double name(int64_t n)                                                                   \
@@ -16,7 +16,8 @@
         for (int64_t q = 0; q < n; q++) {                                                                                        \
             a = fma(x, x, a); b = fma(x, x, b); c = fma(x, x, c); d = fma(x, x, d); e = fma(x, x, e); f = fma(x, x, f);          \
             g = fma(x, x, g); h = fma(x, x, h); i = fma(x, x, i); j = fma(x, x, j); k = fma(x, x, k); l = fma(x, x, l);          \
-            __asm__ volatile("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h), "+x"(i), "+x"(j), "+x"(k), "+x"(l)); \
+            __asm__ volatile("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f));                                         \
+            __asm__ volatile("" : "+x"(g), "+x"(h), "+x"(i), "+x"(j), "+x"(k), "+x"(l));                                         \
         }                                                                                                                        \
         a = add(add(add(a, b), add(c, d)), add(add(e, f), add(g, h)));                                                           \
         a = add(a, add(add(i, j), add(k, l)));                                                                                   \
@@ -34,7 +35,8 @@ PEAK(chains256d, "avx2,fma", __m256d, _mm256_setzero_pd, _mm256_fmadd_pd, _mm256
         vec a = zero(), b = a, c = a, d = a;                                                                                     \
         const int64_t w = (int64_t)(sizeof(vec) / sizeof *x);                                                                    \
         for (int64_t q = 0; q + 4 * w <= n; q += 4 * w) {                                                                        \
-            a = add(a, load(x + q)); b = add(b, load(x + q + w)); c = add(c, load(x + q + 2 * w)); d = add(d, load(x + q + 3 * w)); \
+            a = add(a, load(x + q)), b = add(b, load(x + q + w));                                                                \
+            c = add(c, load(x + q + 2 * w)), d = add(d, load(x + q + 3 * w));                                                    \
         }                                                                                                                        \
         a = add(add(a, b), add(c, d));                                                                                           \
         double out = 0;                                                                                                          \
@@ -44,7 +46,7 @@ PEAK(chains256d, "avx2,fma", __m256d, _mm256_setzero_pd, _mm256_fmadd_pd, _mm256
 READ(read512, "avx512f", __m512, _mm512_loadu_ps, _mm512_setzero_ps, _mm512_add_ps)
 READ(read256, "avx2",    __m256, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_add_ps)
 #endif
-static double chains(int64_t n)                 /* elsewhere: one number at a time, and the table's shares say so by being above 100 % */
+static double chains(int64_t n) /* elsewhere: one number at a time, and the table's shares say so by being above 100 % */
 {
     double a = 0, b = 0, c = 0, d = 0, x = 1e-9;
     for (int64_t q = 0; q < n; q++) {
@@ -60,7 +62,7 @@ static double reading(const float *x, int64_t n)
     return a;
 }
 
-/* -- one measurement, by each of several threads at once: the slowest of them counts --------------------------------------------- */
+/* -- one measurement, by each of several threads at once: the slowest of them counts --------------------------------------- */
 typedef enum what { PEAK_F32, PEAK_F64, COPY, READ, WRITE } what;
 typedef struct job { what what; int64_t n, repeat; float *from, *to; double seconds, sink; pthread_barrier_t *start; } job;
 
@@ -73,8 +75,13 @@ static double work(job *j)                      /* returns FLOP or bytes done */
             bool f64 = j->what == PEAK_F64;
             int lanes = 0;
 #if defined(__x86_64__)
-            if (__builtin_cpu_supports("avx512f")) { j->sink += f64 ? chains512d(j->n) : chains512(j->n); lanes = 12 * (f64 ? 8 : 16); }
-            else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) { j->sink += f64 ? chains256d(j->n) : chains256(j->n); lanes = 12 * (f64 ? 4 : 8); }
+            if (__builtin_cpu_supports("avx512f")) {
+                j->sink += f64 ? chains512d(j->n) : chains512(j->n);
+                lanes = 12 * (f64 ? 8 : 16);
+            } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+                j->sink += f64 ? chains256d(j->n) : chains256(j->n);
+                lanes = 12 * (f64 ? 4 : 8);
+            }
 #endif
             if (!lanes) { j->sink += chains(j->n); lanes = 4; }
             done += 2.0 * lanes * (double)j->n;
@@ -125,7 +132,12 @@ static double rate(what w, int threads, int64_t n, int64_t repeat, float *room, 
     int made = 0;
     pthread_barrier_init(&start, NULL, (unsigned)threads);
     for (int t = 0; t < threads; t++) {
-        jobs[t] = (job){ .what = w, .n = n, .repeat = repeat, .from = room + t * stride, .to = room + t * stride + stride / 2, .start = &start };
+        jobs[t] = (job){ .what = w,
+                         .n = n,
+                         .repeat = repeat,
+                         .from = room + t * stride,
+                         .to = room + t * stride + stride / 2,
+                         .start = &start };
         if (t > 0 && !pthread_create(&other[t], NULL, thread, &jobs[t])) made++;
     }
     if (made != threads - 1) { fprintf(stderr, "bench: a thread could not be made\n"); exit(1); }
@@ -153,7 +165,8 @@ void probe_run(probe *p, int threads)
     for (int r = 0; r < 20; r++)
         for (int d = 0; d < 2; d++) better(&p->peak[d], rate(d ? PEAK_F64 : PEAK_F32, threads, 100000, 1, room, 0));
     for (int s = 0; s < LEVELS; s++) {
-        int64_t all = (int64_t)size[s] / 4 / threads, repeat = (int64_t)(4e6 / size[s]) + 1;    /* floats of one thread; ≥ 0.1 ms */
+        int64_t all = (int64_t)size[s] / 4 / threads,
+                repeat = (int64_t)(4e6 / size[s]) + 1; /* floats of one thread; ≥ 0.1 ms */
         p->footprint[s] = size[s];
         for (int r = 0; r < (size[s] > 1e7 ? 4 : 10); r++) {
             int64_t stride = (all + 1024) / 1024 * 1024;
