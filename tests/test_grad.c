@@ -101,14 +101,13 @@ START_TEST(rows_that_are_wrong_are_named)
     static const eg_op silent = { .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills };
     static const eg_op empty = { .name = "empty", .arity = 1, .shape = says_three };
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_ones(cx, 3);
+    eg_tensor *x = eg_ones(cx, 3), *dx;
     eg_apply(&silent, NULL, 0, 1, &x);
     eg_assert_error(cx, "silent: its shape() declared no result");
     eg_apply(&empty, NULL, 0, 1, &x);
     eg_assert_error(cx, "empty: it has no forward()");
 #if !EG_DEBUG_ALLOC
     static const eg_op popped = { .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule };
-    eg_tensor *dx;
     ck_assert_int_eq(eg_grad(eg_apply(&popped, NULL, 8, 1, &x), x, 1, &x, &dx), -1);
     eg_assert_error(cx, "the rule of popped");
 #endif
