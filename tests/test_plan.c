@@ -1,4 +1,5 @@
 /* test_plan.c: the options of einsum (out, accumulate, path, limit), what the context keeps, and plans on their own. */
+#include <config.h>                     /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <pthread.h>
@@ -185,7 +186,11 @@ START_TEST(repeated_einsums_ask_for_no_memory)
         eg_pop(cx, m);
         if (k == 5) calls = eg_stats(cx).mallocs;
     }
+#if !EG_DEBUG_ALLOC                     /* with a malloc per tensor every one takes some */
     ck_assert_uint_eq(eg_stats(cx).mallocs, calls);
+#else
+    (void)calls;
+#endif
 }
 END_TEST
 
