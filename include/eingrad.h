@@ -3,7 +3,8 @@
 #ifndef EINGRAD_H
 #define EINGRAD_H
 #include <eingrad/core.h>   /* contexts, tensors, views, reading and writing          */
-#include <eingrad/ops.h>    /* einsum and every other operation, gradients and checks  */
+#include <eingrad/ops.h>    /* einsum and every other operation                        */
+#include <eingrad/grad.h>   /* gradients, their check, and how an operation is written */
 #include <eingrad/einsum.h> /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>     /* parameters and modules                                  */
 #include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */

@@ -7,7 +7,7 @@
 #include <config.h>
 #endif
 #include <eingrad/core.h>
-#include <eingrad/ops.h>
+#include <eingrad/grad.h>
 #include <stdarg.h>
 
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #ifndef EINGRAD_CHECK_H
 #define EINGRAD_CHECK_H
 #include <check.h>
-#include <eingrad/ops.h>
+#include <eingrad/grad.h>
 #include <math.h>
 #include <string.h>
 

@@ -1,0 +1,71 @@
+/* eingrad/grad.h: gradients, the check of gradients, and how an operation is written. */
+#ifndef EINGRAD_GRAD_H
+#define EINGRAD_GRAD_H
+#include <eingrad/ops.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- differentiation ---------------------------------------------------------------------------------------------------------- */
+/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated again. seed NULL: y has one element and
+ * the seed is 1. An x that y does not depend on gets zeros. Refused: integer y or x, seed of another shape or dtype, an operand that was
+ * changed in place since it was used. Returns 0, or −1 (and dxs are poison). */
+EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+
+/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one ------------------------------ */
+typedef struct eg_sample {              /* how the table test calls the row; ended by { 0 }                                   */
+    eg_tensor *(*call)(eg_tensor *const *x);                      /* through its public function                              */
+    const char *shapes;                 /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool                       */
+    double low, high;                   /* float operands are drawn from here (0, 0: from [-2, 2])                            */
+} eg_sample;
+typedef enum eg_uses { EG_USES_ALL, EG_USES_NOTHING, EG_USES_OPERANDS, EG_USES_OTHERS, EG_USES_RESULT } eg_uses; /* OTHERS: the cotangent of operand i reads the operands except i */
+typedef struct eg_op {
+    const char *name, *equation, *gradient;
+    int   arity;                        /* −1: any number of operands                                                         */
+    bool (*shape)(eg_tensor *y);        /* calls eg_result; false after eg_fail                                               */
+    bool (*forward)(eg_tensor *y);      /* fills y; false after eg_fail                                                       */
+    eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);        /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
+    eg_uses uses;                       /* what the rule reads                                                                */
+    const eg_sample *samples;
+} eg_op;
+EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *operands); /* attr is copied */
+EG_API eg_tensor *eg_operand(const eg_tensor *y, int i);          /* in shape, forward and rule                               */
+EG_API int        eg_operands(const eg_tensor *y);
+EG_API const void *eg_attr(const eg_tensor *y);
+EG_API bool       eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims); /* declares y; row-major                  */
+EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);/* the rule "zero by definition"                             */
+EG_API const eg_op *eg_op_of(const eg_tensor *y);                 /* the row that made y; NULL for a leaf                     */
+EG_API const eg_op *eg_op_at(int k);                              /* the table: k = 0, 1, …; NULL past its end                */
+
+/* -- gradient check: f at xs (f32 inputs are copied to f64), reverse mode against central differences with Richardson's extrapolation */
+typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
+typedef enum eg_verdict { EG_RIGHT, EG_WRONG, EG_KINK, EG_NOISE, EG_UNTESTED, EG_ZERO, EG_EMPTY } eg_verdict;
+typedef struct eg_gradcheck_args {
+    size_t size;
+    eg_function *f; void *user; int count; eg_tensor *const *xs;
+    const char *names;                  /* "A, B": of the inputs; NULL: x0, x1 …                                              */
+    const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
+    double rtol, atol;                  /* right if |a − n| ≤ rtol |n| + atol s + err, s the largest |n|; 1e-7, 1e-9          */
+    int    order;                       /* 1; 2 checks the gradient's own gradient as well                                    */
+    int    directions;                  /* > 0: that many random directions instead of every entry                            */
+    uint64_t seed;
+} eg_gradcheck_args;
+typedef struct eg_entry { int input; int64_t index; double analytic, numeric, left, right, error; eg_verdict verdict; } eg_entry;
+typedef struct eg_report {
+    bool    passed;                     /* nothing WRONG, KINK, NOISE or UNTESTED                                             */
+    int64_t entries, right, covered;    /* checked; right; and those where 0 for the analytic value would have failed          */
+    double  worst;                      /* largest |a − n| / s                                                                */
+    int     shown; const eg_entry *entry;                         /* the worst first, at most 16                              */
+    const eg_verdict *input;            /* one per input                                                                      */
+    const char *text;                   /* the report in words, as eg_report_print writes it                                  */
+} eg_report;
+EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *); /* in the open scope; NULL after an error; never prints */
+EG_API int eg_report_print(FILE *, const eg_report *);
+
+#ifndef __cplusplus
+#define eg_gradcheck(...)     eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#else
+} /* extern "C" */
+inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs, eg_gradcheck_args o = eg_gradcheck_args()) { o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs; return eg_gradcheck_with(&o); }
+#endif
+#endif
