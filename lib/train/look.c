@@ -1,5 +1,6 @@
 /* look.c: what a trained model says, where it looks, and whether its gradients are right. */
 #include "trainer.h"
+#include <eingrad/grad.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

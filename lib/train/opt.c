@@ -1,4 +1,5 @@
 /* opt.c: optimisers and schedules. Every moment is made at construction and lives as long as the parameters. */
+#include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "update.h"
 #include <math.h>
