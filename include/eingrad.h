@@ -8,5 +8,6 @@
 #include <eingrad/einsum.h> /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>     /* parameters and modules                                  */
 #include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */
+#include <eingrad/decode.h> /* greedy, drawn and beam-searched sequences               */
 #include <eingrad/io.h>     /* .npy, safetensors, pictures                             */
 #endif

@@ -8,6 +8,7 @@
 SUITE(attention)
 SUITE(build)
 SUITE(core)
+SUITE(decode)
 SUITE(einsum)
 SUITE(explain)
 SUITE(grad)

@@ -1,0 +1,356 @@
+/* test_decode.c: sequences from a step function: greedy, drawn, beam search against every sequence there is. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_cx(void)  { cx = eg_open(.threads = 1); }
+static void close_cx(void) { eg_close(cx); }
+
+/* A language of CLASSES tokens: the logits depend on the last two tokens and on the place. */
+enum { CLASSES = 4, LONGEST = 5, END = 3 };
+typedef struct language { uint64_t seed; int calls; int64_t rows; bool remembers; int32_t last[64][2]; int classes; double sharp; } language;
+
+static double logit(const language *l, int64_t place, int32_t before, int32_t last, int v)
+{
+    eg_dice dice = { l->seed, (uint64_t)(place * 10000 + before * 100 + last), (uint64_t)v };
+    return l->sharp * (eg_roll(&dice, 1000) / 250.0 - 2);
+}
+
+static eg_tensor *next(void *user, const eg_prefixes *p)
+{
+    language *l = user;
+    int classes = l->classes ? l->classes : CLASSES;
+    double x[64 * 32];
+    int32_t kept[64][2];
+    l->calls++, l->rows = p->rows;
+    for (int64_t r = 0; r < p->rows; r++) {
+        const int32_t *t = p->tokens + r * p->length;
+        int32_t last = t[p->length - 1], before = p->length > 1 ? t[p->length - 2] : 0;
+        if (l->remembers) {             /* by what it was told before and the newest token alone, as a cache does */
+            if (p->from)
+                before = l->last[p->from[r]][1];
+            kept[r][0] = before, kept[r][1] = last;
+        }
+        for (int v = 0; v < classes; v++)
+            x[r * classes + v] = logit(l, p->length, before, last, v);
+    }
+    memcpy(l->last, kept, l->remembers ? sizeof kept : 0);
+    return eg_from(cx, x, p->rows, classes);
+}
+
+static double log_p(const language *l, const int32_t *t, int64_t length, int32_t token)     /* of token after t, by the definition */
+{
+    double sum = 0;
+    for (int v = 0; v < CLASSES; v++)
+        sum += exp(logit(l, length, length > 1 ? t[length - 2] : 0, t[length - 1], v));
+    return logit(l, length, length > 1 ? t[length - 2] : 0, t[length - 1], token) - log(sum);
+}
+
+static const int32_t prompt[] = { 1, 2 };
+#define PROMPT .cx = cx, .next = next, .prompt = prompt, .prompts = 2, .longest = LONGEST
+
+/* every sequence: the best score over all that end or are as long as can be */
+static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, double power, int *count)
+{
+    double best = -INFINITY;
+    for (int v = 0; v < CLASSES; v++) {
+        double here = sum + log_p(l, t, 2 + n, v);
+        t[2 + n] = v;
+        if (v == END || n + 1 == LONGEST) {
+            best = fmax(best, here / pow((double)n + 1, power));
+            ++*count;
+        } else {
+            best = fmax(best, best_of_all(l, t, n + 1, here, power, count));
+        }
+    }
+    return best;
+}
+
+START_TEST(a_wide_beam_is_exhaustive)
+{
+    static const double powers[] = { EG_OFF, 1, 0.6, 2 };
+    for (uint64_t seed = 0; seed < 10; seed++)
+        for (int k = 0; k < 4; k++) {
+            language l = { .seed = seed, .sharp = 1 };
+            int32_t t[8] = { 1, 2 };
+            int count = 0;
+            double right = best_of_all(&l, t, 0, 0, powers[k] == EG_OFF ? 0 : powers[k], &count);
+            const eg_decoded *d = eg_decode(PROMPT, .user = &l, .end = END, .beam = 1024, .length_power = powers[k]);
+            eg_assert_ok(cx);
+            ck_assert_double_eq_tol(d->sequence[0].score, right, 1e-12);
+            for (int64_t j = 1; j < d->count; j++)
+                ck_assert(d->sequence[j].score <= d->sequence[j - 1].score);
+            if (k == 0 || k == 1)
+                ck_assert_int_le(d->count, count);
+        }
+}
+END_TEST
+
+static eg_tensor *late(void *user, const eg_prefixes *p)   /* ¼ ¼ – ½, then ½ – – ½, then 1 – – –                                     */
+{
+    (void)user;
+    static const double x[3][CLASSES] = { { 0, 0, -INFINITY, 0.69314718055994531 }, { 0, -INFINITY, -INFINITY, 0 }, { 0, -INFINITY, -INFINITY, -INFINITY } };
+    return eg_expand(eg_from(cx, x[p->length < 4 ? p->length - 2 : 2], CLASSES), p->rows, CLASSES);
+}
+
+START_TEST(a_late_winner_is_waited_for)         /* its sum is behind those that ended, its mean is not                               */
+{
+    const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2, .longest = LONGEST, .end = END, .beam = 2);
+    ck_assert(d->sequence[0].count == LONGEST && !d->sequence[0].ended);
+    ck_assert_double_eq_tol(d->sequence[0].score, log(1.0 / 8) / LONGEST, 1e-12);
+    d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2, .longest = LONGEST, .end = END, .beam = 2, .length_power = EG_OFF);
+    ck_assert(d->sequence[0].count == 0 && d->sequence[0].ended);
+}
+END_TEST
+
+START_TEST(a_sequence_has_its_own_score)        /* each of the beam: Σ ln p by the definition; no two are equal                      */
+{
+    language l = { .seed = 4, .sharp = 1 };
+    const eg_decoded *d = eg_decode(PROMPT, .user = &l, .end = END, .beam = 6);
+    ck_assert_int_eq(d->count, 6);
+    for (int64_t k = 0; k < d->count; k++) {
+        const eg_sequence *s = &d->sequence[k];
+        int32_t t[16] = { 1, 2 };
+        double sum = 0;
+        for (int64_t j = 0; j < s->count; j++) {
+            sum += log_p(&l, t, 2 + j, s->tokens[j]);
+            t[2 + j] = s->tokens[j];
+        }
+        sum += s->ended ? log_p(&l, t, 2 + s->count, END) : 0;
+        ck_assert_double_eq_tol(s->log_p, sum, 1e-12);
+        ck_assert_double_eq_tol(s->score, sum / (double)(s->count + s->ended), 1e-12);
+        ck_assert(s->ended || s->count == LONGEST);
+        for (int64_t j = 0; j < k; j++)
+            ck_assert(d->sequence[j].count != s->count || memcmp(d->sequence[j].tokens, s->tokens, (size_t)s->count * sizeof *s->tokens));
+    }
+}
+END_TEST
+
+START_TEST(a_cache_is_told_its_rows)            /* a step function that remembers gives what one that reads all tokens gives          */
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        language full = { .seed = seed, .sharp = 1 }, cached = { .seed = seed, .sharp = 1, .remembers = true };
+        const eg_decoded *a = eg_decode(PROMPT, .user = &full, .end = END, .beam = 3), *b = eg_decode(PROMPT, .user = &cached, .end = END, .beam = 3);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(a->count, b->count);
+        for (int64_t k = 0; k < a->count; k++) {
+            ck_assert_double_eq(a->sequence[k].score, b->sequence[k].score);
+            ck_assert_int_eq(a->sequence[k].count, b->sequence[k].count);
+            ck_assert(!memcmp(a->sequence[k].tokens, b->sequence[k].tokens, (size_t)a->sequence[k].count * sizeof(int32_t)));
+        }
+    }
+}
+END_TEST
+
+START_TEST(greedy_takes_the_likeliest)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        language l = { .seed = seed, .sharp = 1 };
+        const eg_decoded *d = eg_decode(PROMPT, .user = &l, .end = END);
+        ck_assert_int_eq(d->count, 1);
+        const eg_sequence *s = d->sequence;
+        int32_t t[16] = { 1, 2 };
+        for (int64_t k = 0; k < s->count + s->ended; k++) {
+            int32_t token = k < s->count ? s->tokens[k] : END;
+            for (int v = 0; v < CLASSES; v++)
+                ck_assert(log_p(&l, t, 2 + k, v) <= log_p(&l, t, 2 + k, token));
+            t[2 + k] = token;
+        }
+        ck_assert_int_eq(l.calls, s->count + s->ended);
+        const eg_decoded *cold = eg_decode(PROMPT, .user = &l, .end = END, .temperature = 1e-12);       /* the limit of draws                */
+        ck_assert(cold->sequence->count == s->count && !memcmp(cold->sequence->tokens, s->tokens, (size_t)s->count * sizeof(int32_t)));
+        const eg_decoded *off = eg_decode(PROMPT, .user = &l, .end = END, .temperature = EG_OFF, .top_k = 2);
+        ck_assert(off->sequence->count == s->count);
+    }
+}
+END_TEST
+
+/* shares of the first token over many seeds, against q by its definition */
+static void shares(double temperature, int64_t top_k, double top_p, const bool *kept)
+{
+    enum { DRAWS = 4000 };
+    language l = { .seed = 11, .sharp = 1 };
+    int count[CLASSES] = { 0 };
+    double q[CLASSES], sum = 0;
+    for (int v = 0; v < CLASSES; v++)
+        sum += q[v] = kept[v] ? exp(log_p(&l, prompt, 2, v) / (temperature > 0 ? temperature : 1)) : 0;
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+        eg_mark m = eg_push(cx);
+        const eg_decoded *d = eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt, .prompts = 2, .longest = 1, .temperature = temperature,
+                                        .top_k = top_k, .top_p = top_p, .seed = seed);
+        count[d->sequence->tokens[0]]++;
+        ck_assert_double_eq_tol(d->sequence->log_p, log_p(&l, prompt, 2, d->sequence->tokens[0]), 1e-12);
+        eg_pop(cx, m);
+    }
+    for (int v = 0; v < CLASSES; v++) {
+        double p = q[v] / sum;
+        ck_assert_msg(fabs(count[v] - DRAWS * p) <= 5 * sqrt(DRAWS * p * (1 - p)), "token %d: %d of %d, expected %g", v, count[v], DRAWS, DRAWS * p);
+    }
+}
+
+START_TEST(draws_have_their_shares)
+{
+    language l = { .seed = 11, .sharp = 1 };
+    int order[CLASSES] = { 0, 1, 2, 3 };
+    for (int i = 0; i < CLASSES; i++)
+        for (int j = i + 1; j < CLASSES; j++)
+            if (log_p(&l, prompt, 2, order[j]) > log_p(&l, prompt, 2, order[i])) {
+                int t = order[i];
+                order[i] = order[j], order[j] = t;
+            }
+    bool kept[CLASSES] = { true, true, true, true };
+    shares(1, 0, 0, kept);
+    shares(2.5, 0, 0, kept);
+    shares(0.5, 4, 1, kept);
+    kept[order[3]] = false;
+    shares(0.7, 3, 0, kept);
+    kept[order[2]] = false;
+    double two = exp(log_p(&l, prompt, 2, order[0])) + exp(log_p(&l, prompt, 2, order[1]));
+    shares(0, 0, two - 1e-9, kept);             /* the fewest that have it together: two                                              */
+    shares(0, 3, 1e-9 + 0.5 * (two + exp(log_p(&l, prompt, 2, order[0]))), kept);
+}
+END_TEST
+
+START_TEST(a_seed_is_a_sequence)
+{
+    language l = { .seed = 3, .classes = 8, .sharp = 0.3 };
+    int differ = 0;
+    const eg_decoded *first = NULL;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        const eg_decoded *a = eg_decode(PROMPT, .user = &l, .temperature = 1, .seed = seed);
+        eg_seed(cx, 99);                        /* the context's own draws have no part in it                                         */
+        const eg_decoded *b = eg_decode(PROMPT, .user = &l, .temperature = 1, .seed = seed);
+        ck_assert(a->sequence->count == LONGEST && !a->sequence->ended);
+        ck_assert(!memcmp(a->sequence->tokens, b->sequence->tokens, LONGEST * sizeof(int32_t)));
+        differ += first && memcmp(first->sequence->tokens, a->sequence->tokens, LONGEST * sizeof(int32_t));
+        first = first ? first : a;
+    }
+    ck_assert_int_ge(differ, 8);
+}
+END_TEST
+
+START_TEST(tokens_below_the_least_never_come)
+{
+    language l = { .seed = 5, .classes = 8, .sharp = 0.1 };
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        const eg_decoded *d = eg_decode(PROMPT, .user = &l, .least = 4, .end = 2, .temperature = 3, .seed = seed);
+        for (int64_t k = 0; k < d->sequence->count; k++)
+            ck_assert_int_ge(d->sequence->tokens[k], 4);
+    }
+    const eg_decoded *d = eg_decode(PROMPT, .user = &l, .least = 7, .beam = 3);
+    ck_assert(d->count == 1 && d->sequence->count == LONGEST && d->sequence->log_p == 0);
+    const eg_decoded *zero = eg_decode(PROMPT, .user = &l, .least = 7, .end = EG_OFF, .beam = 40);
+    for (int64_t k = 0; k < zero->count; k++)
+        for (int64_t j = 0; j < zero->sequence[k].count; j++)
+            ck_assert_int_eq(zero->sequence[k].tokens[j], 7);
+    ck_assert_int_eq(zero->count, LONGEST + 1); /* ended after 0 … 4, and not ended                                                   */
+}
+END_TEST
+
+/* -- refusals ------------------------------------------------------------------------------------------------------------------------ */
+typedef struct odd { int kind; } odd;
+static eg_tensor *odd_next(void *user, const eg_prefixes *p)
+{
+    const odd *o = user;
+    switch (o->kind) {
+    case 0: return eg_ones(cx, p->rows + 1, 4);
+    case 1: return eg_ones(cx, 4);
+    case 2: return eg_full(cx, NAN, p->rows, 4);
+    case 3: return eg_full(cx, -INFINITY, p->rows, 4);
+    case 4: return eg_ones(cx, p->rows, p->length);
+    case 5: return NULL;
+    case 6: return eg_full_n(cx, EG_I32, 0, 2, (int64_t[]){ p->rows, 4 });
+    default: return eg_ones(cx, p->rows, 2);
+    }
+}
+
+START_TEST(odd_logits_are_refused)
+{
+    static const char *const why[] = {
+        "decode: the logits must be floats of (1, v), not f32 of rank 2 with 2 first", "decode: the logits must be floats of (1, v)",
+        "decode: logit 0 after 2 tokens is nan", "decode: every token that may follow after 2 has a logit of −inf",
+        "decode: 'v' is 3 in these logits but 2 in those before", "decode: the step function gave no logits",
+        "decode: the logits must be floats of (1, v), not i32", "decode: the token 3 is not below 2, the number of logits" };
+    odd o = { _i };
+    for (int64_t beam = 1; beam < 4; beam += 2) {
+        ck_assert_ptr_null(eg_decode(.cx = cx, .next = odd_next, .user = &o, .prompt = prompt, .prompts = 2, .longest = 3, .beam = beam,
+                                     .end = _i == 7 ? 3 : 0));
+        eg_assert_error(cx, beam > 1 && _i == 4 ? "decode: 'v' is 3" : why[_i]);
+    }
+}
+END_TEST
+
+START_TEST(odd_options_are_refused)
+{
+    language l = { .seed = 1, .sharp = 1 };
+    static const struct { eg_decode_args o; const char *why; } cases[] = {
+        { { .temperature = -1 }, "decode: the temperature must be positive, not -1" }, { { .temperature = NAN }, "decode: the temperature must be positive" },
+        { { .temperature = INFINITY }, "decode: the temperature must be positive" }, { { .top_k = -2 }, "decode: top_k must be positive, not -2" },
+        { { .top_p = 1.5 }, "decode: top_p must be above 0 and at most 1, not 1.5" }, { { .top_p = NAN }, "decode: top_p must be" },
+        { { .beam = -1 }, "decode: beam must be from 1" }, { { .beam = 4, .temperature = 1 }, "decode: a beam of 4 draws nothing" },
+        { { .beam = 4, .top_k = 2 }, "decode: a beam of 4 draws nothing" }, { { .beam = 2, .length_power = -1 }, "decode: length_power must not be negative" },
+        { { .end = -5 }, "decode: the token -5 is negative" }, { { .least = -5 }, "decode: the token -5 is negative" },
+        { { .longest = -1 }, "decode: longest must be from 1" }, { { .prompts = -1 }, "decode: the prompt is empty" },
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        eg_decode_args o = cases[k].o;
+        o.size = sizeof o, o.cx = cx, o.next = next, o.user = &l, o.prompt = prompt;
+        o.prompts = o.prompts ? 0 : 2, o.longest = o.longest ? 0 : 3;
+        ck_assert_ptr_null(eg_decode_with(&o));
+        eg_assert_error(cx, cases[k].why);
+    }
+    ck_assert_ptr_null(eg_decode(.cx = cx));
+    eg_assert_error(cx, "decode: the step function is NULL");
+    ck_assert_ptr_null(eg_decode(.next = next));
+}
+END_TEST
+
+static void *failing(void *user, void *p, size_t old_size, size_t new_size)
+{
+    int *left = user;
+    (void)old_size;
+    if (!new_size)
+        free(p);
+    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
+}
+
+START_TEST(memory_may_end_anywhere)
+{
+    for (int64_t beam = 1; beam < 40; beam += 38)
+        for (int n = 0, done = 0; !done; n++) {
+            int left = n;
+            language l = { .seed = 1, .sharp = 1 };
+            cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
+            done = cx && eg_decode(PROMPT, .user = &l, .beam = beam, .temperature = beam > 1 ? 0 : 1) != NULL;
+            ck_assert(!cx || done == !eg_error(cx));
+            eg_close(cx);
+            cx = NULL;
+            ck_assert_int_lt(n, 10000);
+        }
+}
+END_TEST
+
+Suite *suite_decode(void)
+{
+    Suite *s = suite_create("decode");
+    TCase *t = tcase_create("decode");
+    tcase_add_checked_fixture(t, open_cx, close_cx);
+    tcase_add_test(t, a_wide_beam_is_exhaustive);
+    tcase_add_test(t, a_late_winner_is_waited_for);
+    tcase_add_test(t, a_sequence_has_its_own_score);
+    tcase_add_test(t, a_cache_is_told_its_rows);
+    tcase_add_test(t, greedy_takes_the_likeliest);
+    tcase_add_test(t, draws_have_their_shares);
+    tcase_add_test(t, a_seed_is_a_sequence);
+    tcase_add_test(t, tokens_below_the_least_never_come);
+    tcase_add_loop_test(t, odd_logits_are_refused, 0, 8);
+    tcase_add_test(t, odd_options_are_refused);
+    suite_add_tcase(s, t);
+    t = tcase_create("memory");
+    tcase_add_test(t, memory_may_end_anywhere);
+    suite_add_tcase(s, t);
+    return s;
+}
