@@ -3,7 +3,7 @@
  * Every result remembers its row and operands (unless eg_nograd): the tape is the tensors themselves. eg_grad visits the nodes
  * between y and the xs in reverse topological order and asks each row's rule for the cotangent of each operand on the way;
  * since rules are made of public operations, cotangents have histories of their own and can be differentiated again. */
-#include "core/context.h"
+#include "autograd/probe.h"
 #include <string.h>
 
 /* of the operands, as eg_apply found them */
@@ -26,10 +26,16 @@ static bool usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
     else return true;
     return false;
 }
-bool eg__check(const char *who, eg_tensor *x) { return x && x->cx && usable(x->cx, who, 0, x); }
+static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
+{
+    if (!usable(cx, who, k, x)) return false;
+    if (cx->probe) eg__probe_operand(cx, x);
+    return !cx->failed;
+}
+bool eg__check(const char *who, eg_tensor *x) { return x && x->cx && read_by(x->cx, who, 0, x); }
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
-    for (int k = 0; k < count; k++) if (!usable(cx, who, k, xs[k])) return false;
+    for (int k = 0; k < count; k++) if (!read_by(cx, who, k, xs[k])) return false;
     return true;
 }
 
@@ -174,6 +180,7 @@ static bool pull(sweep *s, int64_t k)
         }
         if (s->cx->failed) return false;
         if (!c) continue;
+        if (s->cx->probe) c = eg__probe_cotangent(s->cx, t, i, c);
         if (c->live != EG_LIVE || c->cx != s->cx) {
             eg_fail(s->cx, "grad: the rule of %s returned a tensor for operand %d that was popped or belongs to another context", t->op->name, i + 1);
             return false;

@@ -25,6 +25,7 @@ struct eg_ctx {
     eg__arena root, *top;
     struct eg__team *team;      /* helping threads; NULL until wanted       */
     void  *kept;                /* eg__keep_block                           */
+    struct eg__probe *probe;    /* a gradient check that runs: autograd/probe.h */
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
     uint64_t seed, draw, seq, scopes, sweep;
     eg_dtype dtype;

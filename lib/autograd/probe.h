@@ -1,0 +1,33 @@
+/* probe.h: what a gradient check sees of the tape while it runs: the tensors that f reads, and the cotangents of a sweep. */
+#ifndef EG_PROBE_H
+#define EG_PROBE_H
+#include "core/context.h"
+
+typedef struct eg__moved {              /* a tensor older than the check, for its time in f64 and without history     */
+    struct eg__moved *next;
+    eg_tensor  *t;
+    uint8_t     dtype;
+    int         count;
+    const eg_op *op;
+    char       *data;
+    eg_storage *st, now;                /* the one it had, and the one it has while the check runs                    */
+} eg__moved;
+
+typedef enum eg__mutation { EG_MUTATE_NONE, EG_MUTATE_SIGN, EG_MUTATE_FACTOR, EG_MUTATE_ZERO, EG_MUTATE_SWAP, EG_MUTATIONS } eg__mutation;
+typedef struct eg__probe {
+    uint64_t   born;                    /* tensors with a smaller number are older than the check                     */
+    eg__arena *home;                    /* what it allocates lives as long as the check                               */
+    eg__moved *moved;
+    const char *cast; const eg_tensor *cast_at;     /* the operation that made f32 of f64 inside f (NULL: none), and its result in the present call */
+    eg__mutation mutation;
+    int64_t    edge, edges;             /* the edge to mutate, counted from 0 in the order of the sweep; edges seen so far */
+    double     changed, largest;        /* by how much the mutation changed its cotangent at most; the largest entry of any cotangent */
+    const char *at; int operand;        /* the operation whose rule gave that cotangent, for which operand            */
+} eg__probe;
+
+bool eg__probe_input(eg_ctx *, eg_tensor *x, char *data, eg_storage **now);     /* x lies at data (f64, its own strides) until the end; *now: its storage, or NULL and a new one is made */
+void eg__probe_operand(eg_ctx *, eg_tensor *x);                                 /* of every operation, before its type is read  */
+eg_tensor *eg__probe_cotangent(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);      /* of every rule's result     */
+void eg__probe_end(eg_ctx *);                                                   /* every tensor as it was             */
+void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high);                /* elements before and behind element 0 that x's strides reach; size > 0 */
+#endif
