@@ -62,8 +62,11 @@ EG_API eg_tensor *eg_neg    (eg_tensor *x);                       /* −x       
 EG_API eg_tensor *eg_abs    (eg_tensor *x);                       /* |x|                dx = g sign x                         */
 EG_API eg_tensor *eg_sign   (eg_tensor *x);                       /* −1, 0, 1           dx = 0                                */
 EG_API eg_tensor *eg_exp    (eg_tensor *x);                       /* e^x                dx = g y                              */
+EG_API eg_tensor *eg_exp2   (eg_tensor *x);                       /* 2^x                dx = g y ln 2                         */
 EG_API eg_tensor *eg_expm1  (eg_tensor *x);                       /* e^x − 1            dx = g (y + 1)                        */
 EG_API eg_tensor *eg_log    (eg_tensor *x);                       /* ln x               dx = g / x                            */
+EG_API eg_tensor *eg_log2   (eg_tensor *x);                       /* log₂ x             dx = g / (x ln 2)                     */
+EG_API eg_tensor *eg_log10  (eg_tensor *x);                       /* log₁₀ x            dx = g / (x ln 10)                    */
 EG_API eg_tensor *eg_log1p  (eg_tensor *x);                       /* ln(1 + x)          dx = g / (1 + x)                      */
 EG_API eg_tensor *eg_sqrt   (eg_tensor *x);                       /* √x                 dx = g / 2y                           */
 EG_API eg_tensor *eg_rsqrt  (eg_tensor *x);                       /* 1/√x               dx = −g y³ / 2                        */
@@ -71,6 +74,15 @@ EG_API eg_tensor *eg_square (eg_tensor *x);                       /* x²        
 EG_API eg_tensor *eg_recip  (eg_tensor *x);                       /* 1/x                dx = −g y²                            */
 EG_API eg_tensor *eg_sin    (eg_tensor *x);                       /* sin x              dx = g cos x                          */
 EG_API eg_tensor *eg_cos    (eg_tensor *x);                       /* cos x              dx = −g sin x                         */
+EG_API eg_tensor *eg_tan    (eg_tensor *x);                       /* tan x              dx = g (1 + y²)                       */
+EG_API eg_tensor *eg_asin   (eg_tensor *x);                       /* arcsin x           dx = g / √(1 − x²)                    */
+EG_API eg_tensor *eg_acos   (eg_tensor *x);                       /* arccos x           dx = −g / √(1 − x²)                   */
+EG_API eg_tensor *eg_atan   (eg_tensor *x);                       /* arctan x           dx = g / (1 + x²)                     */
+EG_API eg_tensor *eg_sinh   (eg_tensor *x);                       /* sinh x             dx = g cosh x                         */
+EG_API eg_tensor *eg_cosh   (eg_tensor *x);                       /* cosh x             dx = g sinh x                         */
+EG_API eg_tensor *eg_asinh  (eg_tensor *x);                       /* arsinh x           dx = g / √(x² + 1)                    */
+EG_API eg_tensor *eg_acosh  (eg_tensor *x);                       /* arcosh x           dx = g / √(x² − 1)                    */
+EG_API eg_tensor *eg_atanh  (eg_tensor *x);                       /* artanh x           dx = g / (1 − x²)                     */
 EG_API eg_tensor *eg_tanh   (eg_tensor *x);                       /* tanh x             dx = g (1 − y²)                       */
 EG_API eg_tensor *eg_sigmoid(eg_tensor *x);                       /* σ = 1/(1 + e^−x)   dx = g y (1 − y)                      */
 EG_API eg_tensor *eg_erf    (eg_tensor *x);                       /* erf x              dx = g 2/√π e^−x²                     */
@@ -82,6 +94,9 @@ EG_API eg_tensor *eg_gelu_tanh(eg_tensor *x);                     /* x/2 (1 + ta
 EG_API eg_tensor *eg_silu   (eg_tensor *x);                       /* x σ(x)                                                   */
 EG_API eg_tensor *eg_softplus(eg_tensor *x);                      /* ln(1 + e^x)        dx = g σ(x)                           */
 EG_API eg_tensor *eg_floor  (eg_tensor *x);                       /* ⌊x⌋                dx = 0                                */
+EG_API eg_tensor *eg_ceil   (eg_tensor *x);                       /* ⌈x⌉                dx = 0                                */
+EG_API eg_tensor *eg_trunc  (eg_tensor *x);                       /* x without its fraction              dx = 0               */
+EG_API eg_tensor *eg_round  (eg_tensor *x);                       /* nearest whole number, halves to even  dx = 0             */
 EG_API eg_tensor *eg_scale  (eg_tensor *x, double c);             /* c x                                                      */
 EG_API eg_tensor *eg_shift  (eg_tensor *x, double c);             /* x + c                                                    */
 EG_API eg_tensor *eg_powc   (eg_tensor *x, double c);             /* x^c                dx = g c x^(c−1)                      */
@@ -94,6 +109,8 @@ EG_API eg_tensor *eg_sub    (eg_tensor *a, eg_tensor *b);         /* a − b    
 EG_API eg_tensor *eg_mul    (eg_tensor *a, eg_tensor *b);         /* a b                da = g b, db = g a                    */
 EG_API eg_tensor *eg_div    (eg_tensor *a, eg_tensor *b);         /* a / b              float; da = g / b, db = −g y / b      */
 EG_API eg_tensor *eg_pow    (eg_tensor *a, eg_tensor *b);         /* a^b                da = g b a^(b−1), db = g y ln a       */
+EG_API eg_tensor *eg_atan2  (eg_tensor *a, eg_tensor *b);         /* the angle of the point (b, a)   da = g b / (a² + b²), db = −g a / (a² + b²) */
+EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);       /* ln(e^a + e^b)     da = g σ(a − b), db = g σ(b − a)       */
 EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);         /* the larger         ties: half each                       */
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b);         /* the smaller                                              */
 EG_API eg_tensor *eg_where  (eg_tensor *condition, eg_tensor *a, eg_tensor *b); /* condition (bool) ? a : b                   */

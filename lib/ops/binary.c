@@ -105,8 +105,45 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
     X(div, a / b, ,                                                                                                           \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", "da = g / b, db = −g y / b")
 
+/* Of floats, by functions: only whole groups of lanes. */
+#define FUNCTIONS(X)                                                                                                          \
+    X(atan2, F(atan2)(a, b), ,                                                                                                \
+      eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a), eg_add(eg_square(a), eg_square(b)))), \
+      OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")                             \
+    X(logaddexp, a == b ? a + (T)M_LN2 : (a < b ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                               \
+      eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,                             \
+      "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
+
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE)
 ROWS(KERNEL) FLOAT_ROWS(KERNEL)
+#undef KERNEL
+#define LANES(NAME, TYPE, VALUE)                                                                                              \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    {                                                                                                                         \
+        TYPE *y = (TYPE *)p[0];                                                                                               \
+        const TYPE *in1 = (const TYPE *)p[1], *in2 = (const TYPE *)p[2];                                                      \
+        (void)c;                                                                                                              \
+        n &= -EG_LANES;                                                                                                       \
+        EG_EVERY_LANE                                                                                                         \
+        for (int64_t k = 0; k < n; k++) { const TYPE a = in1[k], b = in2[k]; y[k] = VALUE; }                                  \
+    }
+#define F(name) name##f
+#define T float
+#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, float, VALUE)
+FUNCTIONS(KERNEL)
+KERNEL(pow, powf(a, b), )
+#undef F
+#undef T
+#undef KERNEL
+#define F(name) name
+#define T double
+#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, double, VALUE)
+FUNCTIONS(KERNEL)
+KERNEL(pow, pow(a, b), )
+#undef F
+#undef T
+#undef KERNEL
+
 #define U uint32_t
 #define KERNEL_I32(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i32, int32_t, int32_t, VALUE_INT)
 ROWS(KERNEL_I32)
@@ -118,10 +155,10 @@ ROWS(KERNEL_I64)
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
-#define DEFINE(NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                              \
+#define DEFINE(EXACT, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                       \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
     static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
-    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], true); }                  \
+    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], EXACT); }                 \
     static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                          \
     {                                                                                                                         \
         eg_tensor *a = y->in[0], *b = y->in[1];                                                                               \
@@ -134,22 +171,13 @@ ROWS(KERNEL_I64)
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
                                      NAME##_samples };                                                                        \
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
-ROWS(DEFINE)
-FLOAT_ROWS(DEFINE)
+#define DEFINE_EXACT(...)    DEFINE(true, __VA_ARGS__)
+#define DEFINE_FUNCTION(...) DEFINE(false, __VA_ARGS__)
+ROWS(DEFINE_EXACT)
+FLOAT_ROWS(DEFINE_EXACT)
+FUNCTIONS(DEFINE_FUNCTION)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
-#define POW(NAME, T, POW_OF)                                                                                                  \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
-    {                                                                                                                         \
-        T *y = (T *)p[0];                                                                                                     \
-        const T *a = (const T *)p[1], *b = (const T *)p[2];                                                                   \
-        (void)c;                                                                                                              \
-        n &= -EG_LANES;                                                                                                       \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) y[k] = POW_OF(a[k], b[k]);                                                            \
-    }
-POW(pow_f32, float, powf)
-POW(pow_f64, double, pow)
 static const kernels pow_kernels = { { FLOATS(pow) } };
 static bool pow_shape(eg_tensor *y) { return shape(y, &pow_kernels); }
 static bool pow_forward(eg_tensor *y) { return eg__lanes_run(y, pow_kernels.of[y->dtype], false); }
@@ -207,4 +235,4 @@ eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 }
 
 #define LIST(NAME, ...) &NAME##_op,
-const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) &pow_op, &where_op, NULL };
+const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) &pow_op, &where_op, NULL };

@@ -16,12 +16,15 @@ static bool forward(eg_tensor *y, const kernels *k) { return eg__lanes_run(y, k-
 static double constant(const eg_tensor *y, int k) { return ((const constants *)y->attr)->c[k]; }
 static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x->cx, x->dtype, value, 0, NULL); }
 
-/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), at ±1 (clip), at integers (floor) -------- */
+/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), at ±1 (clip), at integers (floor), halves (round) */
 #define EVERYWHERE(CALL)  { CALL, "3x4", -2, 2 }
 #define POSITIVE(CALL)    { CALL, "3x4", .5, 2 }
 #define BOTH_SIDES(CALL)  { CALL, "3x4", .1, 2 }, { CALL, "3x4", -2, -.1 }
 #define THREE_PARTS(CALL) { CALL, "3x4", -.9, .9 }, { CALL, "3x4", 1.1, 2 }, { CALL, "3x4", -2, -1.1 }
 #define FRACTIONS(CALL)   { CALL, "3x4", .1, .9 }, { CALL, "3x4", -1.9, -1.1 }
+#define HALVES(CALL)      { CALL, "3x4", -.4, .4 }, { CALL, "3x4", .6, 1.4 }
+#define INSIDE_1(CALL)    { CALL, "3x4", -.9, .9 }
+#define ABOVE_1(CALL)     { CALL, "3x4", 1.2, 3 }
 
 /* -- the rows: X(name, value, cotangent dx from x, y and g, what it reads, sampled, dtypes, equation, gradient).
  * `value` sets y from x, in type T; F(exp) is exp or expf. No large argument overflows into a NaN: exponentials have arguments below 0,
@@ -51,6 +54,30 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       eg_mul(g, eg_cos(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sin x", "dx = g cos x")                                        \
     X(cos,      y = F(cos)(x),                                                                                                \
       eg_neg(eg_mul(g, eg_sin(x))), OPERANDS, EVERYWHERE, FLOATS, "y = cos x", "dx = −g sin x")                               \
+    X(tan,      y = F(tan)(x),                                                                                                \
+      eg_add(g, eg_mul(g, eg_square(y))), RESULT, INSIDE_1, FLOATS, "y = tan x", "dx = g (1 + y²)")                           \
+    X(asin,     y = F(asin)(x),                                                                                               \
+      eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1))), OPERANDS, INSIDE_1, FLOATS, "y = arcsin x", "dx = g / √(1 − x²)")\
+    X(acos,     y = F(acos)(x),                                                                                               \
+      eg_neg(eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1)))), OPERANDS, INSIDE_1, FLOATS, "y = arccos x", "dx = −g / √(1 − x²)")\
+    X(atan,     y = F(atan)(x),                                                                                               \
+      eg_div(g, eg_shift(eg_square(x), 1)), OPERANDS, EVERYWHERE, FLOATS, "y = arctan x", "dx = g / (1 + x²)")                \
+    X(sinh,     y = F(sinh)(x),                                                                                               \
+      eg_mul(g, eg_cosh(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sinh x", "dx = g cosh x")                                     \
+    X(cosh,     y = F(cosh)(x),                                                                                               \
+      eg_mul(g, eg_sinh(x)), OPERANDS, EVERYWHERE, FLOATS, "y = cosh x", "dx = g sinh x")                                     \
+    X(asinh,    y = F(asinh)(x),                                                                                              \
+      eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), 1))), OPERANDS, EVERYWHERE, FLOATS, "y = arsinh x", "dx = g / √(x² + 1)")     \
+    X(acosh,    y = F(acosh)(x),                                                                                              \
+      eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), -1))), OPERANDS, ABOVE_1, FLOATS, "y = arcosh x", "dx = g / √(x² − 1)")       \
+    X(atanh,    y = F(atanh)(x),                                                                                              \
+      eg_div(g, eg_shift(eg_neg(eg_square(x)), 1)), OPERANDS, INSIDE_1, FLOATS, "y = artanh x", "dx = g / (1 − x²)")          \
+    X(exp2,     y = F(exp2)(x),                                                                                               \
+      eg_scale(eg_mul(g, y), M_LN2), RESULT, EVERYWHERE, FLOATS, "y = 2^x", "dx = g y ln 2")                                  \
+    X(log2,     y = F(log2)(x),                                                                                               \
+      eg_scale(eg_div(g, x), M_LOG2E), OPERANDS, POSITIVE, FLOATS, "y = log₂ x", "dx = g / (x ln 2)")                         \
+    X(log10,    y = F(log10)(x),                                                                                              \
+      eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS, "y = log₁₀ x", "dx = g / (x ln 10)")                      \
     X(tanh,     y = F(tanh)(x),                                                                                               \
       eg_sub(g, eg_mul(g, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
     X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (x < 0 ? e : 1) / (1 + e),                                               \
@@ -74,7 +101,10 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 /* Piecewise constant: the gradient is 0 by definition. */
 #define JUMPS(X)                                                                                                              \
     X(sign,     y = x != x ? x : (T)((x > 0) - (x < 0)),  BOTH_SIDES, NUMBERS, "y = sign x")                                  \
-    X(floor,    y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋")
+    X(floor,    y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋")                                    \
+    X(ceil,     y = F(ceil)(x),                           FRACTIONS,  FLOATS,  "y = ⌈x⌉")                                    \
+    X(trunc,    y = F(trunc)(x),                          FRACTIONS,  FLOATS,  "y = x without its fraction")                 \
+    X(round,    y = F(nearbyint)(x),                      HALVES,     FLOATS,  "y = the nearest whole number, halves to even")
 
 /* Slopes: f′ in one pass, where it would take six to ten. Their own rules are public operations, so every order is there. */
 #define SLOPES(X)                                                                                                             \
