@@ -52,6 +52,7 @@ EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);   /* y = ln Σ e
 typedef struct eg_var_args { size_t size; const char *spec; eg_tensor *x; double correction; } eg_var_args;
 EG_API eg_tensor *eg_var_with(const eg_var_args *);               /* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
 EG_API eg_tensor *eg_std_with(const eg_var_args *);               /* y = √var                                                 */
+EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p); /* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
 EG_API eg_tensor *eg_argmax   (const char *spec, eg_tensor *x);   /* i64: first largest, row-major over the bracketed axes; NaN wins */
 EG_API eg_tensor *eg_argmin   (const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_any      (const char *spec, eg_tensor *x);   /* bool               of nothing: false                     */
@@ -162,10 +163,13 @@ typedef struct eg_cross_entropy_args {
     int64_t ignore;                     /* targets with this number do not count; EG_OFF: number 0; default: none             */
     double  smoothing;                  /* ε: the target is (1−ε) one-hot + ε/n. Szegedy et al. 2016                          */
     bool    each;                       /* one loss per target instead of their mean                                          */
+    double  z_loss;                     /* adds z_loss (ln Σ e^logits)² to each: keeps logits from drifting. Chowdhery et al. 2022 (PaLM): 1e-4 */
 } eg_cross_entropy_args;
 EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *); /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
 EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);  /* mean of max(x,0) − x t + ln(1 + e^−|x|)            */
 EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b);             /* mean of (a − b)²                                         */
+EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta); /* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Huber 1964 */
+EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q); /* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);             /* x m/(1−p), P(m=0) = p; the identity while eg_eval. Counter-based draw per logical index */
 
 /* -- gather, join, build ------------------------------------------------------------------------------------------------------ */
@@ -175,6 +179,13 @@ EG_API eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x);    /* j
 EG_API eg_tensor *eg_stack_n (int axis, int count, eg_tensor *const *x);    /* joined along a new axis                       */
 EG_API eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
 EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);      /* "b [l]": y[l] = Σ_{k ≤ l} x[k]                           */
+EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);     /* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros     */
+EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b); /* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0. Martin, Cundy 2018 */
+typedef struct eg_sort_args { size_t size; const char *spec; eg_tensor *x; bool descending; eg_tensor **order; } eg_sort_args;
+EG_API eg_tensor *eg_sort_with(const eg_sort_args *);             /* "b [l]": x in rising order, equals in theirs; a NaN is the largest. *order: eg_argsort's result */
+EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);          /* i64: the places along [l] that put x in order             */
+typedef struct eg_topk_args { size_t size; const char *spec; eg_tensor *x; int64_t k; bool smallest; eg_tensor **order; } eg_topk_args;
+EG_API eg_tensor *eg_topk_with(const eg_topk_args *);             /* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);               /* x where column − row ≤ k, else 0; last two axes          */
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k);               /* x where column − row ≥ k, else 0                         */
 EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last axis; the context's dtype                       */
@@ -190,6 +201,9 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last ax
 #define eg_axes(...)          eg_axes_with(EG_ARGS_(eg_axes_args, __VA_ARGS__))
 #define eg_var(...)           eg_var_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
 #define eg_std(...)           eg_std_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
+#define eg_sort(...)          eg_sort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
+#define eg_argsort(...)       eg_argsort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
+#define eg_topk(...)          eg_topk_with(EG_ARGS_(eg_topk_args, __VA_ARGS__))
 #define eg_softmax(...)       eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_log_softmax(...)   eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_attention(...)     eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
@@ -214,6 +228,9 @@ inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x, eg_rearrange_args
 template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out) { const eg_axes_args o = { sizeof(eg_axes_args), spec, x, out... }; return eg_axes_with(&o); }
 inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_var_with(&o); }
 inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_std_with(&o); }
+inline eg_tensor *eg_sort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_sort_with(&o); }
+inline eg_tensor *eg_argsort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_argsort_with(&o); }
+inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k, eg_topk_args o = eg_topk_args()) { o.size = sizeof o; o.spec = spec; o.x = x; o.k = k; return eg_topk_with(&o); }
 inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_softmax_with(&o); }
 inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_log_softmax_with(&o); }
 inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_with(&o); }

@@ -248,6 +248,17 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     return rank == n ? y : eg_reshape_n(y, rank, dim);
 }
 
+eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
+{
+    if (!eg_ok(x) || !eg_ok(index)) return eg__poison(x->cx);
+    places p = { .n = x->rank, .v = x->rank - 1, .name = "last axis" };
+    for (int k = 0; k < p.n; k++) {
+        p.index[k] = (signed char)k;
+        p.x[k] = k < p.v ? (signed char)k : -1;
+    }
+    return eg_apply(&at_op, &p, sizeof p, 2, (eg_tensor *[]){ x, index });
+}
+
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index) ------------------------------------------------
  * What goes to one place is added in the row-major order of u; threads share the values of v, so their number changes nothing. */
 #define SCATTER(T, I)                                                                                                           \

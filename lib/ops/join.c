@@ -198,14 +198,7 @@ static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    char text[256];
-    if (!eg__focus(&f, "cumsum", spec, x)) return x ? eg__poison(x->cx) : NULL;
-    if (f.inner != 1)
-        return f.bound ? eg__refuse(f.bound, 0, f.item[f.outer + 1], "a running sum has one axis in brackets")
-                       : eg_fail(x->cx, "cumsum: %s has no single axis; name one, as in \"b [l] d\"",
-                           eg__dims_text(x, text, sizeof text));
-    if (f.bound && f.bound->arrow)
-        return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
+    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f)) return x ? eg__poison(x->cx) : NULL;
     return eg__focus_same(&f, cumsum_last(f.x));
 }
 

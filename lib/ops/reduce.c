@@ -236,12 +236,75 @@ static const eg_op lse_op = {
     .name = "logsumexp", .equation = "y = ln sum e^x", .gradient = "dx = g softmax(x)",
     .arity = 1, .shape = lse_shape, .forward = lse_forward, .rule = lse_rule, .uses = EG_USES_OPERANDS, .samples = lse_samples,
 };
+eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner) { return eg_apply(&lse_op, &inner, sizeof inner, 1, &x); }
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1)) return refused(x);
-    return eg__focus_rest(&f, eg_apply(&lse_op, &f.inner, sizeof f.inner, 1, &f.x));
+    return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
+}
+
+/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0 where y is 0 ------------------------- */
+typedef struct pnorm { int inner; double p; } pnorm;
+typedef struct pnorm_job { const eg_arithmetic *m; eg_strip x; double p; } pnorm_job;
+static void pnorm_row(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    (void)row;
+    _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
+    double top = 0, total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
+        top = t > top ? t : top;
+    }
+    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most ? most : top < 1 / most ? 1 / most : top;     /* 1/m is normal   */
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
+        total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
+    }
+    const double y = unit * (j->p == 1 ? total : j->p == 2 ? sqrt(total) : pow(total, 1 / j->p));
+    if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
+}
+static bool pnorm_shape(eg_tensor *y) { return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype); }
+static bool pnorm_forward(eg_tensor *y)
+{
+    const pnorm *a = y->attr;
+    pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
+    eg__strip(&j.x, y->in[0], a->inner);
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, pnorm_row, &j);
+    return true;
+}
+static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const pnorm *a = y->attr;
+    eg_tensor *x = y->in[i], *zero = eg_full_n(y->cx, (eg_dtype)y->dtype, 0, 0, NULL), *one = eg_shift(zero, 1);
+    if (a->p == 1) return eg_mul(eg_sign(x), eg__widen(g, a->inner));
+    eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));      /* 1/y, or 0         */
+    if (a->p == 2) return eg_mul(x, eg__widen(eg_mul(g, r), a->inner));
+    eg_tensor *share = eg_mul(eg_abs(x), eg__widen(r, a->inner)), *flat = eg_eq(share, zero);           /* 0^… has no slope  */
+    eg_tensor *power = eg_where(flat, zero, eg_powc(eg_where(flat, one, share), a->p - 1));
+    return eg_mul(eg_mul(eg_sign(x), power), eg__widen(g, a->inner));
+}
+static eg_tensor *pnorm_1(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 1); }
+static eg_tensor *pnorm_2(eg_tensor *const *x) { return eg_pnorm("[i] j [k]", x[0], 2); }
+static eg_tensor *pnorm_3(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 3.5); }
+static const eg_sample pnorm_samples[] = {
+    { pnorm_1, "3x4", .1, 2 }, { pnorm_2, "2x3x4", 0, 0 }, { pnorm_3, "3x4", .5, 2 }, { pnorm_3, "3x4", -2, -.5 }, { 0 },
+};
+static const eg_op pnorm_op = {
+    .name = "pnorm", .equation = "y = (sum |x|^p)^(1/p)", .gradient = "dx = g sign x (|x|/y)^(p-1)",
+    .arity = 1, .shape = pnorm_shape, .forward = pnorm_forward, .rule = pnorm_rule, .uses = EG_USES_ALL, .samples = pnorm_samples,
+};
+eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return refused(x);
+    if (!(p > 0)) return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
+    if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
+    return eg__focus_rest(&f, eg_apply(&pnorm_op, &(pnorm){ f.inner, p }, sizeof(pnorm), 1, &f.x));
 }
 
 #define REF(NAME, ...) &NAME##_op,
-const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) &lse_op, NULL };
+const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) &lse_op, &pnorm_op, NULL };

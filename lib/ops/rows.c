@@ -62,11 +62,28 @@ bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
 
 eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
 {
-    int back[EG_RANK_MAX], rank = f->outer + f->inner;
-    for (int k = 0; k < rank; k++) back[f->item[k]] = k;
-    y = reordered(y, rank, back);
-    if (!eg_ok(y) || eg__same_shape(y, f->given)) return y;
-    return eg_reshape_n(y, f->given->rank, f->given->dim);
+    const int n = f->outer + f->inner;
+    int back[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX];
+    for (int k = 0; k < n; k++) back[f->item[k]] = k;
+    y = reordered(y, n, back);
+    if (!f->bound || !eg_ok(y)) return y;
+    const eg_bound_term *t = &f->bound->term[0];
+    const int rank = t->rank;
+    for (int r = 0; r < rank; r++) dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
+    return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim) ? y : eg_reshape_n(y, rank, dim);
+}
+
+bool eg__focus_one(const eg_focus *f)
+{
+    const eg_bound *b = f->bound;
+    char text[256];
+    if (!b && f->inner != 1)
+        eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who, eg__dims_text(f->x, text, sizeof text));
+    else if (f->inner != 1) eg__refuse(b, 0, f->item[f->outer + 1], "works along one axis, and this is the second one in brackets");
+    else if (b && b->arrow) eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
+    else return true;
+    return false;
 }
 
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
@@ -303,6 +320,7 @@ typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t)))
 #define PLUS(v, m)   ((m) + (v))
 #define IDENTITY(v)  (v)
 #define SQUARE(v)    (((v) - s) * ((v) - s))
+#define ABSOLUTE(v)  ((v) < 0 ? -(v) : (v))
 /* Row x to one number: PICK over TERM of every element, starting at START. */
 #define REDUCE(NAME, T, START, PICK, TERM)                                                                              \
     INLINE T NAME(int64_t n, const T *x, T s)                                                                           \
@@ -318,10 +336,14 @@ typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t)))
         for (int l = 0; k < n; k++, l++) lane[l] = PICK(TERM(x[k]), lane[l]);                                           \
         FOLD(T, lane, PICK)                                                                                             \
     }
+#define POWER_f32(v) powf(ABSOLUTE(v), s)
+#define POWER_f64(v) pow(ABSOLUTE(v), s)
 #define ARITHMETIC(S, T, EXP, LEAST, TINY, MINUS_INF)                                                                              \
     REDUCE(top_of_##S, T, -(T)INFINITY, LARGER, IDENTITY)                                                               \
     REDUCE(sum_of_##S, T, 0, PLUS, IDENTITY)                                                                            \
     REDUCE(squares_of_##S, T, 0, PLUS, SQUARE)                                                                          \
+    REDUCE(tallest_of_##S, T, 0, LARGER, ABSOLUTE)                                                                      \
+    REDUCE(powers_of_##S, T, 0, PLUS, POWER_##S)                                                                        \
     INLINE void select_of_##S(int64_t n, const T *x, const uint8_t *keep, T *y)                                         \
     {                                                                                                                   \
         int64_t k = 0;                                                                                                  \
@@ -366,6 +388,8 @@ typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t)))
     EG_CLONES static double top_##S(int64_t n, const void *x) { return (double)top_of_##S(n, x, 0); }                   \
     EG_CLONES static double sum_##S(int64_t n, const void *x) { return (double)sum_of_##S(n, x, 0); }                   \
     EG_CLONES static double squares_##S(int64_t n, const void *x, double s) { return (double)squares_of_##S(n, x, (T)s); } \
+    EG_CLONES static double tallest_##S(int64_t n, const void *x) { return (double)tallest_of_##S(n, x, 0); }           \
+    EG_CLONES static double powers_##S(int64_t n, const void *x, double p) { return (double)powers_of_##S(n, x, (T)p); } \
     EG_CLONES static double expsum_##S(int64_t n, const void *x, double s, void *y) { return (double)expsum_of_##S(n, x, (T)s, y); } \
     EG_CLONES static void select_##S(int64_t n, const void *x, const uint8_t *keep, void *y) { select_of_##S(n, x, keep, y); } \
     EG_CLONES static void affine_##S(int64_t n, const void *x, double s, double c, void *y) { affine_of_##S(n, x, (T)s, (T)c, y); } \
@@ -389,7 +413,7 @@ typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t)))
     static double at_##S(const void *x, int64_t k) { return (double)((const T *)x)[k]; }                                \
     static const eg_arithmetic arithmetic_##S = {                                                                       \
         .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, .affine = affine_##S,           \
-        .sum = sum_##S, .sumsq = squares_##S, .at = at_##S, .softmax = softmax_##S,                                     \
+        .sum = sum_##S, .sumsq = squares_##S, .tallest = tallest_##S, .sumpow = powers_##S, .at = at_##S, .softmax = softmax_##S,                                     \
     };
 ARITHMETIC(f32, float, expf, -87, 1.66e-38f, (int32_t)0xff800000)
 ARITHMETIC(f64, double, exp, -708, 3.31e-308, (int64_t)0xfff0000000000000)

@@ -17,7 +17,8 @@ typedef struct eg_focus {
 } eg_focus;
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);             /* false after a message      */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);                    /* the same of a bound string's term 0 */
-eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);      /* y, shaped as x, in the operand's own shape          */
+bool eg__focus_one(const eg_focus *);                           /* one axis in brackets, no output? else a message     */
+eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);      /* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
 eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);      /* y, which has x's outer axes, as the string orders them */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim); /* the operand's own axes that are (not) in brackets, groups merged; how many */
 
@@ -33,6 +34,8 @@ eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner);         /* Σ a 
 eg_tensor *eg__widen(eg_tensor *y, int inner);                          /* y with that many axes of size 1 appended   */
 int64_t    eg__last(const eg_tensor *x, int inner);                     /* elements of one row                        */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);  /* softmax.c; keep: NULL, or bool of x's shape */
+eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);                 /* reduce.c                                    */
+eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index);               /* index.c: x[…, index[…, l]]                  */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false after a message: x is not f32 or f64 */
 
 /* -- numbers ------------------------------------------------------------------------------------------------------------------- */
@@ -56,6 +59,8 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
     void   (*affine)(int64_t n, const void *x, double shift, double c, void *y);/* (x − shift) c                     */
     double (*sum)   (int64_t n, const void *x);                                 /* Σ x                               */
     double (*sumsq) (int64_t n, const void *x, double shift);                   /* Σ (x − shift)²                    */
+    double (*tallest)(int64_t n, const void *x);                                /* max |x|, whatever is NaN; 0 of none */
+    double (*sumpow)(int64_t n, const void *x, double p);                       /* Σ |x|^p                           */
     double (*at)    (const void *x, int64_t k);                                 /* x[k]                              */
     bool   (*softmax)(int64_t n, const void *x, const uint8_t *keep, void *y);  /* select (if keep), top, expsum and affine at once, the same bits; false if top is not finite */
 } eg_arithmetic;
