@@ -86,6 +86,53 @@ START_TEST(bce_loses_no_digits)
 }
 END_TEST
 
+/* z-loss: the weight times (ln Σ e^x)² on top of each loss that counts. */
+START_TEST(z_loss_adds_the_square)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 3, 4, 5), *t = eg_from(cx, ((int[]){ 0, -100, 2, 4 }), 4);
+    eg_tensor *plain = eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true), *z = eg_square(eg_logsumexp("b [v]", x));
+    eg_tensor *counts = eg_from(cx, ((double[]){ 1, 0, 1, 1 }), 4), *want = eg_add(plain, eg_mul(counts, eg_scale(z, .3)));
+    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true, .z_loss = .3), want, 1e-14);
+    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .z_loss = .3), eg_scale(eg_sum(NULL, want), 1 / 3.), 1e-14);
+    eg_tensor *hot = eg_from(cx, ((double[]){ 0, INFINITY, 0, 0 }), 4), *dx;
+    eg_tensor *wild = eg_add(x, eg_unsqueeze(hot, 1));                      /* an ignored row may hold anything          */
+    eg_grad(eg_cross_entropy("b [v]", wild, t, .ignore = -100, .z_loss = .3), NULL, 1, &wild, &dx);
+    for (int k = 0; k < 20; k++) ck_assert(isfinite(eg_f64(dx)[k]));
+    eg_assert_ok(cx);
+    eg_cross_entropy("b [v]", x, t, .z_loss = -1);  eg_assert_error(cx, "the weight of the z-loss is -1");
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *z_loss(void *user, eg_tensor *const *x) { return eg_cross_entropy("b [v]", x[0], user, .ignore = 7, .z_loss = .1); }
+static eg_tensor *huber(void *user, eg_tensor *const *x) { (void)user; return eg_huber(x[0], x[1], 1.2); }
+static eg_tensor *divergence(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_kl_div("b [v]", eg_softmax("b [v]", x[0]), eg_log_softmax("b [v]", x[1]));
+}
+START_TEST(distances_are_their_formulas)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *a = eg_from(cx, ((double[]){ 0, 1, 5, -3 }), 4), *b = eg_zeros(cx, 4);
+    ck_assert_double_eq_tol(eg_item(eg_huber(a, b, 1)), (0 + .5 + 4.5 + 2.5) / 4, 1e-15);
+    ck_assert_double_eq_tol(eg_item(eg_huber(a, b, INFINITY)), eg_item(eg_mse(a, b)) / 2, 1e-15);
+    eg_tensor *p = eg_from(cx, ((double[]){ .5, .5, 0 }), 3), *q = eg_log(eg_from(cx, ((double[]){ .25, .75, 0 }), 3));
+    ck_assert_double_eq_tol(eg_item(eg_kl_div("[v]", p, q)), .5 * log(2) + .5 * log(2 / 3.), 1e-15);
+    eg_assert_close(eg_kl_div("b [v]", eg_reshape(p, 1, 3), eg_reshape(eg_log(p), 1, 3)), eg_zeros(cx, 1), 0);
+    eg_tensor *x = wave(cx, 0, 3, 5), *y = wave(cx, 1, 3, 5), *t = eg_from(cx, ((int[]){ 1, 7, 4 }), 3);
+    eg_assert_grad2(huber, NULL, x, y);
+    eg_assert_grad2(divergence, NULL, x, y);
+    eg_assert_grad2(z_loss, t, x);
+    eg_assert_ok(cx);
+    eg_huber(a, b, 0);                              eg_assert_error(cx, "huber: delta is 0; it must be above 0");
+    eg_huber(a, x, 1);                              eg_assert_error(cx, "huber: operand 1 is (4,) but operand 2 is (3, 5)");
+    eg_kl_div("[v]", a, eg_cast(b, EG_F32));        eg_assert_error(cx, "kl_div: operand 1 is f64, operand 2 is f32");
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(losses_refuse)
 {
     eg_ctx *cx = eg_open();
@@ -220,6 +267,8 @@ Suite *suite_loss(void)
     tcase_add_test(t, all_ignored_is_zero_with_gradient_zero);
     tcase_add_test(t, losses_have_gradients);
     tcase_add_test(t, bce_loses_no_digits);
+    tcase_add_test(t, z_loss_adds_the_square);
+    tcase_add_test(t, distances_are_their_formulas);
     tcase_add_test(t, losses_refuse);
     suite_add_tcase(s, t);
     t = tcase_create("norms");

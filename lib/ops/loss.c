@@ -1,4 +1,4 @@
-/* loss.c: cross entropy over the bracketed axes, binary cross entropy with logits, mean squared error. */
+/* loss.c: cross entropy and divergence over the bracketed axes, binary cross entropy with logits, mean squared error, Huber's. */
 #include "ops/rows.h"
 #include <math.h>
 #include <string.h>
@@ -122,6 +122,15 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
 }
 
+/* (ln Σ e^x)² where the target counts, else 0 */
+static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target)
+{
+    eg_tensor *z = eg__logsumexp_last(f->x, f->inner);
+    if (!a->ignoring) return eg_square(z);
+    eg_tensor *ignored = eg_from_n(f->x->cx, EG_I64, &a->ignore, 0, NULL), *zero = eg_full_n(f->x->cx, (eg_dtype)f->x->dtype, 0, 0, NULL);
+    return eg_square(eg_where(eg_ne(target, ignored), z, zero));
+}
+
 eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
 {
     eg_cross_entropy_args o = { .size = sizeof o };
@@ -135,11 +144,13 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
     if (f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the loss has no axes to name; .each gives one loss per target");
     if (!(o.smoothing >= 0 && o.smoothing <= 1)) return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
+    if (!(o.z_loss >= 0 && o.z_loss < INFINITY)) return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative", o.z_loss);
     const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
     if (!t) return eg__poison(cx);
     eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
+    if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
     return o.each ? eg__focus_rest(&f, each) : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 
@@ -173,4 +184,22 @@ eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
     if (!alike("mse", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
     return eg_mean(NULL, eg_square(eg_sub(a, b)));
+}
+
+/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d| − δ/2). Huber 1964 ------------------------- */
+eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
+{
+    if (!alike("huber", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
+    if (!(delta > 0)) return eg_fail(a->cx, "huber: delta is %g; it must be above 0", delta);
+    eg_tensor *d = eg_sub(a, b), *q = eg_clip(d, -delta, delta);
+    return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
+}
+
+/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is -------------------------------------------------------------------- */
+eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
+{
+    if (!alike("kl_div", p, log_q)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ p, log_q }));
+    eg_tensor *zero = eg_full_n(p->cx, (eg_dtype)p->dtype, 0, 0, NULL), *some = eg_ne(p, zero);
+    eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));
+    return eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero))));
 }
