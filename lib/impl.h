@@ -19,6 +19,7 @@ struct eg_tensor {
     uint8_t  dtype, rank;
     bool     poison;
     int      count;             /* operands                                                          */
+    uint32_t attr_size;
     eg_ctx  *cx;
     const eg_op *op;            /* the row that made it; NULL for a leaf                             */
     const void  *attr;
@@ -28,7 +29,7 @@ struct eg_tensor {
     int64_t *dim, *stride;      /* rank entries each; strides in elements, any sign, 0 for broadcast */
     uint64_t seq;               /* order of creation: operands have smaller numbers                  */
     uint64_t version;           /* of the own storage when it was made                               */
-    uint64_t sweep; int64_t slot; /* scratch of eg_grad                                              */
+    uint64_t sweep; int64_t slot; /* scratch of sweeps                                               */
     struct eg__arena *home;
 };
 

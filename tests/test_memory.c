@@ -187,6 +187,12 @@ static bool gradcheck(void)
     const eg_report *r = eg_gradcheck(curve, NULL, 3, xs, .names = "q, k, w", .order = 2);
     return r && r->passed;
 }
+static bool both_modes(void)
+{
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2) }, *hv[3];
+    eg_tensor *y = curve(NULL, x);
+    return eg_hvp(y, 3, x, x, hv) == 0 && eg_size(eg_jacobian(hv[0], x[1])) == 16 && eg_ok(hv[2]);
+}
 
 /* -- each of its allocations ---------------------------------------------------------------------------------------------- */
 static size_t bytes_of(const char *path, char *out, size_t room)
@@ -298,6 +304,7 @@ static const struct { const char *name; bool (*run)(void); const char *written; 
     { "safetensors",             safetensors,          NULL },
     { "heat maps",               pictures,             NULL },
     { "gradient check",          gradcheck,            NULL },
+    { "forward and reverse",     both_modes,           NULL },
 };
 START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); } END_TEST
 

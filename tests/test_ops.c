@@ -252,6 +252,36 @@ static void shift(point *p, double by)           /* every variable moves along v
     }
 }
 
+/* a · b up to rounding: relative to Σ |a_k b_k| */
+static double inner(const double *a, int64_t n, uint64_t salt, double *total)
+{
+    double sum = 0;
+    *total = 0;
+    for (int64_t k = 0; k < n; k++) { sum += a[k] * weight(k, salt); *total += fabs(a[k] * weight(k, salt)); }
+    return sum;
+}
+
+/* Forward mode: J v is what two reverse sweeps make, ⟨J v, w⟩ = ⟨v, J^T w⟩, and the tangent of a tangent is ⟨w, ∂²y v v⟩ = ⟨v, ∂⟨J^T w, v⟩⟩. */
+static void check_forward(eg_ctx *cx, const point *p, const value *v, eg_tensor *const *g, const double *twice, double right)
+{
+    eg_tensor *along_v[OPERANDS], *h[OPERANDS];
+    double total, curve = 0;
+    for (int i = 0; i < v->count; i++) along_v[i] = weights(v->of[i], V + (uint64_t)i);
+    eg_tensor *t = eg_jvp(v->y, v->count, v->of, along_v), *tt = eg_jvp(t, v->count, v->of, along_v);
+    const double *jv = eg_f64(t), *jjv = eg_f64(tt);
+    int64_t size = eg_size(v->y);
+    ck_assert_msg(jv && jjv && eg_size(t) == size && eg_size(tt) == size, "%s: jvp: %s", p->where, eg_error(cx));
+    double left = inner(jv, size, W, &total);
+    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: forward: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
+    close_to(p, "J v, forward against twice reverse,", 1, &size, (double *[]){ (double *)jv }, (double *[]){ (double *)twice }, 1e-12);
+    for (int i = 0; i < v->count; i++) {
+        ck_assert_msg(!eg_grad(g[i], along_v[i], v->count, v->of, h), "%s: %s", p->where, eg_error(cx));
+        for (int j = 0; j < v->count; j++) curve += along(h[j], V + (uint64_t)j);
+    }
+    left = inner(jjv, size, W, &total);
+    ck_assert_msg(fabs(left - curve) <= 1e-11 * (total + fabs(curve)) + 1e-13, "%s: jvp of jvp %.17g, reverse of reverse %.17g", p->where, left, curve);
+}
+
 /* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩. */
 static void check_adjoint(eg_ctx *cx, point *p)
 {
@@ -260,7 +290,7 @@ static void check_adjoint(eg_ctx *cx, point *p)
     eg_tensor *w = weights(v.y, W), *g[OPERANDS], *part;
     int64_t size = eg_size(v.y);
     double *jv = calloc((size_t)size + 1, sizeof *jv), *numeric = calloc((size_t)size + 1, sizeof *numeric);
-    double left = 0, right = 0, total = 0;
+    double right = 0, total = 0;
     ck_assert_msg(!eg_grad(v.y, w, v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
     for (int i = 0; i < v.count; i++) {
         right += along(g[i], V + (uint64_t)i);
@@ -268,6 +298,7 @@ static void check_adjoint(eg_ctx *cx, point *p)
         const double *d = eg_f64(part);
         for (int64_t k = 0; d && k < size; k++) jv[k] += d[k];
     }
+    check_forward(cx, p, &v, g, jv, right);
     const double step = 1e-3, share[4] = { 2. / 3, -2. / 3, -1. / 12, 1. / 12 }, move[4] = { step, -step, 2 * step, -2 * step };
     for (int k = 0; k < 4; k++) {
         shift(p, move[k]);
@@ -275,7 +306,7 @@ static void check_adjoint(eg_ctx *cx, point *p)
         for (int64_t e = 0; y && e < size; e++) numeric[e] += share[k] * y[e] / step;
         shift(p, -move[k]);
     }
-    for (int64_t e = 0; e < size; e++) { left += jv[e] * weight(e, W); total += fabs(jv[e] * weight(e, W)); }
+    const double left = inner(jv, size, W, &total);
     ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
     ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left,
                   right);
@@ -417,6 +448,10 @@ START_TEST(small_sizes)
             if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, g))
                 for (int i = 0; i < v.count; i++)
                     ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]), "%s: a gradient of another size", p.where);
+            if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_error(cx)) {
+                eg_tensor *t = eg_jvp(v.y, v.count, v.of, v.of);
+                ck_assert_msg(eg_ok(t) && eg_size(t) == eg_size(v.y), "%s: jvp: %s", p.where, eg_error(cx));
+            }
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
             ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));
             eg_clear(cx);

@@ -12,6 +12,13 @@ extern "C" {
  * changed in place since it was used. Returns 0, or −1 (and dxs are poison). */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
+/* Forward mode, along the tape that is there already. All of it has a history of its own, of any order; under eg_nograd none, and then
+ * eg_jacobian frees each row's temporaries. Refused: what eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
+EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs); /* Σ_k ∂y/∂xs[k] vs[k], of y's shape  */
+EG_API int        eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv); /* hv[k] = Σ_l ∂²y/∂xs[k]∂xs[l] vs[l], y of one element: forward over reverse (Pearlmutter 1994) */
+EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);         /* ∂y/∂x: y's axes, then x's; the cheaper of both modes     */
+EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b); /* ∂²y/∂a∂b: a's axes, then b's; y of one element      */
+
 /* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one ------------------------------ */
 typedef struct eg_sample {              /* how the table test calls the row; ended by { 0 }                                   */
     eg_tensor *(*call)(eg_tensor *const *x);                      /* through its public function                              */
@@ -27,6 +34,7 @@ typedef struct eg_op {
     eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);        /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
     eg_uses uses;                       /* what the rule reads                                                                */
     const eg_sample *samples;
+    eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);        /* tangent of y, made of public operations; dx[i] NULL: operand i does not move; it reads what the rule reads. NULL member: made from the rule, which is linear in g */
 } eg_op;
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *operands); /* attr is copied */
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i);          /* in shape, forward and rule                               */
@@ -34,6 +42,8 @@ EG_API int        eg_operands(const eg_tensor *y);
 EG_API const void *eg_attr(const eg_tensor *y);
 EG_API bool       eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims); /* declares y; row-major                  */
 EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);/* the rule "zero by definition"                             */
+EG_API eg_tensor *eg_jvp_linear   (eg_tensor *y, eg_tensor *const *dx); /* the jvp of rows linear in all their float operands together: the row itself on the tangents */
+EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx); /* … of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on the tangents */
 EG_API const eg_op *eg_op_of(const eg_tensor *y);                 /* the row that made y; NULL for a leaf                     */
 EG_API const eg_op *eg_op_at(int k);                              /* the table: k = 0, 1, …; NULL past its end                */
 

@@ -333,7 +333,5 @@ int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
 eg_usage eg_stats(const eg_ctx *cx) { return cx ? cx->use : (eg_usage){ 0 }; }
 void eg_stats_reset(eg_ctx *cx) { if (cx) cx->use.used_peak = cx->use.used; }
 void eg__count_node(eg_ctx *cx) { cx->use.nodes++; }
-uint64_t eg__sweep(eg_ctx *cx) { return ++cx->sweep; }
-uint64_t eg__sweep_now(const eg_ctx *cx) { return cx->sweep; }
 const char *eg_version(void) { return EG_VERSION; }
 double eg__opt(double given, double otherwise) { return given == 0 ? otherwise : given == EG_OFF ? 0 : given; }

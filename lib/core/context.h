@@ -47,6 +47,6 @@ eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered,
 eg__arena *eg__top(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 void eg__count_node(eg_ctx *);
-uint64_t eg__sweep(eg_ctx *);                       /* a new number for a gradient sweep          */
-uint64_t eg__sweep_now(const eg_ctx *);
+/* of the operands, as eg_apply found them */
+static inline uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
 #endif

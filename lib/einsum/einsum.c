@@ -141,6 +141,23 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
 }
 
+static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)       /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
+{
+    const labels *l = y->attr;
+    const eg_order_args order = { .limit = l->limit, .steps = -1 };
+    const uint16_t *label[EG_EINSUM_MAX];
+    eg_tensor *in[EG_EINSUM_MAX], *sum = NULL;
+    for (int k = 0; k < y->count; k++) { in[k] = y->in[k]; label[k] = labels_of(y, k); }
+    for (int i = 0; i < y->count; i++) {
+        if (!dx[i]) continue;
+        in[i] = dx[i];
+        eg_tensor *part = eg__einsum_as(&order, y->count, in, label, l->out_rank, labels_out(y));
+        in[i] = y->in[i];
+        sum = sum ? eg_add(sum, part) : part;
+    }
+    return sum;
+}
+
 static eg_tensor *ij_jk(eg_tensor *const *x) { return eg_einsum("ij,jk->ik", x[0], x[1]); }
 static eg_tensor *scores(eg_tensor *const *x) { return eg_einsum("ibhd,jbhd->ijbh", x[0], x[1]); }
 static eg_tensor *trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
@@ -170,6 +187,7 @@ static const eg_op einsum_op = {
     .rule = einsum_rule,
     .uses = EG_USES_OTHERS,
     .samples = einsum_samples,
+    .jvp = einsum_jvp,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 

@@ -169,7 +169,7 @@ ROWS(KERNEL_I64)
     static const eg_sample NAME##_samples[] = {                                                                               \
         { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
-                                     NAME##_samples };                                                                        \
+                                     NAME##_samples, .jvp = eg_jvp_symmetric };                                               \
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
 #define DEFINE_EXACT(...)    DEFINE(true, __VA_ARGS__)
 #define DEFINE_FUNCTION(...) DEFINE(false, __VA_ARGS__)
@@ -192,7 +192,7 @@ static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], e
 static const eg_sample pow_samples[] = {
     { pow_call, "3x4, 3x4", .5, 2 }, { pow_call, "2x3x4, 3x1", .5, 2 }, { pow_negative_call, "1x3, 2x1", .5, 2 }, { 0 } };
 static const eg_op pow_op = { "pow", "y = a^b", "da = g b a^(b−1), db = g y ln a", 2, pow_shape, pow_forward, pow_rule, EG_USES_ALL,
-                               pow_samples };
+                               pow_samples, .jvp = eg_jvp_symmetric };
 eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&pow_op, 2, (eg_tensor *[]){ a, b }); }
 
 /* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any one dtype ------------------ */
@@ -228,7 +228,7 @@ static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], 
 static const eg_sample where_samples[] = {
     { where_call, "3x4:b, 3x4, 3x4", 0, 0 }, { where_call, "3x1:b, 4, 2x1x4", 0, 0 }, { 0 } };
 static const eg_op where_op = { "where", "y = condition ? a : b", "da = condition ? g : 0, db = condition ? 0 : g", 3,
-                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples };
+                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples, .jvp = eg_jvp_symmetric };
 eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });

@@ -62,7 +62,7 @@ LOGIC(KERNEL_BOOL)
     static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL_##N(NAME); }                                             \
     static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } };                                      \
     static const eg_op NAME##_op = { #NAME, EQUATION, "none: bool", N, NAME##_shape, NAME##_forward, NULL, EG_USES_NOTHING,   \
-                                     NAME##_samples };                                                                        \
+                                     .samples = NAME##_samples };                                                             \
     CONSTRUCTOR_##N(NAME)
 #define DEFINE_EVERY(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, EVERY, SAMPLED, EQUATION)
 #define DEFINE_BOOLS(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, BOOLS, SAMPLED, EQUATION)

@@ -44,7 +44,7 @@ static eg_tensor *drop_fixed(eg_tensor *const *x) { return again(&(drop){ .seed 
 static const eg_sample drop_samples[] = { { drop_fixed, "3x7", 0, 0 }, { 0 } };
 static const eg_op drop_op = {
     .name = "dropout", .equation = "y = x m/(1-p)", .gradient = "dx = g m/(1-p)",
-    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule, .uses = EG_USES_NOTHING, .samples = drop_samples,
+    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule, .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric,
 };
 static eg_tensor *again(const drop *d, eg_tensor *x) { return eg_apply(&drop_op, d, sizeof *d, 1, &x); }
 

@@ -135,7 +135,7 @@ static eg_tensor *inside_call(eg_tensor *const *x) { return eg_at("b m [v], b l 
 static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 }, { inside_call, "2x3x4, 2x5:i4", 0, 0 },
     { rows_call, "4x3:i9, 2x5:i4", 0, 0 }, { 0 } };
 static const eg_op at_op = { "at", "u[...] = x[index[...], ...]", "g added at index", 2, at_shape, at_forward, at_rule,
-    EG_USES_OTHERS, at_samples };
+    EG_USES_OTHERS, at_samples, .jvp = eg_jvp_linear };
 
 /* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
 static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
@@ -344,7 +344,7 @@ static const eg_sample scatter_samples[] = {
     { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 }, { 0 },
 };
 static const eg_op scatter_op = { "scatter_add", "y = x; y[index[...], ...] += u[...]", "g, and g read at index", 3,
-    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples };
+    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples, .jvp = eg_jvp_linear };
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];
@@ -402,7 +402,7 @@ static bool hot_forward(eg_tensor *y)
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
 static const eg_sample hot_samples[] = { { hot_call, "2x3:i4", 0, 0 }, { 0 } };
 static const eg_op hot_op = { "one_hot", "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL, EG_USES_NOTHING,
-    hot_samples };
+    .samples = hot_samples };
 eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth) { return eg_apply(&hot_op, &depth, sizeof depth, 1, &index); }
 
 const eg_op *const eg__index_rows[] = { &at_op, &scatter_op, &hot_op, NULL };

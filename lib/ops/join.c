@@ -65,7 +65,7 @@ static eg_tensor *again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[
 static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, { again_call, "2x3, 1x3", 0, 0 },
     { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
 static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward,
-    concat_rule, EG_USES_NOTHING, concat_samples };
+    concat_rule, EG_USES_NOTHING, concat_samples, .jvp = eg_jvp_linear };
 eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x) { return eg_apply(&concat_op, &axis, sizeof axis, count, x); }
 
 /* -- stack: the same along a new axis -------------------------------------------------------------------------------------- */
@@ -123,11 +123,16 @@ static eg_tensor *pad_rule(eg_tensor *y, eg_tensor *g, int i)
     const pad *p = y->attr;
     return eg_slice(g, p->axis, p->before, p->before + y->in[i]->dim[p->axis], 1);
 }
+static eg_tensor *pad_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    const pad *p = y->attr;
+    return eg_pad(dx[0], p->axis, p->before, p->after, 0);
+}
 static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad(x[0], 1, 2, 1, -1.5); }
 static const eg_sample pad_samples[] = { { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 },
     { 0 } };
 static const eg_op pad_op = { "pad", "y = value; y[before + i] = x[i]", "g[before + i]", 1, pad_shape, pad_forward, pad_rule,
-    EG_USES_NOTHING, pad_samples };
+    EG_USES_NOTHING, pad_samples, .jvp = pad_jvp };
 eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
@@ -194,7 +199,7 @@ static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d",
 static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 }, { cumsum_call, "2x5x3:i9", 0, 0 },
     { cumsum_call, "2x5x3:b", 0, 0 }, { 0 } };
 static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip(cumsum(flip g))", 1, cumsum_shape,
-    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples };
+    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples, .jvp = eg_jvp_linear };
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;

@@ -102,6 +102,7 @@ static const eg_sample normalise_samples[] = {
 static const eg_op normalise_op = {
     .name = "normalise", .equation = "y = (x - mean) r", .gradient = "dx = r (g - mean g - y mean(g y))",
     .arity = 1, .shape = normalise_shape, .forward = normalise_forward, .rule = normalise_rule, .uses = EG_USES_ALL, .samples = normalise_samples,
+    .jvp = eg_jvp_symmetric,
 };
 static eg_tensor *normalised(const norm *a, eg_tensor *x) { return eg_apply(&normalise_op, a, sizeof *a, 1, &x); }
 const eg_op *const eg__norm_rows[] = { &rstd_op, &normalise_op, NULL };

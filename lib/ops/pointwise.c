@@ -231,7 +231,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
     static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }                                                       \
     static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };                                                \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 1, NAME##_shape, NAME##_forward, RULE_OF, EG_USES_##READS,    \
-                                     NAME##_samples };
+                                     NAME##_samples, .jvp = eg_jvp_symmetric };
 
 #define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                                    \
     RULE(NAME, DX)                                                                                                            \
@@ -299,7 +299,7 @@ static eg_tensor *powc_cube_call(eg_tensor *const *x) { return eg_powc(x[0], 3);
 static eg_tensor *powc_recip_call(eg_tensor *const *x) { return eg_powc(x[0], -1); }
 static const eg_sample powc_samples[] = { POSITIVE(powc_call), EVERYWHERE(powc_cube_call), POSITIVE(powc_recip_call), { 0 } };
 static const eg_op powc_op = { "powc", "y = x^c", "dx = g c x^(c−1)", 1, powc_shape, powc_forward, powc_rule, EG_USES_OPERANDS,
-                                powc_samples };
+                                powc_samples, .jvp = eg_jvp_symmetric };
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op, x, c, 0); }
 
 #define LIST(NAME, ...) &NAME##_op,

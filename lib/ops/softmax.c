@@ -101,6 +101,7 @@ static const eg_sample softmax_samples[] = {
 static const eg_op softmax_op = {
     .name = "softmax", .equation = "y = e^x / sum e^x", .gradient = "dx = y (g - sum g y)",
     .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule, .uses = EG_USES_RESULT, .samples = softmax_samples,
+    .jvp = eg_jvp_symmetric,
 };
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
 {
@@ -109,13 +110,22 @@ eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
 
 /* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf -------------------------------------------- */
 static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
+static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
+{
+    const eg_dtype t = (eg_dtype)y->dtype;
+    return eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), x, eg_full_n(y->cx, t, 0, 0, NULL));
+}
 static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int inner = *(const int *)y->attr;
-    const eg_dtype t = (eg_dtype)y->dtype;
     (void)i;
-    eg_tensor *live = eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), g, eg_full_n(y->cx, t, 0, 0, NULL));
+    eg_tensor *live = where_finite(y, g);
     return eg_sub(live, eg_mul(eg_exp(y), eg__widen(eg__sum_last(live, inner), inner)));
+}
+static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx)   /* dx − Σ e^y dx */
+{
+    const int inner = *(const int *)y->attr;
+    return where_finite(y, eg_sub(dx[0], eg__widen(eg__dot_last(eg_exp(y), where_finite(y, dx[0]), inner), inner)));
 }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
@@ -123,6 +133,7 @@ static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 
 static const eg_op log_softmax_op = {
     .name = "log_softmax", .equation = "y = x - ln sum e^x", .gradient = "dx = g - e^y sum g",
     .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule, .uses = EG_USES_RESULT, .samples = log_softmax_samples,
+    .jvp = log_softmax_jvp,
 };
 const eg_op *const eg__softmax_rows[] = { &softmax_op, &log_softmax_op, NULL };
 

@@ -242,7 +242,7 @@ static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
 static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
 static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
 static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 }, { copy_call, "5x4:i9", 0, 0 }, { 0 } };
-static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples };
+static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples, .jvp = eg_jvp_symmetric };
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
@@ -264,7 +264,7 @@ static const eg_sample cast_samples[] = {
     { cast_up, "3x4", 0, 0 }, { cast_down, "6:i9", 0, 0 }, { cast_int, "3x4:b", 0, 0 }, { cast_bool, "3x4:i4", 0, 0 }, { 0 },
 };
 static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule,
-    EG_USES_NOTHING, cast_samples };
+    EG_USES_NOTHING, cast_samples, .jvp = eg_jvp_linear };
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);

@@ -163,7 +163,7 @@ static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows (a row ea
 }
 static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
 static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule,
-    EG_USES_NOTHING, embed_samples };
+    EG_USES_NOTHING, embed_samples, .jvp = eg_jvp_linear };
 
 /* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------ */
 eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
@@ -198,7 +198,7 @@ static eg_tensor *transpose_call(eg_tensor *const *x) { return eg_transpose(x[0]
 static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 }, { transpose_call, "3x4", 0, 0 },
     { permute_call, "2x3x4:i9", 0, 0 }, { 0 } };
 static const eg_op permute_op = { "permute", "y[i_p0, i_p1…] = x[i0, i1…]", "g permuted back", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, permute_samples };
+    EG_USES_NOTHING, permute_samples, .jvp = eg_jvp_linear };
 
 /* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ----------------------------------------------------------- */
 eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
@@ -273,7 +273,7 @@ static const eg_sample slice_samples[] = {
     { slice_call, "3x6:i9", 0, 0 }, { 0 },
 };
 static const eg_op slice_op = { "slice", "y[i] = x[start + i step]", "g at these places, else 0", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, slice_samples };
+    view_rule, EG_USES_NOTHING, slice_samples, .jvp = eg_jvp_linear };
 
 /* -- select: y[…] = x[…, index, …] ----------------------------------------------------------------------------------------- */
 eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
@@ -293,7 +293,7 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 }, { select_call, "2x3:b", 0, 0 }, { 0 } };
 static const eg_op select_op = { "select", "y = x[…, index, …]", "g at this index, else 0", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, select_samples };
+    EG_USES_NOTHING, select_samples, .jvp = eg_jvp_linear };
 
 /* -- squeeze and unsqueeze: an axis of size 1 goes, or comes --------------------------------------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
@@ -312,7 +312,7 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
 static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
 static const eg_op squeeze_op = { "squeeze", "y[i, j] = x[i, 0, j]", "g unsqueezed", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, squeeze_samples };
+    EG_USES_NOTHING, squeeze_samples, .jvp = eg_jvp_linear };
 
 eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 {
@@ -328,7 +328,7 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
 static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
 static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, unsqueeze_samples };
+    EG_USES_NOTHING, unsqueeze_samples, .jvp = eg_jvp_linear };
 
 /* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------- */
 typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (view) strides */
@@ -372,7 +372,7 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3, 4, 5); }
 static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 }, { expand_call, "5", 0, 0 }, { 0 } };
 static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape,
-    NULL, expand_rule, EG_USES_NOTHING, expand_samples };
+    NULL, expand_rule, EG_USES_NOTHING, expand_samples, .jvp = eg_jvp_linear };
 
 /* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------ */
 eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
@@ -401,7 +401,7 @@ static eg_tensor *below_call(eg_tensor *const *x) { return eg_diagonal(x[0], -2,
 static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 }, { above_call, "3x4", 0, 0 },
     { below_call, "3x5", 0, 0 }, { 0 } };
 static const eg_op diagonal_op = { "diagonal", "y[…, k] = x[k, k + offset]", "g on this diagonal, else 0", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, diagonal_samples };
+    view_rule, EG_USES_NOTHING, diagonal_samples, .jvp = eg_jvp_linear };
 
 /* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last --------------------------------------------- */
 eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
@@ -422,7 +422,7 @@ static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }
 static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 }, { apart_call, "8", 0, 0 }, { 0 } };
 static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + k, …]", "windows of g added up", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, unfold_samples };
+    view_rule, EG_USES_NOTHING, unfold_samples, .jvp = eg_jvp_linear };
 
 /* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------------------------------------ */
 
@@ -491,10 +491,11 @@ static bool refit_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], s->rank, s->v, s->v + s->rank, 0);
 }
 static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
+static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_reshape_n(dx[0], y->rank, y->dim); }
 static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
 static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
 static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule,
-    EG_USES_NOTHING, view_samples };
+    EG_USES_NOTHING, view_samples, .jvp = reshape_jvp };
 eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -529,7 +530,7 @@ static bool reshape_forward(eg_tensor *y)
 static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
 static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
 static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, reshape_shape, reshape_forward,
-    reshape_rule, EG_USES_NOTHING, reshape_samples };
+    reshape_rule, EG_USES_NOTHING, reshape_samples, .jvp = reshape_jvp };
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;

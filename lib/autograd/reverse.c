@@ -1,0 +1,75 @@
+/* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse topological order and asks each row's rule
+ * for the cotangent of each operand on the way; since rules are made of public operations, cotangents have histories of their own. */
+#include "autograd/probe.h"
+#include "autograd/sweep.h"
+
+/* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it grows in place. */
+static void accumulate(eg_sweep *s, bool *sums, const eg_tensor *x, eg_tensor *c)
+{
+    eg_tensor **d = &s->d[x->slot];
+    if (!*d) { *d = c; return; }
+    if (sums[x->slot] && !s->cx->recording) { eg__add_to(*d, c); return; }
+    *d = eg_add(*d, c);
+    sums[x->slot] = true;
+}
+
+static bool pull(eg_sweep *s, bool *sums, int64_t k)
+{
+    eg_tensor *t = s->node[k], *g = s->d[k];
+    if (!t->op || eg__sweep_zero(t)) return true;
+    for (int i = 0; i < t->count; i++) {
+        eg_tensor *x = t->in[i];
+        if (!eg__sweep_has(s, x)) continue;
+        if (!t->op->rule) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
+        if (!eg__sweep_fresh(s, t, i)) return false;
+        eg_tensor *c = t->op->rule(t, g, i);
+        eg__sweep_resume(s);
+        if (s->cx->failed) return false;
+        if (!c) continue;
+        if (s->cx->probe) c = eg__probe_cotangent(s->cx, t, i, c);
+        if (!eg__sweep_like(s, t, "rule", c, x, i)) return false;
+        accumulate(s, sums, x, c);
+    }
+    return !s->cx->failed;
+}
+
+static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
+{
+    char a[256], b[256];
+    if (!seed && eg_size(y) != 1)
+        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one", (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
+    else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
+        eg_fail(cx, "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
+                eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+    return !cx->failed;
+}
+
+static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
+{
+    if (!eg__sweep_usable(cx, "grad", "y", -1, y) || (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed))) return false;
+    if (count < 0) { eg_fail(cx, "grad: %d inputs", count); return false; }
+    if (count && (!xs || !dxs)) { eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs"); return false; }
+    for (int k = 0; k < count; k++) if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
+    if (!given(cx, y, seed)) return false;
+    eg_sweep s = { .cx = cx, .who = "grad" };
+    if (count && !eg__sweep(&s, 1, &y, count, xs)) return false;
+    bool *sums = s.n ? eg__alloc(cx, (size_t)s.n) : NULL;
+    if (s.n && !sums) return false;
+    for (int64_t k = 0; k < s.n; k++) sums[k] = false;
+    if (s.n) s.d[s.n - 1] = seed ? seed : eg_ones_like(y);          /* y is the last of its post-order */
+    for (int64_t k = s.n; k-- > 0; ) if (s.d[k] && !pull(&s, sums, k)) return false;
+    for (int k = 0; k < count; k++) {
+        eg_tensor *d = eg__sweep_at(&s, xs[k]);
+        dxs[k] = d ? d : eg_zeros_like(xs[k]);
+    }
+    return !cx->failed;
+}
+
+int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
+{
+    eg_ctx *cx = y ? y->cx : eg__context_of(count, xs);
+    const bool good = cx && grad(cx, y, seed, count, xs, dxs);
+    if (!good && dxs) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
+    return good ? 0 : -1;
+}
+eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i) { (void)g; return eg_zeros_like(eg_operand(y, i)); }
