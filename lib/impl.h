@@ -81,6 +81,11 @@ void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, con
 void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* the same where an element costs `work` additions; 0: one thread */
 
 
+/* -- tensor/turn.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes ---------------------------------- */
+enum { EG_FAR = 16 << 20 };                         /* a result of more bytes goes past the caches, if `far` says so */
+void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
+void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512 */
+
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
 

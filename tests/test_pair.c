@@ -176,6 +176,27 @@ START_TEST(no_operand_is_copied)
 }
 END_TEST
 
+/* Transposition moves every element to its place and nothing else, at every edge of its squares, past the caches too. */
+START_TEST(turns_at_every_edge)
+{
+    enum { SS = 45, DS = 64, SIDE = 40 };
+    static _Alignas(64) char src[SIDE * SS * 8], got[SIDE * DS * 8], narrow[SIDE * DS * 8], want[SIDE * DS * 8];
+    state = 7;
+    for (size_t i = 0; i < sizeof src; i++) src[i] = (char)draw(256);
+    for (size_t w = 4; w <= 8; w += 4)
+        for (int64_t nx = 1; nx <= SIDE; nx += 1 + nx / 18)
+            for (int64_t ny = 1; ny <= SIDE; ny += 1 + ny / 18) {
+                memset(got, 9, sizeof got); memset(narrow, 9, sizeof narrow); memset(want, 9, sizeof want);
+                for (int64_t x = 0; x < nx; x++)
+                    for (int64_t y = 0; y < ny; y++) memcpy(want + (size_t)(y * DS + x) * w, src + (size_t)(x * SS + y) * w, w);
+                eg__turn(w, nx, ny, src, SS, got, DS, draw(2));
+                eg__turn_narrow(w, nx, ny, src, SS, narrow, DS);
+                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
+                ck_assert_msg(memcmp(narrow, want, sizeof got) == 0, "narrow: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
+            }
+}
+END_TEST
+
 START_TEST(sizes_zero_and_one)
 {
     eg_ctx *cx = eg_open();
@@ -265,6 +286,7 @@ Suite *suite_pair(void)
     tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
     tcase_add_loop_test(t, edges_of_blocks, 0, 2);
     tcase_add_test(t, no_operand_is_copied);
+    tcase_add_test(t, turns_at_every_edge);
     tcase_add_test(t, sizes_zero_and_one);
     tcase_add_test(t, integers_wrap_in_i64);
     tcase_add_test(t, long_sums_are_accurate);

@@ -256,9 +256,9 @@ END_TEST
 START_TEST(copies_agree_element_by_element)
 {
     eg_ctx *cx = eg_open(.threads = 3);
-    static const int64_t dims[][3] = { { 3, 4, 5 }, { 33, 17, 40 }, { 2, 129, 131 }, { 16, 16, 16 }, { 1, 200, 300 } };
+    static const int64_t dims[][3] = { { 3, 4, 5 }, { 33, 17, 40 }, { 2, 129, 131 }, { 16, 16, 16 }, { 1, 200, 300 }, { 300, 3, 16 }, { 5, 90, 64 } };
     static const int order[][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 }, { 1, 0, 2 } };
-    for (int d = 0; d < 5; d++)
+    for (int d = 0; d < 7; d++)
         for (eg_dtype t = EG_F32; t <= EG_BOOL; t++)
             for (int p = 0; p < 6; p++) {
                 eg_mark m = eg_push(cx);

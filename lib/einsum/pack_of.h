@@ -1,4 +1,4 @@
-/* pack_of.h: pack.c's body for one width of element: WORD is an unsigned integer of that width, LANES of them make 16 bytes. */
+/* pack_of.h: pack.c's body for one width of element: WORD is an unsigned integer of that width. */
 
 /* dst[p·w + i] = src[p·ks + i] for i < W, W known to the compiler */
 #define COPIES(W) case W: for (int64_t p = 0; p < n; p++, src += ks, dst += W) memcpy(dst, src, W * sizeof(WORD)); return;
@@ -10,24 +10,14 @@ static void NAME(copy)(int w, int64_t n, const WORD *src, int64_t ks, WORD *dst)
     }
 }
 
-/* dst[p·w + i] = src[off[i] + p]: rows become columns, a square of 16-byte rows at a time in registers */
+/* dst[p·w + i] = src[off[i] + p]: rows become columns, stretches of rows that are one stride apart at a time */
 static void NAME(turn)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst)
 {
-    int64_t i = 0;
-    for (; i + LANES <= rows; i += LANES) {
-        const WORD *row[LANES];
-        for (int r = 0; r < LANES; r++) row[r] = src + off[i + r];
-        WORD *to = dst + i;
-        int64_t p = 0;
-        for (; p + LANES <= n; p += LANES, to += (int64_t)LANES * w) {
-            NAME(vec) x[LANES], y[LANES];
-            for (int r = 0; r < LANES; r++) memcpy(&x[r], row[r] + p, 16);
-            SQUARE(x, y)
-            for (int r = 0; r < LANES; r++) memcpy(to + (int64_t)r * w, &y[r], 16);
-        }
-        for (; p < n; p++, to += w) for (int r = 0; r < LANES; r++) to[r] = row[r][p];
+    for (int64_t i = 0, next; i < rows; i = next) {
+        const int64_t step = i + 1 < rows ? off[i + 1] - off[i] : 0;
+        for (next = i + 1; next < rows && off[next] - off[next - 1] == step;) next++;
+        eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w, false);
     }
-    for (; i < rows; i++) for (int64_t p = 0; p < n; p++) dst[p * w + i] = src[off[i] + p];
 }
 
 static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, int64_t ks, WORD *dst)

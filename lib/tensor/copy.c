@@ -46,8 +46,8 @@ EG_PAIRS(CONVERT)
 static eg_inner *const convert[6][6] = { EG_PAIRS(ENTRY) };
 
 /* -- the same dtype: bytes of one width ---------------------------------------------------------------------------------------- */
-enum { TILE = 16 };
-typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elements: y runs along a, x along b; strides in bytes */
+enum { TILE = 16, TURN_A = 256, TURN_B = 64, SHORT = 256, ROWS = 4096 };   /* elements; SHORT: bytes */
+typedef struct tile { int64_t a, b, ya, yb, xa, xb; bool far; } tile;   /* a × b elements: y runs along a, x along b; strides in bytes */
 
 #define MOVES(T)                                                                                                                \
     static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                      \
@@ -71,30 +71,56 @@ typedef struct tile { int64_t a, b, ya, yb, xa, xb; } tile;     /* a × b elemen
                 for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i];                              \
         }                                                                                                                       \
     }
+#define TURNS(T)                                                                                                                \
+    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                     \
+    {                                                                                                                           \
+        const tile *t = user;                                                                                                   \
+        const int64_t w = sizeof(T);                                                                                            \
+        for (int64_t k = 0; k < n; k++)                                                                                         \
+            eg__turn(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0], t->yb / w, t->far);              \
+    }
 MOVES(uint8_t)
 MOVES(uint32_t)
 MOVES(uint64_t)
-static const struct { eg_inner *move, *tiles; } same[] = {
-    [1] = { move_uint8_t, tiles_uint8_t }, [4] = { move_uint32_t, tiles_uint32_t }, [8] = { move_uint64_t, tiles_uint64_t },
+TURNS(uint32_t)
+TURNS(uint64_t)
+/* rows of a few elements, contiguous on both sides */
+#define FIXED(bytes) case bytes: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); break;
+static void rows(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const tile *t = user;
+    const int64_t bytes = t->a * t->xa;
+    for (int64_t k = 0; k < n; k++) {
+        char *y = p[0] + k * step[0];
+        const char *x = p[1] + k * step[1];
+        switch (bytes) {
+        FIXED(8) FIXED(16) FIXED(32) FIXED(64) FIXED(128) FIXED(256)
+        default: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
+        }
+    }
+}
+static const struct { eg_inner *move, *tiles, *turns; } same[] = {
+    [1] = { move_uint8_t, tiles_uint8_t, NULL }, [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
+    [8] = { move_uint64_t, tiles_uint64_t, turns_uint64_t },
 };
 
-/* The axis along which x moves least, −1 if it has none of more than one element. */
-static int finest(const eg_tensor *x)
+/* The axis along which x moves least, other than `but`; −1 if it has none of more than one element. */
+static int finest(const eg_tensor *x, int but)
 {
     int axis = -1;
     int64_t least = INT64_MAX;
     for (int r = 0; r < x->rank; r++) {
         int64_t s = x->stride[r] < 0 ? -x->stride[r] : x->stride[r];
-        if (x->dim[r] > 1 && s && s <= least) { least = s; axis = r; }
+        if (r != but && x->dim[r] > 1 && s && s <= least) { least = s; axis = r; }
     }
     return axis;
 }
 
-/* A part of a transposing copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
-static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, const int64_t from[2], const int64_t size[2],
+/* A part of a copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
+static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b, const int64_t from[2], const int64_t size[2],
     const int64_t by[2])
 {
-    if (size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
+    if (by[0] == 0 || by[1] == 0 || size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
     int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
     eg_tensor y = *target, x = *source;
     memcpy(dim, y.dim, y.rank * sizeof *dim);
@@ -102,7 +128,7 @@ static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, cons
     memcpy(xs, x.stride, x.rank * sizeof *xs);
     y.data += (from[0] * ys[a] + from[1] * ys[b]) * w;
     x.data += (from[0] * xs[a] + from[1] * xs[b]) * w;
-    tile t = { by[0], by[1], ys[a] * w, ys[b] * w, xs[a] * w, xs[b] * w };
+    tile t = { by[0], by[1], ys[a] * w, ys[b] * w, xs[a] * w, xs[b] * w, eg__count(y.rank, y.dim) * w > EG_FAR };
     const int both[2] = { a, b };
     for (int k = 0; k < 2; k++) {
         dim[both[k]] = size[k] / by[k];
@@ -112,9 +138,19 @@ static void tiled(eg_tensor *target, const eg_tensor *source, int a, int b, cons
     y.dim = x.dim = dim;
     y.stride = ys;
     x.stride = xs;
-    eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, same[w].tiles, &t, by[0] * by[1]);
+    eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, inner, &t, by[0] * by[1]);
+}
+/* … in whole tiles, two edges and a corner */
+static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b, int64_t ta, int64_t tb)
+{
+    const int64_t na = target->dim[a], nb = target->dim[b], ra = na % ta, rb = nb % tb;
+    tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ta, tb });
+    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb }, (int64_t[]){ ra, tb });
+    tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb }, (int64_t[]){ ta, rb });
+    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb }, (int64_t[]){ ra, rb });
 }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -122,16 +158,16 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         eg__loop(target->cx, 2, both, convert[target->dtype][source->dtype], NULL);
         return;
     }
-    int a = target->rank > 1 ? finest(target) : -1, b = a < 0 ? -1 : finest(source);
-    if (b < 0 || a == b || target->dim[a] < TILE / 2 || target->dim[b] < TILE / 2) {
-        eg__loop(target->cx, 2, both, same[eg__width[target->dtype]].move, NULL);
-        return;
-    }
-    int64_t na = target->dim[a], nb = target->dim[b], ra = na % TILE, rb = nb % TILE;   /* whole tiles, two edges, a corner */
-    tiled(target, source, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ TILE, TILE });
-    if (ra) tiled(target, source, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb }, (int64_t[]){ ra, TILE });
-    if (rb) tiled(target, source, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb }, (int64_t[]){ TILE, rb });
-    if (ra && rb) tiled(target, source, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb }, (int64_t[]){ ra, rb });
+    const int w = eg__width[target->dtype];
+    const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1), next = a < 0 ? -1 : finest(target, a);
+    const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
+    if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
+        if (near && w > 1) in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A), least(target->dim[b], TURN_B));
+        else in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
+    } else if (near && a == b && next >= 0 && target->dim[a] * w <= SHORT &&
+               (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
+        in_tiles(target, source, rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a]));
+    else eg__loop(target->cx, 2, both, same[w].move, NULL);
 }
 
 /* -- fill ---------------------------------------------------------------------------------------------------------------------- */
