@@ -7,6 +7,8 @@
 #include <eingrad/grad.h>   /* gradients, their check, and how an operation is written */
 #include <eingrad/einsum.h> /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>     /* parameters and modules                                  */
+#include <eingrad/mha.h>    /* multi-head attention, its cache, rotary positions      */
+#include <eingrad/model.h>  /* transformer blocks, encoder, decoder, both             */
 #include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/decode.h> /* greedy, drawn and beam-searched sequences               */
 #include <eingrad/io.h>     /* .npy, safetensors, pictures                             */

@@ -468,7 +468,7 @@ END_TEST
 START_TEST(row_3_17_a_query_of_rank_two_is_refused_in_a_sentence)
 {
     eg_mha_run(eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2), eg_ones(cx, 3, 8));
-    eg_assert_error(cx, "has 2 axes, but \"b i m\" needs 3");
+    eg_assert_error(cx, "has 2 axes, but the layout \"b i m\" needs 3");
 }
 END_TEST
 

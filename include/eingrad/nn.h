@@ -1,4 +1,4 @@
-/* eingrad/nn.h: named parameters and modules, written with core.h and ops.h alone.
+/* eingrad/nn.h: named parameters and the smaller modules, written with core.h and ops.h alone. Attention is in mha.h, models in model.h.
  *
  * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…) adds parameters "name.W" … to p;
  * X_run(m, x, .options…) is an expression. A failed X_new returns NULL, and X_run of NULL is poison, so one eg_error() is enough.
@@ -50,6 +50,7 @@ typedef struct eg_linear_args {
     int64_t in, out;
     bool no_bias;
     const char *weight, *bias;          /* names: "W", "b"                                                                     */
+    double init;                        /* standard deviation of a normal draw; 0: Xavier                                      */
 } eg_linear_args;
 EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
 EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
@@ -101,94 +102,10 @@ typedef struct eg_ffn_args {
     eg_activation *activation;          /* eg_gelu                                                                             */
     double dropout;                     /* 0                                                                                   */
     bool no_bias;
+    double init;                        /* as linear's                                                                         */
 } eg_ffn_args;
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);     /* "up.W" (i o), "up.b", "down.W", "down.b"                            */
 EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
-
-/* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias --------------------------------
- * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani et al. 2017, §3.2.2.
- *   "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"   eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim" */
-typedef struct eg_mha {
-    const char *name;
-    int64_t d_model, heads, d_k, d_v, kdim, vdim, d_out;
-    double dropout, scale;
-    eg_tensor *W_q, *W_k, *W_v, *W_o;   /* (m h d) (m h d) (m h e) (h e m)                                                      */
-    eg_tensor *b_q, *b_k, *b_v, *b_o;   /* (h d) (h d) (h e) (m); NULL: none                                                    */
-} eg_mha;
-typedef struct eg_mha_args {
-    size_t size;
-    eg_params *params; const char *name;
-    int64_t d_model, heads;             /* both needed                                                                         */
-    int64_t d_k, d_v;                   /* d_model / heads, which must divide                                                  */
-    int64_t kdim, vdim, d_out;          /* widths of key, value and result: d_model                                            */
-    double dropout;                     /* on the weights, after the softmax: 0                                                */
-    double scale;                       /* 1/√d_k                                                                              */
-    bool no_bias, no_q_bias, no_k_bias, no_v_bias, no_o_bias;
-    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o;                /* names, if not these                            */
-} eg_mha_args;
-typedef struct eg_mha_run_args {
-    size_t size;
-    const eg_mha *mha; eg_tensor *query;
-    eg_tensor *key, *value;             /* the query; the key                                                                  */
-    const char *where;                  /* over b h i j: "j <= i"                                                              */
-    eg_masked keep, bias;               /* {"bj", pad}, {"hij", relative}                                                      */
-    int64_t offset;                     /* added to i in where                                                                 */
-    eg_tensor **weights, **dropped;     /* out: (b h i j) before and after dropout; the result's numbers stay the same         */
-} eg_mha_run_args;
-EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
-EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
-
-/* -- transformer block: x + A(n₁(x)), [x + C(n₂(x), memory),] x + F(n₃(x));  .post_norm: n₁(x + A(x)) … ---------------------------- */
-typedef struct eg_block {
-    const char *name;
-    bool post_norm; double dropout;
-    eg_mha *self, *cross; eg_ffn *ffn;  /* cross NULL: none                                                                    */
-    eg_norm *norm_self, *norm_cross, *norm_ffn;
-} eg_block;
-typedef struct eg_block_args {
-    size_t size;
-    eg_params *params; const char *name;
-    int64_t d_model, heads, width;      /* width 4 d_model                                                                     */
-    bool post_norm, cross, rms, no_bias;
-    double dropout;                     /* on the weights, inside F and on what A, C and F add                                 */
-    eg_activation *activation;          /* eg_gelu                                                                             */
-    int64_t memory_dim;                 /* width of memory: d_model                                                            */
-} eg_block_args;
-typedef struct eg_block_run_args {
-    size_t size;
-    const eg_block *block; eg_tensor *x;
-    eg_tensor *memory;                  /* (b j m) for cross attention                                                         */
-    const char *where; eg_masked keep, bias; int64_t offset;                  /* of the self attention                          */
-    eg_masked memory_keep;
-    eg_tensor **weights, **memory_weights;
-} eg_block_run_args;
-EG_API eg_block *eg_block_new_with(const eg_block_args *);        /* "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…" */
-EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
-
-/* -- transformer: tokens (b l) → logits (b l v): embedding + positions, pre-norm blocks, norm, linear ------------------------------- */
-typedef struct eg_transformer {
-    const char *name;
-    eg_embedding *tokens; eg_positions *positions;
-    int64_t layers; eg_block **block;
-    eg_norm *norm; eg_linear *logits; double dropout;
-} eg_transformer;
-typedef struct eg_transformer_args {
-    size_t size;
-    eg_params *params; const char *name;
-    int64_t vocabulary, length, d_model, heads, layers, width, classes;       /* width 4 d_model; classes: vocabulary           */
-    double dropout;
-    bool sinusoid, rms;
-    eg_activation *activation;
-    double deviation;                   /* of embedding and positions: 0.5                                                     */
-} eg_transformer_args;
-typedef struct eg_transformer_run_args {
-    size_t size;
-    const eg_transformer *transformer; eg_tensor *index;
-    const char *where; eg_masked keep;  /* "j <= i" makes a decoder                                                            */
-    eg_tensor **weights;                /* out: one (b h i j) per layer                                                        */
-} eg_transformer_run_args;
-EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);  /* "tokens.E" "positions.P" "0.…" "1.…" "norm.…" "logits.…" */
-EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 
 #ifndef __cplusplus
 #define eg_params_open(...)      eg_params_open_with(EG_ARGS_(eg_params_args, __VA_ARGS__))
@@ -199,12 +116,6 @@ EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 #define eg_positions_new(...)    eg_positions_new_with(EG_ARGS_(eg_positions_args, __VA_ARGS__))
 #define eg_positions_run(...)    eg_positions_run_with(EG_ARGS_(eg_positions_run_args, __VA_ARGS__))
 #define eg_ffn_new(...)          eg_ffn_new_with(EG_ARGS_(eg_ffn_args, __VA_ARGS__))
-#define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
-#define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
-#define eg_block_new(...)        eg_block_new_with(EG_ARGS_(eg_block_args, __VA_ARGS__))
-#define eg_block_run(...)        eg_block_run_with(EG_ARGS_(eg_block_run_args, __VA_ARGS__))
-#define eg_transformer_new(...)  eg_transformer_new_with(EG_ARGS_(eg_transformer_args, __VA_ARGS__))
-#define eg_transformer_run(...)  eg_transformer_run_with(EG_ARGS_(eg_transformer_run_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus
@@ -217,13 +128,6 @@ EG_CXX_NEW_(eg_norm, eg_norm_new_args)
 EG_CXX_NEW_(eg_embedding, eg_embedding_args)
 EG_CXX_NEW_(eg_positions, eg_positions_args)
 EG_CXX_NEW_(eg_ffn, eg_ffn_args)
-EG_CXX_NEW_(eg_mha, eg_mha_args)
-EG_CXX_NEW_(eg_block, eg_block_args)
-EG_CXX_NEW_(eg_transformer, eg_transformer_args)
-#undef EG_CXX_NEW_
 inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x, eg_positions_run_args o = eg_positions_run_args()) { o.size = sizeof o; o.positions = m; o.x = x; return eg_positions_run_with(&o); }
-inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args()) { o.size = sizeof o; o.mha = m; o.query = x; return eg_mha_run_with(&o); }
-inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x, eg_block_run_args o = eg_block_run_args()) { o.size = sizeof o; o.block = m; o.x = x; return eg_block_run_with(&o); }
-inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *x, eg_transformer_run_args o = eg_transformer_run_args()) { o.size = sizeof o; o.transformer = m; o.index = x; return eg_transformer_run_with(&o); }
 #endif
 #endif

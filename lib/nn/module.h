@@ -1,7 +1,7 @@
 /* module.h: what the files of lib/nn share. Public headers only: a user's module is written the same way. */
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H
-#include <eingrad/nn.h>
+#include <eingrad/model.h>
 #include <string.h>
 
 /* an option: absent or 0 means the default, EG_OFF zero */
@@ -20,4 +20,23 @@ eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width); /* last axis of x is `width`; else recorded */
 bool eg__nn_share(eg_params *, const char *who, double dropout);                                /* in [0, 1); else recorded */
 bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t size);           /* else recorded */
+char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));  /* kept as long as p; NULL after an error */
+eg_tensor *eg__nn_dropped(eg_tensor *x, double p);      /* dropout, or x itself if p is 0 */
+
+/* -- mha.c, mha_run.c: strings that the layout decides, made once ------------------------------------------------------------------ */
+enum { EG_Q, EG_K, EG_V, EG_O };
+struct eg__mha_specs {
+    int  axes; char letter[EG_RANK_MAX];    /* of the query; 0: a group                                     */
+    int  batch;                             /* batch letters                                                */
+    bool last;                              /* the query's width is its last axis                           */
+    const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
+};
+const char *eg__mha_which(int part, bool bias);         /* "W_q" … "b_o" */
+eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias); /* the logical weight or bias; NULL: none */
+
+/* -- cache.c ------------------------------------------------------------------------------------------------------------------------ */
+int64_t eg__cache_taken(const eg_cache *, int slot);    /* places in a slot */
+bool eg__cache_filled(const eg_cache *, int slot);
+/* Puts k and v (places on `axis`) behind what the slot holds and makes them views of all of it; memory: the slot has just their room. */
+bool eg__cache_append(eg_cache *, const char *name, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 #endif

@@ -1,6 +1,7 @@
 /* params.c: a list of named tensors, their first values, and copying by name. */
 #include "module.h"
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -214,6 +215,22 @@ eg_tensor *eg_init_constant(eg_tensor *w, double value)
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {
     return eg_fail(eg_context(x), "%s: the module is NULL", who);
+}
+
+eg_tensor *eg__nn_dropped(eg_tensor *x, double p) { return p > 0 ? eg_dropout(x, p) : x; }
+
+char *eg__nn_text(eg_params *p, const char *format, ...)
+{
+    va_list values, again;
+    va_start(values, format);
+    va_copy(again, values);
+    int length = vsnprintf(NULL, 0, format, values);
+    char *out = length < 0 ? NULL : eg_params_alloc(p, (size_t)length + 1);
+    if (out)
+        vsnprintf(out, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(values);
+    return out;
 }
 
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)

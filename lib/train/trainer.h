@@ -2,6 +2,7 @@
 #ifndef EG_TRAIN_TRAINER_H
 #define EG_TRAIN_TRAINER_H
 #include "data.h"
+#include <eingrad/model.h>
 
 enum { SIZE_MOST = 1 << 20 };   /* of layers, widths and batch: products of two fit, and what is saved can be loaded  */
 

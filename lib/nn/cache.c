@@ -1,0 +1,142 @@
+/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones only. */
+#include "module.h"
+
+typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken; bool memory; } slot;
+struct eg_cache { eg_owner *owner; int64_t room; int slots; slot *slot; };
+
+static eg_ctx *context(const eg_cache *c)          { return c ? eg_owner_context(c->owner) : NULL; }
+static const slot *seen(const eg_cache *c, int k)  { return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL; }
+
+eg_cache *eg_cache_new(eg_owner *owner, int64_t room)
+{
+    eg_ctx *cx = eg_owner_context(owner);
+    if (!owner || eg_error(cx))
+        return NULL;
+    if (room < 1) {
+        eg_fail(cx, "cache: room must be positive, not %lld", (long long)room);
+        return NULL;
+    }
+    eg_cache *c = eg_owner_alloc(owner, sizeof *c);
+    if (c)
+        *c = (eg_cache){ .owner = owner, .room = room };
+    return c;
+}
+
+int64_t eg_cache_room(const eg_cache *c)            { return c ? c->room : 0; }
+int64_t eg_cache_length(const eg_cache *c)          { return eg__cache_taken(c, 0); }
+int64_t eg__cache_taken(const eg_cache *c, int k)   { return seen(c, k) ? c->slot[k].taken : 0; }
+bool eg__cache_filled(const eg_cache *c, int k)     { return eg__cache_taken(c, k) > 0; }
+
+int eg_cache_cut(eg_cache *c, int64_t length)
+{
+    if (!c || eg_error(context(c)))
+        return -1;
+    if (length < 0 || length > eg_cache_length(c)) {
+        eg_fail(context(c), "cache: cut to %lld places, but %lld are taken", (long long)length, (long long)eg_cache_length(c));
+        return -1;
+    }
+    for (int k = 0; k < c->slots; k++)
+        if (c->slot[k].taken && (!length || !c->slot[k].memory))
+            c->slot[k].taken = length;
+    return 0;
+}
+
+int eg_cache_pick(eg_cache *c, eg_tensor *index)
+{
+    eg_ctx *cx = context(c);
+    if (!c || !eg_ok(index) || eg_error(cx))
+        return -1;
+    bool was = eg_nograd(cx, true);
+    int bad = 0;
+    for (int k = 0; k < c->slots && !bad; k++) {
+        const slot *s = seen(c, k);
+        if (!s || !s->taken)
+            continue;
+        if (eg_rank(index) != 1 || eg_dim(index, 0) != eg_dim(s->k, 0)) {
+            eg_fail(cx, "cache: %lld batches were picked, but the cache has %lld", (long long)eg_size(index), (long long)eg_dim(s->k, 0));
+            bad = -1;
+            break;
+        }
+        eg_mark m = eg_push(cx);
+        eg_tensor *const xs[] = { s->k, s->v };
+        for (int n = 0; n < 2 && !bad; n++) {
+            eg_tensor *taken = eg_slice(xs[n], s->axis, 0, s->taken, 1);
+            bad = eg_assign(taken, eg_at("[b] ..., c -> c ...", taken, index));
+        }
+        eg_pop(cx, m);
+    }
+    eg_nograd(cx, was);
+    return bad || eg_error(cx) ? -1 : 0;
+}
+
+static slot *at(eg_cache *c, int k)
+{
+    if (k >= c->slots) {
+        int count = k < 16 ? 32 : 2 * k;
+        slot *more = eg_owner_alloc(c->owner, (size_t)count * sizeof *more);
+        if (!more)
+            return NULL;
+        if (c->slots)
+            memcpy(more, c->slot, (size_t)c->slots * sizeof *more);
+        c->slot = more;
+        c->slots = count;
+    }
+    return c->slot + k;
+}
+
+static eg_tensor *made(eg_cache *c, eg_tensor *like, int axis, int64_t room)
+{
+    int64_t dims[EG_RANK_MAX];
+    for (int k = 0; k < eg_rank(like); k++)
+        dims[k] = k == axis ? room : eg_dim(like, k);
+    return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
+}
+
+/* x has the cache's sizes, places apart */
+static bool fits(eg_cache *c, const char *name, const eg_tensor *x, const eg_tensor *held, int axis)
+{
+    for (int k = 0; k < eg_rank(held); k++)
+        if (k != axis && (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != eg_dim(held, k))) {
+            eg_fail(context(c), "mha \"%s\": %s is %lld in the cache but %lld in the new keys", name, k < axis ? "the batch" : "the heads' size",
+                    (long long)eg_dim(held, k), (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
+            return false;
+        }
+    return true;
+}
+
+bool eg__cache_append(eg_cache *c, const char *name, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
+{
+    eg_ctx *cx = context(c);
+    bool recording = !eg_nograd(cx, true);
+    eg_nograd(cx, !recording);
+    if (recording)
+        return eg_fail(cx, "mha \"%s\": a cache keeps no history, so it needs eg_nograd", name), false;
+    if (k < 0 || k > 1 << 20)
+        return eg_fail(cx, "mha \"%s\": the cache has no slot %d", name, k), false;
+    slot *s = at(c, k);
+    if (!s)
+        return false;
+    if (*key) {
+        if (!eg_ok(*key) || !eg_ok(*value))
+            return false;
+        int64_t more = eg_dim(*key, axis), room = memory ? more : c->room;
+        if (!s->k || (memory && eg_dim(s->k, axis) != more)) {
+            slot fresh = { made(c, *key, axis, room), made(c, *value, axis, room), axis, 0, memory };
+            if (!eg_ok(fresh.k) || !eg_ok(fresh.v))
+                return false;
+            *s = fresh;
+        }
+        if (!fits(c, name, *key, s->k, axis) || !fits(c, name, *value, s->v, axis))
+            return false;
+        if (more > room - s->taken)
+            return eg_fail(cx, "mha \"%s\": the cache has room for %lld places, but %lld are taken and %lld more came", name, (long long)room,
+                           (long long)s->taken, (long long)more), false;
+        if (eg_assign(eg_slice(s->k, axis, s->taken, s->taken + more, 1), *key) ||
+            eg_assign(eg_slice(s->v, axis, s->taken, s->taken + more, 1), *value))
+            return false;
+        s->taken += more;
+    }
+    *key = eg_slice(s->k, axis, 0, s->taken, 1);
+    *value = eg_slice(s->v, axis, 0, s->taken, 1);
+    return true;
+}

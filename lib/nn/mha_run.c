@@ -1,0 +1,244 @@
+/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. */
+#include "module.h"
+#include <ctype.h>
+#include <stdio.h>
+
+enum { ROOM = 512 };
+
+static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_tensor *x)
+{
+    const struct eg__mha_specs *s = m->specs;
+    char text[EG_RANK_MAX * 2 + 1];
+    int n = 0;
+    for (int k = 0; k < s->axes; k++) {
+        text[n++] = s->letter[k] == 'i' ? letter : s->letter[k] ? s->letter[k] : '*';
+        text[n++] = ' ';
+    }
+    text[n - 1] = 0;
+    return eg_fail(eg_context(x), "mha \"%s\": the %s has %d ax%s, but the layout \"%s\" needs %d%s", m->name, which, eg_rank(x),
+                   eg_rank(x) == 1 ? "is" : "es", text, s->axes, eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
+}
+
+static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *x, int64_t width)
+{
+    if (!eg_ok(x))
+        return false;
+    if (eg_rank(x) != m->specs->axes)
+        return at_least(m, which, letter, x), false;
+    for (int k = 0; k < m->specs->axes; k++)
+        if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
+            eg_fail(eg_context(x), "mha \"%s\": 'm' is %lld in the module but %lld in the %s", m->name, (long long)width, (long long)eg_dim(x, k), which);
+            return false;
+        }
+    return true;
+}
+
+/* the axes that two operands share: batch letters, and of key and value the place */
+static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b_is, eg_tensor *b, bool places)
+{
+    for (int k = 0; k < m->specs->axes; k++) {
+        char c = m->specs->letter[k];
+        if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k))
+            continue;
+        eg_fail(eg_context(a), "mha \"%s\": %s '%c' is %lld in the %s but %lld in the %s", m->name, c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c,
+                (long long)eg_dim(a, k), a_is, (long long)eg_dim(b, k), b_is);
+        return false;
+    }
+    return true;
+}
+
+static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
+{
+    eg_tensor *bias = eg__mha_part(m, part, true), *y = eg_einsum(m->specs->project[part], x, eg__mha_part(m, part, false));
+    return bias ? eg_add(y, bias) : y;              /* the last letters of y are the bias's */
+}
+
+/* -- masks: the letter h, where the core has none --------------------------------------------------------------------------------------- */
+/* text with h written as `head`, and |h| as `heads` */
+static bool reheaded(const eg_mha *m, eg_ctx *cx, const char *text, const char *head, int64_t heads, char *out)
+{
+    size_t n = 0;
+    for (const char *c = text; *c; ) {
+        char piece[80] = { *c, 0 };
+        int used = 1, size = 0;
+        bool alone = *c == 'h' && (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_')) && !isalnum((unsigned char)c[1]) && c[1] != '_';
+        if (*c == '|' && sscanf(c, "| h |%n", &size) == 0 && size) {
+            used = size;
+            snprintf(piece, sizeof piece, "%lld", (long long)heads);
+        } else if (alone)
+            snprintf(piece, sizeof piece, "%s", head);
+        size_t add = strlen(piece);
+        if (n + add >= ROOM)
+            return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
+        memcpy(out + n, piece, add);
+        n += add;
+        c += used;
+    }
+    out[n] = 0;
+    return true;
+}
+
+static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, char *both)
+{
+    const char *a = m->where, *b = given;
+    int n = a && b ? snprintf(both, ROOM, "(%s) & (%s)", a, b) : snprintf(both, ROOM, "%s", a ? a : b ? b : "");
+    if (n >= 0 && n < ROOM)
+        return true;
+    return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
+}
+
+/* letters of a mask in which h is two letters, g and r */
+static eg_masked grouped(eg_masked mask, char *room)
+{
+    const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
+    if (!h || strlen(mask.axes) + 4 > ROOM)
+        return mask;
+    snprintf(room, ROOM, "%.*s(gr)%s", (int)(h - mask.axes), mask.axes, h + 1);
+    return (eg_masked){ room, mask.x };
+}
+
+/* head h of a mask, whose letters then lack h */
+static eg_masked of_head(eg_masked mask, int64_t head, char *room)
+{
+    const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
+    if (!h || strlen(mask.axes) >= ROOM)
+        return mask;
+    int axis = 0;
+    for (const char *c = mask.axes; c < h; c++)
+        axis += isalpha((unsigned char)*c) != 0;
+    snprintf(room, ROOM, "%.*s%s", (int)(h - mask.axes), mask.axes, h + 1);
+    return (eg_masked){ room, eg_select(mask.x, axis, head) };
+}
+
+/* -- the core ---------------------------------------------------------------------------------------------------------------------------- */
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a) { return m->core ? m->core(a) : eg_attention_with(a); }
+
+/* heads of one width, in groups or not */
+static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+{
+    const struct eg__mha_specs *s = m->specs;
+    const bool groups = m->kv_heads != m->heads;
+    char where[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], head[48];
+    eg_ctx *cx = eg_context(o.q);
+    if (!predicate(m, cx, a->where, where))
+        return eg_fail(cx, "mha: predicate");
+    o.where = *where ? where : NULL;
+    if (groups) {
+        snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
+        if (!reheaded(m, cx, where, head, m->heads, heads))
+            return eg_fail(cx, "mha: predicate");
+        o.where = *where ? heads : NULL;
+        o.keep = grouped(o.keep, keep);
+        o.bias = grouped(o.bias, bias);
+    }
+    if (!o.where)                                       /* nothing that the cache's length could move           */
+        o.offset = m->rotary ? 0 : a->offset;
+    o.spec = s->core;
+    o.weights_axes = s->weights;
+    o.scale = m->scale;
+    eg_tensor *y = attended(m, &o), **const out[] = { o.weights, o.dropped };
+    for (int k = 0; k < 2 && groups; k++) {
+        if (!out[k] || !eg_ok(*out[k]))
+            continue;
+        int axis = s->batch, rank = eg_rank(*out[k]);
+        int64_t dims[EG_RANK_MAX];
+        for (int d = 0; d < rank; d++)
+            dims[d] = eg_dim(*out[k], d);
+        dims[axis] = m->heads;
+        for (int d = axis + 1; d < rank - 1; d++)
+            dims[d] = dims[d + 1];
+        *out[k] = eg_reshape_n(*out[k], rank - 1, dims);
+    }
+    return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
+}
+
+/* heads of different widths: slices of what all heads have together */
+static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+{
+    eg_ctx *cx = eg_context(o.q);
+    eg_owner *owner = eg_owner_open(cx);
+    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)(3 * m->heads) * sizeof *room) : NULL, *y = NULL;
+    eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **const weights = o.weights, **const dropped = o.dropped;
+    const eg_masked all_keep = o.keep, all_bias = o.bias;
+    const int64_t offset = o.offset;
+    int64_t at = 0, from = 0;
+    if (!room)
+        return eg_fail(cx, "out of memory");
+    for (int64_t h = 0; h < m->heads; h++) {
+        char both[ROOM], where[ROOM], keep[ROOM], bias[ROOM], head[24];
+        snprintf(head, sizeof head, "%lld", (long long)h);
+        if (!predicate(m, cx, a->where, both) || !reheaded(m, cx, both, head, m->heads, where))
+            return eg_fail(cx, "mha: predicate");
+        int64_t d = m->d_k_each[h], e = m->d_v_each[h];
+        o.q = eg_slice(q, -1, at, at + d, 1);
+        o.k = eg_slice(k, -1, at, at + d, 1);
+        o.v = eg_slice(v, -1, from, from + e, 1);
+        at += d, from += e;
+        o.where = *where ? where : NULL;
+        o.offset = o.where ? offset : a->offset;
+        o.keep = of_head(all_keep, h, keep);
+        o.bias = of_head(all_bias, h, bias);
+        o.spec = m->specs->core;
+        o.weights_axes = m->specs->weights;
+        o.scale = m->scale;
+        o.weights = weights ? room + m->heads + h : NULL;
+        o.dropped = dropped ? room + 2 * m->heads + h : NULL;
+        room[h] = attended(m, &o);
+        if (a->gain)
+            room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
+    }
+    y = eg_concat_n(-1, (int)m->heads, room);
+    if (weights)
+        *weights = eg_stack_n(m->specs->batch, (int)m->heads, room + m->heads);
+    if (dropped)
+        *dropped = eg_stack_n(m->specs->batch, (int)m->heads, room + 2 * m->heads);
+    eg_owner_close(owner);
+    return y;
+}
+
+static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before, eg_tensor **k, eg_tensor **v)
+{
+    eg_ctx *cx = eg_context(a->query);
+    eg_tensor *key = a->key ? a->key : a->query, *value = a->value ? a->value : key;
+    if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot))
+        return *k = NULL, *v = NULL, eg__cache_append(a->cache, m->name, a->slot, true, m->specs->batch, k, v);
+    if (!operand(m, "key", 'j', key, m->kdim) || !operand(m, "value", 'j', value, m->vdim))
+        return eg_fail(cx, "mha: the key is NULL"), false;
+    if (!agree(m, "query", a->query, "key", key, false) || !agree(m, "key", key, "value", value, true))
+        return false;
+    *k = projected(m, EG_K, key);
+    *v = projected(m, EG_V, value);
+    if (m->rotary)
+        *k = eg_rotary(m->specs->turn_k, *k, .base = m->rotary, .offset = before, .interleaved = m->interleaved);
+    return !a->cache || eg__cache_append(a->cache, m->name, a->slot, a->memory, m->specs->batch, k, v);
+}
+
+eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
+{
+    OPTIONS(eg_mha_run_args, a, given);
+    const eg_mha *m = a->mha;
+    if (a->weights)
+        *a->weights = NULL;
+    if (a->dropped)
+        *a->dropped = NULL;
+    if (!m)
+        return eg__nn_absent("mha", a->query);
+    eg_ctx *cx = eg_context(a->query);
+    if (!operand(m, "query", 'i', a->query, m->qdim))
+        return eg_fail(cx, "mha: the query is NULL");
+    int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
+    if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
+        return eg_fail(cx, "mha \"%s\": the offset is %lld", m->name, (long long)a->offset);
+    if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
+        return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain), (long long)m->heads);
+    eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
+                            .weights = a->weights, .dropped = a->dropped };
+    if (!keys_and_values(m, a, before, &o.k, &o.v))
+        return eg_fail(cx, "mha: the cache is unusable");
+    o.q = projected(m, EG_Q, a->query);
+    if (m->rotary)
+        o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset, .interleaved = m->interleaved);
+    eg_tensor *y = m->d_k_each ? one_by_one(m, a, o) : together(m, a, o);
+    y = eg_einsum(m->specs->out, y, eg__mha_part(m, EG_O, false));
+    return !m->b_o ? y : m->specs->last ? eg_add(y, m->b_o) : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
+}

@@ -1,0 +1,472 @@
+/* test_mha.c: the attention module in every form, layout and width; rotary positions; the cache. Laws: one set of numbers in any form,
+ * any order of axes, all at once or step by step. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 11); }
+static void close_cx(void) { eg_close(cx); }
+
+static void randomise(eg_params *p)
+{
+    for (int k = 0; eg_params_at(p, k); k++)
+        eg_init_normal(eg_params_at(p, k)->x, 0.4);
+}
+
+static double apart(eg_tensor *a, eg_tensor *b) { return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b)))); }
+
+/* -- forms ------------------------------------------------------------------------------------------------------------------------- */
+static const eg_mha_form forms[] = { EG_SEPARATE, EG_PACKED, EG_PER_HEAD };
+
+START_TEST(one_set_of_numbers_in_any_form)      /* row 1.3: result, and gradient of every logical weight                              */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *a = eg_mha_new(eg_params_under(p, "a"), "", .d_model = 12, .heads = 3);
+    eg_mha *b = eg_mha_new(eg_params_under(p, "b"), "", .d_model = 12, .heads = 3, .form = forms[_i / 3]);
+    eg_mha *c = eg_mha_new(eg_params_under(p, "c"), "", .d_model = 12, .heads = 3, .form = forms[_i % 3]);
+    randomise(p);
+    ck_assert_int_eq(eg_mha_copy(b, a), 0);
+    ck_assert_int_eq(eg_mha_copy(c, b), 0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *seed = eg_normal(cx, 0, 1, 2, 5, 12);
+    eg_tensor *y = eg_mha_run(a, x, .where = "j <= i"), *z = eg_mha_run(c, x, .where = "j <= i");
+    eg_assert_close(z, y, 0);
+    eg_tensor *xs[40], *dxs[40];
+    int count = 0;
+    for (int k = 0; eg_params_at(p, k); k++)
+        if (eg_params_at(p, k)->name[0] == 'c')
+            xs[count++] = eg_params_at(p, k)->x;
+    ck_assert_int_eq(eg_grad(z, seed, count, xs, dxs), 0);
+    eg_nograd(cx, true);
+    for (int k = 0; k < count; k++)             /* the gradients put where the parameters are: read them as logical weights            */
+        ck_assert_int_eq(eg_assign(xs[k], dxs[k]), 0);
+    static const char *const which[] = { "W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o" };
+    eg_tensor *ws[8], *dws[8];
+    for (int k = 0; k < 8; k++)
+        ws[k] = eg_mha_weight(a, which[k]);
+    eg_nograd(cx, false);
+    ck_assert_int_eq(eg_grad(y, seed, 8, ws, dws), 0);
+    for (int k = 0; k < 8; k++)
+        eg_assert_close(eg_contiguous(eg_mha_weight(c, which[k])), dws[k], 1e-13);
+}
+END_TEST
+
+START_TEST(names_and_counts_of_the_forms)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "packed", .d_model = 8, .heads = 2, .form = EG_PACKED), *n = eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD);
+    ck_assert_int_eq(eg_params_size(p), 2 * (4 * 64 + 4 * 8));
+    ck_assert_ptr_eq(eg_params_find(p, "packed.W_qkv"), m->W_qkv);
+    ck_assert_ptr_eq(eg_params_find(p, "each.W_v.1"), n->W_each[2][1]);
+    ck_assert_ptr_nonnull(eg_params_find(p, "each.b_o"));
+    int64_t c, h, d, w;
+    eg_assert_axes("m c h d", m->W_qkv, &w, &c, &h, &d);
+    ck_assert(w == 8 && c == 3 && h == 2 && d == 4);
+    eg_assert_axes("e m", n->W_each[3][0], &d, &w);
+    ck_assert(d == 4 && w == 8);
+    double right = sqrt(2.0 / 128);
+    eg_mha *wide = eg_mha_new(p, "wide", .d_model = 64, .heads = 8, .form = EG_PACKED), *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
+    ck_assert(fabs(eg_item(eg_std(NULL, wide->W_qkv)) / right - 1) < 0.03);        /* one spread, packed or not: pytorch#166378     */
+    ck_assert(fabs(eg_item(eg_std(NULL, eg_mha_weight(loose, "W_q"))) / right - 1) < 0.03);
+    eg_mha *small = eg_mha_new(p, "small", .d_model = 64, .heads = 8, .init = 0.02);
+    ck_assert(fabs(eg_item(eg_std(NULL, small->W_v)) / 0.02 - 1) < 0.05);
+    eg_mha *bare = eg_mha_new(p, "bare", .d_model = 8, .heads = 2, .form = EG_PACKED, .no_bias = true);
+    ck_assert(!bare->b_qkv && !eg_mha_weight(bare, "b_q") && !eg_mha_weight(bare, "nothing") && !eg_mha_weight(NULL, "W_q"));
+    eg_assert_ok(cx);
+}
+END_TEST
+
+START_TEST(forms_refuse_what_they_cannot_hold)
+{
+    static const int64_t widths[] = { 4, 4 }, none[] = { 4, 0 };
+    const struct { eg_mha_args a; const char *why; } cases[] = {
+        { { .form = EG_PACKED, .kdim = 5 }, "packed weights need one width, but qdim is 8, kdim 5 and vdim 8" },
+        { { .form = EG_PACKED, .d_k = 3 }, "packed weights need d_k = d_v, not 3 and 4" },
+        { { .form = EG_PER_HEAD, .kv_heads = 1 }, "2 heads on 1 kv_heads need the separate form" },
+        { { .form = EG_PACKED, .no_k_bias = true }, "a bias for query, key and value, or for none" },
+        { { .d_k_each = widths }, "heads of different widths need .form = EG_PER_HEAD" },
+        { { .d_k_each = none, .form = EG_PER_HEAD }, "d_k_each must be positive, not 0" },
+        { { .d_k_each = widths, .form = EG_PER_HEAD, .rotary = 1e4 }, "rotary positions need heads of one width" },
+        { { .d_k = 3, .rotary = 1e4 }, "rotary positions turn pairs, but d_k is 3" },
+        { { .rotary = -1 }, "the base of rotary positions is -1" },
+        { { .kv_heads = 3, .heads = 4 }, "heads must be divisible by kv_heads: 4 / 3" },
+        { { .kv_heads = -1 }, "kv_heads must be positive, not -1" },
+        { { .layout = "b i" }, "the layout \"b i\" needs 'm' once" },
+        { { .layout = "i i m" }, "needs 'i' once" },
+        { { .layout = "b b i m" }, "has 'b' more than once" },
+        { { .layout = "h i m" }, "the letter 'h' of the layout \"h i m\" is the module's own" },
+        { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 }, "d_model must be positive, not -1" },
+    };
+    eg_mha_args a = cases[_i].a;
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "attn";
+    a.heads = a.heads ? a.heads : 2;
+    a.d_model = a.d_model ? a.d_model : 8;
+    ck_assert_ptr_null(eg_mha_new_with(&a));
+    eg_assert_error(cx, cases[_i].why);
+}
+END_TEST
+
+START_TEST(copies_refuse_other_sizes)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *a = eg_mha_new(p, "a", .d_model = 8, .heads = 2), *b = eg_mha_new(p, "b", .d_model = 8, .heads = 4);
+    eg_mha *c = eg_mha_new(p, "c", .d_model = 8, .heads = 2, .no_v_bias = true);
+    ck_assert_int_eq(eg_mha_copy(a, b), -1);
+    eg_assert_error(cx, "mha_copy: heads is 2 in \"a\" but 4 in \"b\"");
+    ck_assert_int_eq(eg_mha_copy(a, c), -1);
+    eg_assert_error(cx, "\"a\" has a b_v, \"c\" has none");
+    ck_assert_int_eq(eg_mha_copy(a, NULL), -1);
+    eg_assert_ok(cx);
+}
+END_TEST
+
+/* -- layouts ------------------------------------------------------------------------------------------------------------------------ */
+START_TEST(any_layout)
+{
+    static const struct { const char *layout, *there, *back; } cases[] = {
+        { "i b m", "b i m -> i b m", "i b m -> b i m" },
+        { "m i b", "b i m -> m i b", "m i b -> b i m" },
+        { "(b=2 i) m", "b i m -> (b i) m", "(b=2 i) m -> b i m" },
+        { "i b (c=2 m)", "b i m -> i b r=2 m", NULL },
+    };
+    eg_params *p = eg_params_open(cx);
+    eg_mha *a = eg_mha_new(p, "", .d_model = 12, .heads = 3);
+    randomise(p);
+    eg_mha *b = eg_mha_new(eg_params_open(cx), "", .d_model = 12, .heads = 3, .layout = cases[_i].layout);
+    ck_assert_int_eq(eg_mha_copy(b, a), 0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *k = eg_normal(cx, 0, 1, 2, 7, 12), *w, *v;
+    eg_tensor *y = eg_mha_run(a, x, .key = k, .where = "j <= i + 1", .weights = &w);
+    bool twice = !cases[_i].back;
+    eg_tensor *there = eg_rearrange(cases[_i].there, x), *keys = eg_rearrange(cases[_i].there, k);
+    if (twice) {
+        there = eg_rearrange("i b r m -> i b (r m)", there);
+        keys = eg_rearrange("i b r m -> i b (r m)", keys);
+    }
+    eg_tensor *z = eg_mha_run(b, there, .key = keys, .where = "j <= i + 1", .weights = &v);
+    eg_assert_ok(cx);
+    eg_assert_close(twice ? eg_select(eg_rearrange("i b (r=2 m) -> r b i m", z), 0, 1) : eg_rearrange(cases[_i].back, z), y, 1e-13);
+    if (!twice)
+        eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
+}
+END_TEST
+
+START_TEST(one_sequence_without_a_batch)        /* row 3.17: by its layout; else refused with a sentence                               */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2), *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2, .layout = "i m");
+    randomise(p);
+    eg_mha_copy(b, a);
+    eg_tensor *x = eg_normal(cx, 0, 1, 5, 8);
+    eg_assert_close(eg_mha_run(b, x), eg_select(eg_mha_run(a, eg_unsqueeze(x, 0)), 0, 0), 1e-13);
+    ck_assert(!eg_ok(eg_mha_run(a, x)));
+    eg_assert_error(cx, "the query has 2 axes, but the layout \"b i m\" needs 3; .layout = \"i m\" takes one sequence");
+    ck_assert(!eg_ok(eg_mha_run(b, x, .key = eg_ones(cx, 4, 7))));
+    eg_assert_error(cx, "mha \"attn\": 'm' is 8 in the module but 7 in the key");
+}
+END_TEST
+
+/* -- widths and heads ----------------------------------------------------------------------------------------------------------------- */
+static eg_tensor *run(void *m, eg_tensor *const *x)             /* x: query, key, value                                               */
+{
+    return eg_mha_run(m, x[0], .key = x[1], .value = x[2], .where = "j <= i + 1");
+}
+
+START_TEST(gradients_of_every_kind)             /* to second order                                                                     */
+{
+    static const int64_t each[] = { 1, 3, 2 }, each_v[] = { 2, 1, 1 };
+    const struct eg_mha_args kinds[] = {
+        { .d_model = 4, .heads = 2 },
+        { .heads = 2, .qdim = 3, .kdim = 2, .vdim = 4, .d_k = 2, .d_v = 3, .d_out = 5 },
+        { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each, .d_v_each = each_v },
+        { .d_model = 4, .heads = 2, .form = EG_PACKED, .layout = "i b m" },
+        { .d_model = 8, .heads = 4, .kv_heads = 2 },
+        { .d_model = 4, .heads = 2, .kv_heads = 1, .rotary = 100 },
+        { .d_model = 4, .heads = 1, .rotary = 100, .interleaved = true },
+    };
+    eg_mha_args a = kinds[_i];
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "";
+    eg_mha *m = eg_mha_new_with(&a);
+    randomise(a.params);
+    bool first = a.layout != NULL;
+    eg_tensor *q = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->qdim), *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
+              *v = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->vdim);
+    eg_assert_grad2(run, m, q, k, v);
+}
+END_TEST
+
+START_TEST(uneven_heads)                        /* row 4.18: each head as its own attention                                            */
+{
+    static const int64_t each[] = { 1, 4, 2 };
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each);
+    randomise(p);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 6), *bias = eg_normal(cx, 0, 1, 3, 5, 5), *w, *sum = NULL;
+    eg_tensor *y = eg_mha_run(m, x, .bias = { "hij", bias }, .where = "j <= i + h", .weights = &w);
+    for (int h = 0; h < 3; h++) {
+        eg_tensor *q = eg_add(eg_einsum("bim,md->bid", x, m->W_each[0][h]), m->b_each[0][h]);
+        eg_tensor *k = eg_add(eg_einsum("bim,md->bid", x, m->W_each[1][h]), m->b_each[1][h]);
+        eg_tensor *v = eg_add(eg_einsum("bim,md->bid", x, m->W_each[2][h]), m->b_each[2][h]);
+        char where[] = "j <= i + 0";
+        where[sizeof where - 2] = (char)('0' + h);
+        eg_tensor *s = eg_on("bij,ij", eg_add, eg_scale(eg_einsum("bid,bjd->bij", q, k), 1 / sqrt((double)each[h])), eg_select(bias, 0, h));
+        eg_tensor *a = eg_softmax("b i [j]", s, .where = where), *z = eg_einsum("bij,bjd,dm->bim", a, v, m->W_each[3][h]);
+        eg_assert_close(eg_contiguous(eg_select(w, 1, h)), eg_contiguous(a), 1e-13);
+        sum = sum ? eg_add(sum, z) : z;
+    }
+    eg_assert_close(y, eg_add(sum, m->b_o), 1e-13);
+    ck_assert_int_eq(eg_params_size(p), 4 * 6 * 7 + 3 * 7 + 6);
+    eg_mha *twin = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each);
+    ck_assert_int_eq(eg_mha_copy(twin, m), 0);
+    eg_assert_close(eg_mha_run(twin, x, .bias = { "hij", bias }, .where = "j <= i + h"), y, 0);
+}
+END_TEST
+
+START_TEST(grouped_heads)                       /* heads g·r share the keys of g: the same as keys repeated                             */
+{
+    eg_params *p = eg_params_open(cx), *full = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2), *all = eg_mha_new(full, "", .d_model = 12, .heads = 6);
+    randomise(p);
+    static const char *const shared[] = { "W_k", "W_v", "b_k", "b_v" };
+    for (int k = 0; k < 4; k++)
+        eg_assign(eg_params_find(full, shared[k]), k < 2 ? eg_rearrange("m g d -> m (g r=3) d", eg_params_find(p, shared[k]))
+                                                         : eg_rearrange("g d -> (g r=3) d", eg_params_find(p, shared[k])));
+    static const char *const own[] = { "W_q", "W_o", "b_q", "b_o" };
+    for (int k = 0; k < 4; k++)
+        eg_assign(eg_params_find(full, own[k]), eg_params_find(p, own[k]));
+    bool keep[2][5] = { { 1, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1 } };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *bias = eg_normal(cx, 0, 1, 6, 5, 5), *w, *v, *pad = eg_from(cx, &keep[0][0], 2, 5);
+    eg_tensor *gain = eg_normal(cx, 0, 1, 6);
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &w, .gain = gain);
+    eg_tensor *z = eg_mha_run(all, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &v, .gain = gain);
+    eg_assert_close(y, z, 1e-13);
+    eg_assert_close(eg_contiguous(w), eg_contiguous(v), 1e-13);
+    ck_assert_int_eq(eg_params_size(p), 12 * 12 * 2 + 2 * 12 * 4 + 12 + 12 + 4 + 4);
+}
+END_TEST
+
+START_TEST(a_head_off)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 6, .heads = 3);
+    randomise(p);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 6);
+    double on[] = { 1, 0, 1 };
+    eg_tensor *off = eg_mha_run(m, x, .gain = eg_from(cx, on, 3));
+    eg_assign(eg_select(m->W_o, 0, 1), eg_zeros(cx, 2, 6));
+    eg_assert_close(eg_mha_run(m, x), off, 1e-13);
+    eg_assert_close(eg_mha_run(m, x, .gain = eg_ones(cx, 3)), off, 1e-13);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .gain = eg_ones(cx, 2))));
+    eg_assert_error(cx, "mha \"attn\": the gain has 2 numbers, but there are 3 heads");
+}
+END_TEST
+
+START_TEST(masks_of_the_module_and_of_the_run)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .where = "i - 2 < j"), *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 2);
+    eg_mha_copy(plain, m);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 6), *g, *h;
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i | j == 5"), *z = eg_mha_run(plain, x, .where = "i - 2 < j & (j <= i | j == 5)");
+    eg_assert_close(y, z, 0);
+    eg_assert_close(eg_mha_run(m, x), eg_mha_run(plain, x, .where = "i - 2 < j"), 0);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 6, 6);
+    ck_assert(!eg_grad(y, seed, 1, &x, &g) && !eg_grad(z, seed, 1, &x, &h));
+    eg_assert_close(g, h, 0);
+    char text[600] = "j <= i";
+    memset(text + 6, ' ', sizeof text - 7);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = text)));
+    eg_assert_error(cx, "the predicate has more than 511 characters");
+}
+END_TEST
+
+/* -- rotary positions ------------------------------------------------------------------------------------------------------------------- */
+static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
+{
+    return eg_rotary("b i h d, i d", x[0], .base = 100, .offset = 3, .interleaved = interleaved != NULL);
+}
+
+START_TEST(rotary_by_its_definition)            /* Su et al. 2021, eq. 34; angles and pairs written out                                 */
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 6);
+    for (int mixed = 0; mixed < 2; mixed++) {
+        eg_tensor *y = turn(mixed ? &mixed : NULL, &x), *other = eg_rotary("d h i b, i d", eg_permute(x, 3, 2, 1, 0), .base = 100, .offset = 3, .interleaved = mixed);
+        for (int n = 0; n < 2 * 3 * 2 * 3; n++) {
+            int k = n % 3, h = n / 3 % 2, i = n / 6 % 3, b = n / 18, one = mixed ? 2 * k : k, two = mixed ? 2 * k + 1 : k + 3;
+            double angle = (i + 3) * pow(100, -2.0 * k / 6), p = eg_get(x, b, i, h, one), q = eg_get(x, b, i, h, two);
+            ck_assert_double_eq_tol(eg_get(y, b, i, h, one), p * cos(angle) - q * sin(angle), 1e-14);
+            ck_assert_double_eq_tol(eg_get(y, b, i, h, two), p * sin(angle) + q * cos(angle), 1e-14);
+        }
+        eg_assert_close(eg_contiguous(eg_permute(other, 3, 2, 1, 0)), eg_contiguous(y), 1e-14);
+        eg_assert_grad2(turn, mixed ? &mixed : NULL, x);
+    }
+}
+END_TEST
+
+START_TEST(rotary_sees_distances_only)          /* ⟨R_i q, R_j k⟩ is a function of i − j: a common offset changes no weight             */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 50);
+    randomise(p);
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 2, 4), *k = eg_normal(cx, 0, 1, 2, 5, 2, 4);
+    eg_tensor *near = eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q), eg_rotary("bihd,id", k));
+    eg_tensor *far = eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q, .offset = 1000), eg_rotary("bihd,id", k, .offset = 1000));
+    eg_assert_close(far, near, 1e-12);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *moved = eg_mha_run(m, x, .offset = 1);
+    eg_assert_ok(cx);
+    ck_assert(apart(eg_mha_run(m, x), moved) > 1e-3);
+}
+END_TEST
+
+START_TEST(rotary_refuses)
+{
+    static const struct { const char *spec; double base; const char *why; } cases[] = {
+        { "b i d, i d", 0, "the width is 5, which makes no pairs" },
+        { "b i d", 0, "needs the letters of x, a comma, and those of place and width" },
+        { "b i d, i x", 0, "needs the letters of x" }, { "b i d, d d", 0, "needs the letters of x" }, { "b i d, i d b", 0, "needs the letters of x" },
+        { "b c e i d, i d", 0, "names more axes than x has, which is 3" }, { "b d i, d i", -2, "the width is 5" }, { "i d b, i d", -2, "the base is -2" },
+    };
+    eg_tensor *x = eg_ones(cx, 2, 4, 5);
+    ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));
+    eg_assert_error(cx, cases[_i].why);
+}
+END_TEST
+
+/* -- the cache --------------------------------------------------------------------------------------------------------------------------- */
+START_TEST(cached_is_full)                      /* places one by one, then in pieces; any form, layout, grouping, with rotary positions   */
+{
+    static const int64_t each[] = { 1, 4, 3 };
+    static const struct eg_mha_args kinds[] = {
+        { .d_model = 8, .heads = 2 }, { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 }, { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
+        { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each }, { .d_model = 8, .heads = 2, .where = "i - 3 < j" },
+    };
+    for (int narrow = 0; narrow < 2; narrow++) {
+        eg_mha_args a = kinds[_i];
+        a.size = sizeof a, a.params = eg_params_open(cx, .dtype = narrow ? EG_F32 : EG_F64), a.name = "";
+        eg_mha *m = eg_mha_new_with(&a);
+        randomise(a.params);
+        int place = a.layout ? 0 : 1;
+        eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim) : eg_normal(cx, 0, 1, 2, 9, m->qdim), narrow ? EG_F32 : EG_F64);
+        eg_nograd(cx, true);
+        eg_tensor *full = eg_mha_run(m, x, .where = "j <= i"), *parts[9];
+        static const int64_t ends[2][10] = { { 1, 2, 3, 4, 5, 6, 7, 8, 9, 0 }, { 4, 5, 7, 9, 0 } };
+        for (int way = 0; way < 2; way++) {
+            eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);
+            int n = 0;
+            for (int64_t from = 0; ends[way][n]; from = ends[way][n++])
+                parts[n] = eg_mha_run(m, eg_slice(x, place, from, ends[way][n], 1), .where = "j <= i", .cache = c);
+            ck_assert_int_eq(eg_cache_length(c), 9);
+            eg_assert_close(eg_concat_n(place, n, parts), full, narrow ? 2e-5 : 1e-12);
+        }
+        eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);       /* without a mask: the last place sees all of them either way    */
+        eg_mha_run(m, eg_slice(x, place, 0, 8, 1), .cache = c);
+        eg_tensor *last = eg_mha_run(m, eg_slice(x, place, 8, 9, 1), .cache = c);
+        eg_assert_close(last, eg_contiguous(eg_slice(eg_mha_run(m, x), place, 8, 9, 1)), narrow ? 2e-5 : 1e-12);
+        eg_nograd(cx, false);
+    }
+}
+END_TEST
+
+START_TEST(cache_cut_and_pick)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
+    randomise(p);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    ck_assert_int_eq(eg_cache_room(c), 6);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, 6, 8), *full = eg_mha_run(m, x, .where = "j <= i");
+    eg_mha_run(m, x, .where = "j <= i", .cache = c);
+    ck_assert_int_eq(eg_cache_cut(c, 2), 0);
+    ck_assert_int_eq(eg_cache_length(c), 2);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 2, 5, 1), .where = "j <= i", .cache = c), eg_contiguous(eg_slice(full, 1, 2, 5, 1)), 1e-12);
+    int64_t order[] = { 2, 2, 0 };
+    eg_tensor *index = eg_from(cx, order, 3);
+    ck_assert_int_eq(eg_cache_pick(c, index), 0);
+    eg_tensor *last = eg_mha_run(m, eg_at("[b] i m, c -> c i m", eg_slice(x, 1, 5, 6, 1), index), .where = "j <= i", .cache = c);
+    eg_assert_close(last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice(full, 1, 5, 6, 1)), index), 1e-12);
+    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 2)), -1);
+    eg_assert_error(cx, "cache: 2 batches were picked, but the cache has 3");
+    ck_assert_int_eq(eg_cache_cut(c, 7), -1);
+    eg_assert_error(cx, "cache: cut to 7 places, but 6 are taken");
+    ck_assert_int_eq(eg_cache_cut(c, 0), 0);
+    eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .cache = c), full, 1e-12);
+    eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(cache_of_a_memory)                   /* keys that stay: projected once, the key of later calls is not looked at               */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
+    randomise(p);
+    eg_nograd(cx, true);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *memory = eg_normal(cx, 0, 1, 2, 7, 8), *full = eg_mha_run(m, x, .key = memory);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 4);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 0, 1, 1), .key = memory, .cache = c, .slot = 1, .memory = true), eg_contiguous(eg_slice(full, 1, 0, 1, 1)), 1e-12);
+    eg_usage before = eg_stats(cx);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 1, 3, 1), .cache = c, .slot = 1, .memory = true), eg_contiguous(eg_slice(full, 1, 1, 3, 1)), 1e-12);
+    ck_assert_int_eq(eg_cache_length(c), 0);
+    ck_assert(eg_stats(cx).nodes > before.nodes);
+    eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(cache_refuses)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2), *other = eg_mha_new(p, "other", .d_model = 8, .heads = 4);
+    ck_assert_ptr_null(eg_cache_new(eg_params_owner(p), 0));
+    eg_assert_error(cx, "cache: room must be positive, not 0");
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 3, 8), .cache = c)));
+    eg_assert_error(cx, "mha \"attn\": a cache keeps no history, so it needs eg_nograd");
+    eg_nograd(cx, true);
+    ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c)));
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 2, 8), .cache = c)));
+    eg_assert_error(cx, "mha \"attn\": the cache has room for 8 places, but 7 are taken and 2 more came");
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 3, 1, 8), .cache = c)));
+    eg_assert_error(cx, "mha \"attn\": the batch is 2 in the cache but 3 in the new keys");
+    ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));
+    eg_assert_error(cx, "mha \"other\": the heads' size is 2 in the cache but 4 in the new keys");
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = -1)));
+    eg_assert_error(cx, "mha \"attn\": the cache has no slot -1");
+    ck_assert_int_eq(eg_cache_length(c), 7);
+    ck_assert_ptr_null(eg_cache_new(NULL, 3));
+    ck_assert(eg_cache_length(NULL) == 0 && eg_cache_cut(NULL, 0) == -1 && eg_cache_pick(NULL, NULL) == -1);
+    eg_assert_ok(cx);
+    eg_nograd(cx, false);
+}
+END_TEST
+
+Suite *suite_mha(void)
+{
+    Suite *s = suite_create("mha");
+    TCase *t = tcase_create("mha");
+    tcase_add_checked_fixture(t, open_f64, close_cx);
+    tcase_add_loop_test(t, one_set_of_numbers_in_any_form, 0, 9);
+    tcase_add_test(t, names_and_counts_of_the_forms);
+    tcase_add_loop_test(t, forms_refuse_what_they_cannot_hold, 0, 16);
+    tcase_add_test(t, copies_refuse_other_sizes);
+    tcase_add_loop_test(t, any_layout, 0, 4);
+    tcase_add_test(t, one_sequence_without_a_batch);
+    tcase_add_loop_test(t, gradients_of_every_kind, 0, 7);
+    tcase_add_test(t, uneven_heads);
+    tcase_add_test(t, grouped_heads);
+    tcase_add_test(t, a_head_off);
+    tcase_add_test(t, masks_of_the_module_and_of_the_run);
+    suite_add_tcase(s, t);
+    t = tcase_create("rotary");
+    tcase_add_checked_fixture(t, open_f64, close_cx);
+    tcase_add_test(t, rotary_by_its_definition);
+    tcase_add_test(t, rotary_sees_distances_only);
+    tcase_add_loop_test(t, rotary_refuses, 0, 8);
+    suite_add_tcase(s, t);
+    t = tcase_create("cache");
+    tcase_add_checked_fixture(t, open_f64, close_cx);
+    tcase_add_loop_test(t, cached_is_full, 0, 5);
+    tcase_add_test(t, cache_cut_and_pick);
+    tcase_add_test(t, cache_of_a_memory);
+    tcase_add_test(t, cache_refuses);
+    suite_add_tcase(s, t);
+    return s;
+}
