@@ -47,27 +47,49 @@ EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx); /* … o
 EG_API const eg_op *eg_op_of(const eg_tensor *y);                 /* the row that made y; NULL for a leaf                     */
 EG_API const eg_op *eg_op_at(int k);                              /* the table: k = 0, 1, …; NULL past its end                */
 
-/* -- gradient check: f at xs (f32 inputs are copied to f64), reverse mode against central differences with Richardson's extrapolation */
-typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
+/* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry by entry; docs/gradcheck.md --
+ * While it runs every tensor that f reads is f64 (inputs, parameters reached through `user`, constants made in f), random draws
+ * are put back before each call, and entries that share memory move together.
+ * a analytic, n numeric, err the numeric side's own estimate, s the largest |n|: right if |a − n| ≤ rtol |n| + atol s + err;
+ * an entry is covered if 0 in place of a would have been refused. An input without a covered entry is tried again scaled by 0.1
+ * and 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there, WRONG if not. */
+typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs); /* returns any float tensor                               */
 typedef enum eg_verdict { EG_RIGHT, EG_WRONG, EG_KINK, EG_NOISE, EG_UNTESTED, EG_ZERO, EG_EMPTY } eg_verdict;
+typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
     size_t size;
-    eg_function *f; void *user; int count; eg_tensor *const *xs;
+    eg_function *f; void *user; int count; eg_tensor *const *xs;  /* at most 64 inputs, f32 or f64                            */
     const char *names;                  /* "A, B": of the inputs; NULL: x0, x1 …                                              */
     const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
-    double rtol, atol;                  /* right if |a − n| ≤ rtol |n| + atol s + err, s the largest |n|; 1e-7, 1e-9          */
-    int    order;                       /* 1; 2 checks the gradient's own gradient as well                                    */
-    int    directions;                  /* > 0: that many random directions instead of every entry                            */
-    uint64_t seed;
+    double rtol, atol;                  /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12                                     */
+    int    order;                       /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th                    */
+    int    directions;                  /* > 0: that many random directions of each input instead of every entry: cheap        */
+    uint64_t seed;                      /* of W and of the directions                                                         */
+    bool   full;                        /* the Jacobian of f's result, element by element, instead of ⟨f, W⟩ with one random W */
+    bool   mutate;                      /* also make every cotangent wrong in four ways and demand that the check fails        */
+    eg_oracle oracle;                   /* what n is                                                                          */
 } eg_gradcheck_args;
-typedef struct eg_entry { int input; int64_t index; double analytic, numeric, left, right, error; eg_verdict verdict; } eg_entry;
+typedef struct eg_entry {
+    int input; int64_t index;           /* row-major; −1: a random direction                                                  */
+    double analytic, numeric, left, right, error;                 /* left, right: one-sided slopes                            */
+    eg_verdict verdict;
+    int64_t output;                     /* with .full the element of f's result; else −1                                      */
+    int64_t shared;                     /* entries of all inputs that lie in this place of memory                             */
+    const char *at;                     /* NULL: at xs; else the point, as "scaled by 0.1"                                    */
+} eg_entry;
+typedef struct eg_note { eg_verdict verdict; int input; const char *text; } eg_note; /* a finding; RIGHT: no failure; input −1: of no one input */
 typedef struct eg_report {
-    bool    passed;                     /* nothing WRONG, KINK, NOISE or UNTESTED                                             */
+    bool    passed;                     /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too                   */
     int64_t entries, right, covered;    /* checked; right; and those where 0 for the analytic value would have failed          */
     double  worst;                      /* largest |a − n| / s                                                                */
     int     shown; const eg_entry *entry;                         /* the worst first, at most 16                              */
     const eg_verdict *input;            /* one per input                                                                      */
     const char *text;                   /* the report in words, as eg_report_print writes it                                  */
+    double  margin;                     /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit                        */
+    int     order; const struct eg_report *higher;                /* of this report; the report of the next order, or NULL    */
+    int     notes; const eg_note *note;
+    int64_t mutants, caught, harmless, survivors;                 /* .mutate; harmless: the cotangent stayed what it was       */
+    int64_t calls, sweeps;              /* cost: of f, and of the reverse sweep                                               */
 } eg_report;
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *); /* in the open scope; NULL after an error; never prints */
 EG_API int eg_report_print(FILE *, const eg_report *);

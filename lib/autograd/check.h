@@ -1,0 +1,57 @@
+/* check.h: the parts of a gradient check. eg_gradcheck (gradcheck.c) opens a trial, which is f at a point with everything needed to
+ * evaluate it again; the other files ask the trial. All arrays live in the scope in which the check was called. */
+#ifndef EG_CHECK_PARTS_H
+#define EG_CHECK_PARTS_H
+#include "autograd/probe.h"
+
+enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_TEXT = 16384 };
+
+/* -- check_trial.c: the point, and f there --------------------------------------------------------------------------------------- */
+/* A variable is a place in memory that an input reaches; entries of one or more inputs share it (expand, the same tensor twice). */
+typedef struct eg__variable { int64_t cell, index, shared; int input; } eg__variable;   /* the first entry that has it, and how many have it */
+typedef struct eg__trial {
+    eg_ctx *cx;
+    eg_gradcheck_args o;
+    eg__probe *probe;
+    double  *memory, *point;            /* where the inputs lie, and the values they had                              */
+    int64_t  cells, vars, *var_of[EG_CHECK_INPUTS];     /* var_of[k][index]                                           */
+    eg__variable *var;
+    uint64_t version[EG_CHECK_INPUTS];
+    int      rank;
+    int64_t  dim[EG_RANK_MAX], size;    /* of f's result                                                              */
+    int64_t  outs;                      /* 1: ⟨f, W⟩; with .full one for each element of f's result                    */
+    eg_tensor *w;
+    double  *weight;
+    uint64_t draws;
+    bool     training, again;           /* again: f gave another value for the same inputs and draws                  */
+    double   unit;                      /* rounding of f's arithmetic                                                 */
+    int64_t *calls, *sweeps;            /* cost                                                                       */
+} eg__trial;
+bool eg__trial_open(eg__trial *);                       /* cx, o, probe given: inputs moved, W drawn, f called twice   */
+eg_tensor *eg__trial_call(eg__trial *);                 /* f at the present memory, recorded, in the open scope; NULL after an error */
+bool eg__trial_measure(eg__trial *);                    /* the shape of f's result, and W                              */
+bool eg__trial_value(eg__trial *, double *out, double *size);   /* outs numbers, and the sums of absolute values behind them */
+bool eg__trial_gradient(eg__trial *, double *a);        /* a[out · vars + var] by reverse mode                         */
+bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);   /* a[var] of ⟨seed, y⟩                    */
+
+/* -- check_slope.c: derivatives by differences -------------------------------------------------------------------------------------- */
+typedef struct eg__slope { double n, err, left, right, bend; } eg__slope;   /* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
+bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);      /* outs slopes; along a cell, or (−1) along a direction over all cells */
+void eg__direction(const eg__trial *, int number, int input, double *direction);        /* the number-th random direction of one input; −1: of all */
+
+/* -- check_paths.c: what the tape says of the inputs ---------------------------------------------------------------------------------- */
+typedef struct eg__path {
+    bool alive, any;                    /* some path to f's result has a gradient; some path is there at all          */
+    char cut[96], used[160];            /* operations where a path with a gradient ends; those that have the input as an operand */
+} eg__path;
+bool eg__paths(eg__trial *, eg_tensor *y, eg__path *);  /* one per input                                               */
+const char *eg__called(const eg_tensor *y, char *out, size_t room);     /* the operation that made y, as a message names it */
+
+/* -- check_mutate.c ------------------------------------------------------------------------------------------------------------------- */
+bool eg__mutate(eg__trial *, double scale, eg_report *);
+
+/* -- check_report.c ------------------------------------------------------------------------------------------------------------------- */
+void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
+bool eg__fails(eg_verdict);
+#endif

@@ -1,0 +1,71 @@
+/* check_slope.c: derivatives by central differences.
+ *
+ * Three differences at h, h/2, h/4 and Richardson's extrapolation: D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …,
+ * R = (4 D(h/2) − D(h))/3, n = (16 R(h/2) − R(h))/15, whose own error estimate is |n − R(h/2)| plus the rounding of L over h.
+ * Where the first exceeds the second (a kink or a pole within h, a fast function) h is divided by 16, and the best of four is kept.
+ * Richardson 1911; Ridders 1982. */
+#include "autograd/check.h"
+#include <math.h>
+
+enum { LEVELS = 4, POINTS = 7 };
+
+static void go(eg__trial *c, int64_t cell, const double *direction, double t)
+{
+    if (cell >= 0) { c->memory[cell] = c->point[cell] + t; return; }
+    for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
+}
+static double step(const eg__trial *c, int64_t cell, const double *direction)
+{
+    double most = 1;
+    if (cell >= 0) most = fmax(most, fabs(c->point[cell]));
+    else for (int64_t j = 0; j < c->cells; j++) if (direction[j] != 0) most = fmax(most, fabs(c->point[j]));
+    return most / 256;
+}
+
+bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+{
+    const int64_t n = c->outs;
+    eg_mark m = eg_push(c->cx);
+    double *v = eg__alloc(c->cx, (size_t)(2 * POINTS * n + 1) * sizeof *v), *size = v ? v + POINTS * n : NULL;
+    if (!v || !eg__trial_value(c, v, size)) { eg_pop(c->cx, m); return false; }
+    bool good = true, more = true;
+    double wanted = step(c, cell, direction);
+    for (int level = 0; level < LEVELS && good && more; level++, wanted /= 16) {
+        const double base = cell >= 0 ? c->point[cell] : 1;
+        const volatile double up = base + wanted;
+        const double h = up - base;                     /* exactly representable at the entry */
+        for (int k = 1; k < POINTS && good; k++) {      /* h, −h, h/2, −h/2, h/4, −h/4 */
+            go(c, cell, direction, ldexp(k & 1 ? h : -h, -(k - 1) / 2));
+            good = eg__trial_value(c, v + k * n, size + k * n);
+        }
+        go(c, cell, direction, 0);
+        more = false;
+        for (int64_t o = 0; o < n && good; o++) {
+            double d[3], most = 0;
+            for (int k = 0; k < 3; k++) {
+                d[k] = (v[(1 + 2 * k) * n + o] - v[(2 + 2 * k) * n + o]) / ldexp(2 * h, -k);
+                most = fmax(most, fmax(size[(1 + 2 * k) * n + o], size[(2 + 2 * k) * n + o]));
+            }
+            const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3, t = h / 4, mid = v[o];
+            const double wide = fabs((v[n + o] - mid) / h - (mid - v[2 * n + o]) / h), rounding = 4 * c->unit * most / t;
+            eg__slope f = { .n = (16 * r1 - r0) / 15, .left = (mid - v[6 * n + o]) / t, .right = (v[5 * n + o] - mid) / t };
+            f.err = fabs(f.n - r1) + rounding;
+            f.bend = wide > 0 ? fabs(f.right - f.left) / wide : 0;
+            if (isnan(f.err)) f.err = INFINITY;
+            if (level == 0 || f.err < s[o].err) s[o] = f;
+            more |= !(s[o].err <= fmax(5 * rounding, 0.1 * c->o.rtol * fabs(s[o].n)));
+        }
+    }
+    eg_pop(c->cx, m);
+    return good && !c->cx->failed;
+}
+
+void eg__direction(const eg__trial *c, int number, int input, double *direction)
+{
+    for (int64_t j = 0; j < c->cells; j++) direction[j] = 0;
+    for (int64_t k = 0; k < c->vars; k++)
+        if (input < 0 || c->var[k].input == input) {
+            const double u = eg__unit(c->o.seed, (uint64_t)(16 + number), (uint64_t)k);
+            direction[c->var[k].cell] = u < .5 ? -.5 - u : u;       /* ±[.5, 1) */
+        }
+}
