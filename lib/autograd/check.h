@@ -38,6 +38,7 @@ bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);   /
 typedef struct eg__slope { double n, err, left, right, bend; } eg__slope;   /* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
 bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);      /* outs slopes; along a cell, or (−1) along a direction over all cells */
 void eg__direction(const eg__trial *, int number, int input, double *direction);        /* the number-th random direction of one input; −1: of all */
+bool eg__forward(eg__trial *, eg_report *, const double *a);    /* forward mode against the reverse gradient a, along one direction; a note if they differ */
 
 /* -- check_paths.c: what the tape says of the inputs ---------------------------------------------------------------------------------- */
 typedef struct eg__path {

@@ -81,7 +81,7 @@ static bool finish(walk *w, eg_tensor *t)
 bool eg__paths(eg__trial *c, eg_tensor *y, eg__path *path)
 {
     eg_ctx *cx = c->cx;
-    walk w = { .c = c, .path = path, .number = eg__sweep(cx) };
+    walk w = { .c = c, .path = path, .number = ++cx->sweep };
     struct visit { eg_tensor *t; int next; } *stack = NULL;
     int64_t depth = 0, room = 0;
     eg_tensor *enter = y;

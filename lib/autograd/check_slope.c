@@ -1,4 +1,4 @@
-/* check_slope.c: derivatives by central differences.
+/* check_slope.c: derivatives along a direction: by central differences, and by forward mode.
  *
  * Three differences at h, h/2, h/4 and Richardson's extrapolation: D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …,
  * R = (4 D(h/2) − D(h))/3, n = (16 R(h/2) − R(h))/15, whose own error estimate is |n − R(h/2)| plus the rounding of L over h.
@@ -68,4 +68,43 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
             const double u = eg__unit(c->o.seed, (uint64_t)(16 + number), (uint64_t)k);
             direction[c->var[k].cell] = u < .5 ? -.5 - u : u;       /* ±[.5, 1) */
         }
+}
+
+/* A direction over cells as one tensor for each input. */
+static bool tangents(const eg__trial *c, const double *direction, eg_tensor **v)
+{
+    for (int k = 0; k < c->o.count; k++) {
+        if (!(v[k] = eg__new(c->cx, EG_F64, c->o.xs[k]->rank, c->o.xs[k]->dim))) return false;
+        double *to = (double *)(void *)v[k]->data;
+        for (int64_t j = 0, n = eg_size(v[k]); j < n; j++) to[j] = direction[c->var[c->var_of[k][j]].cell];
+    }
+    return true;
+}
+bool eg__forward(eg__trial *c, eg_report *r, const double *a)
+{
+    eg_tensor *x[EG_CHECK_INPUTS], *v[EG_CHECK_INPUTS], *y = NULL, *moved = NULL;
+    int count = 0;
+    eg_mark m = eg_push(c->cx);
+    double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
+    if (direction) eg__direction(c, 90000, -1, direction);
+    if (direction && tangents(c, direction, v) && (y = eg__trial_call(c))) {
+        for (int k = 0; k < c->o.count; k++) {          /* a tensor given twice moves once */
+            bool twice = false;
+            for (int j = 0; j < count; j++) twice |= x[j] == c->o.xs[k];
+            if (!twice) { x[count] = c->o.xs[k]; v[count++] = v[k]; }
+        }
+        moved = eg_jvp(y, count, x, v);
+    }
+    const double *d = eg_ok(moved) ? eg_f64(moved) : NULL;
+    double forward = 0, reverse = 0, size = 0;
+    for (int64_t o = 0; d && o < c->outs; o++) {
+        if (c->o.full) forward = d[o], size = fabs(d[o]), reverse = 0;
+        else for (int64_t k = 0; k < c->size; k++) { forward += c->weight[k] * d[k]; size += fabs(c->weight[k] * d[k]); }
+        for (int64_t k = 0; k < c->vars; k++) { const double p = direction[c->var[k].cell] * a[o * c->vars + k]; reverse += p; size += fabs(p); }
+        if (fabs(forward - reverse) <= 1e-10 * size) continue;
+        eg__report_note(c, r, EG_WRONG, -1, "along a random direction forward mode says %.9g and reverse mode %.9g: a rule or a jvp on the way is wrong", forward, reverse);
+        break;
+    }
+    eg_pop(c->cx, m);
+    return d && !c->cx->failed;
 }

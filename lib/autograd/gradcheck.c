@@ -175,7 +175,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     int64_t listed = entries;
     for (int k = 0; k < count && c->size; k++)
         if (input[k] == EG_RIGHT && !tested[k] && (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG) listed++;
-    if (cx->failed) return NULL;
+    if (cx->failed || !eg__forward(c, r, a)) return NULL;
     findings(c, r, path);
     for (int k = 0; k < count; k++) r->passed &= !eg__fails(input[k]);
     for (int k = 0; k < r->notes; k++) r->passed &= !eg__fails(r->note[k].verdict);
