@@ -8,6 +8,7 @@
  *   order.c    which pair next: exact for few operands, greedy beyond
  *   pair.c     two operands: fuse axes, classify batch / m / n / k, choose a kernel
  *   gemm.c     packing from any strides into micro-panels, blocking
+ *   direct.c   small products without packing; apart.c: batches that lie nearest
  *   blis.c     the only file that knows BLIS: a micro-kernel, its register block, its name */
 #ifndef EG_EINSUM_H
 #define EG_EINSUM_H
@@ -25,7 +26,7 @@ typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_a
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
 /* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with the same bits: */
 typedef struct eg_pairing eg_pairing;
-typedef enum eg_way { EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED } eg_way;
+typedef enum eg_way { EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED, EG_WAY_APART } eg_way;
 eg_way eg__way(const eg_pairing *);
 size_t eg__pairing_bytes(int axes);
 void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);   /* in room of that size; at most 3 · EG_RANK_MAX axes */

@@ -84,6 +84,7 @@ static const char *const ways[][2] = {      /* who does it, what is copied on th
     [EG_WAY_SUM]     = { "dots and row sums", "none" },
     [EG_WAY_DIRECT]  = { "small product in registers", "none" },
     [EG_WAY_PACKED]  = { "packed product", "blocks packed into panels" },
+    [EG_WAY_APART]   = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t, const names *n)
 {

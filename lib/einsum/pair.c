@@ -184,10 +184,9 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
-    p->way = EG_WAY_DIRECT;
-    if (eg__direct_suits(g)) return;
-    p->way = EG_WAY_PACKED;
-    if (eg__kernel(dtype)->rows) exchange(p);
+    bool small = eg__direct_suits(g);
+    p->way = eg__apart_suits(g, &small) ? EG_WAY_APART : small ? EG_WAY_DIRECT : EG_WAY_PACKED;
+    if (!small && eg__kernel(dtype)->rows) exchange(p);
 }
 
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
@@ -207,14 +206,14 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
     case EG_WAY_PLAIN:   eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
     case EG_WAY_MAP:     return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
     case EG_WAY_SUM:     return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
-    case EG_WAY_DIRECT: case EG_WAY_PACKED: break;
+    case EG_WAY_DIRECT: case EG_WAY_PACKED: case EG_WAY_APART: break;
     }
     eg_gemm g = p->gemm;
     g.a = a;
     g.b = b;
     g.c = c;
     g.add = add;
-    return p->way == EG_WAY_DIRECT ? eg__direct(cx, &g) : eg__gemm(cx, &g);
+    return p->way == EG_WAY_DIRECT ? eg__direct(cx, &g) : p->way == EG_WAY_APART ? eg__apart(cx, &g) : eg__gemm(cx, &g);
 }
 
 bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add)
