@@ -54,8 +54,10 @@ void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4]);
 double eg__unit(uint64_t seed, uint64_t draw, uint64_t index);  /* [0, 1), 53 bits                    */
 
 /* -- tensor/tensor.c: making tensors ------------------------------------------------------------------------------------------ */
+enum { EG_DTYPES = EG_C128 + 1 };                    /* tables by dtype have as many entries           */
 extern const uint8_t eg__width[];                   /* bytes of a dtype                               */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
+static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }  /* NumPy's word */
 static inline bool eg__is_int(int dtype)   { return dtype == EG_I32 || dtype == EG_I64; }
 eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);       /* a leaf with storage, not filled; NULL after an error */
 eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);     /* … filled with 0       */
@@ -71,6 +73,7 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* 
 void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__fill(eg_tensor *target, double value);
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* an unrecorded view (a leaf) */
+eg_tensor *eg__part(eg_tensor *z, int part); /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 bool eg__target(const char *who, eg_tensor *x);      /* may x be written element by element? else a message (read.c) */
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b);   /* may they share elements? by the stretch of memory each reaches (read.c) */
 bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memory for its elements, not filled */
@@ -97,6 +100,12 @@ int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);    /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);     /* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
+
+/* -- autograd/replay.c ------------------------------------------------------------------------------------------------------------- */
+/* *dy (f64, in the open scope) = the derivative of y along vs[k] of xs[k], by evaluating what was recorded between them again in c128.
+ * False after an error, or with *unsupported set, and no error, to a row between them that cannot. xs and vs: floats of equal shapes.
+ * y may be a gradient. Costs an evaluation of the recorded rows. */
+bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **dy, const eg_op **unsupported);
 
 /* -- the table: each file of lib/ops ends in its rows; ops/table.c lists the files ---------------------------------------------- */
 #endif

@@ -1,6 +1,6 @@
 /* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five kinds of strides:
  * first derivatives against central differences, second derivatives against differences of the gradient, J v against J^T w,
- * values on strided operands against values on contiguous copies, f32 against f64, what the rule says it reads, sizes 0 and 1.
+ * both against complex steps, values on strided operands against values on contiguous copies, f32 and c128 against f64, what the rule says it reads, sizes 0 and 1.
  * The variables are the entries of the storage behind the operands, so that a stride of 0 moves several elements together.
  *
  * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0; :iN is i64 in 0 … N−1, :b bool. */
@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "impl.h"
 #include "tests.h"
 
 enum { OPERANDS = 8, RANK = 6 };
@@ -20,6 +21,10 @@ static const char *const unsampled[] = { NULL };
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
 static const char *const reordered[] = { "einsum", NULL };
+/* Rows with a gradient that complex numbers do not pass. */
+static const char *const no_complex[] = { NULL };
+/* Of a complex number these refuse what they do to a real one. */
+static const char *const parted[] = { "cast", "any", "all", NULL };
 
 static bool listed(const char *const *list, const char *name)
 {
@@ -243,6 +248,74 @@ static void check_derivatives(eg_ctx *cx, point *p)
     eg_pop(cx, m);
 }
 
+/* ∂⟨weights, y⟩/∂(entry e of operand j) by a complex step through what was recorded. */
+static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, uint64_t salt, int j, int64_t e)
+{
+    eg_mark m = eg_push(cx);
+    eg_tensor *direction = eg_zeros_like(v->of[j]), *dy;
+    const eg_op *unsupported;
+    eg_mut_f64(direction)[e] = 1;
+    ck_assert_msg(eg__complex_step(y, 1, &v->of[j], &direction, &dy, &unsupported), "%s: no complex step through %s: %s", p->where,
+                  unsupported ? unsupported->name : "it", eg_error(cx));
+    const double d = along(dy, salt);
+    eg_pop(cx, m);
+    return d;
+}
+/* First and second derivatives by complex steps: the second through the gradient's own graph. */
+static void check_complex_step(eg_ctx *cx, const point *p)
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p);
+    eg_tensor *g[OPERANDS], *h[OPERANDS];
+    double *a[2][OPERANDS] = { { 0 } }, *numeric[2][OPERANDS] = { { 0 } };
+    int64_t n[OPERANDS];
+    ck_assert_msg(!eg_grad(v.y, weights(v.y, W), v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
+    for (int j = 0; j < v.count; j++) {
+        n[j] = eg_size(v.of[j]);
+        for (int order = 0; order < 2; order++) {
+            a[order][j] = calloc((size_t)n[j] + 1, sizeof(double));
+            numeric[order][j] = calloc((size_t)n[j] + 1, sizeof(double));
+        }
+        const double *d = eg_f64(g[j]);
+        memcpy(a[0][j], d, (size_t)n[j] * sizeof *d);
+        for (int64_t e = 0; e < n[j]; e++) numeric[0][j][e] = stepped(cx, p, &v, v.y, W, j, e);
+    }
+    for (int i = 0; i < v.count; i++) {
+        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), v.count, v.of, h), "%s: second: %s", p->where, eg_error(cx));
+        for (int j = 0; j < v.count; j++) {
+            const double *d = eg_f64(h[j]);
+            for (int64_t e = 0; d && e < n[j]; e++) {
+                a[1][j][e] += d[e];
+                numeric[1][j][e] += stepped(cx, p, &v, g[i], V + (uint64_t)i, j, e);
+            }
+        }
+    }
+    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
+    close_to(p, "gradient against a complex step", v.count, n, a[0], numeric[0], 1e-12);
+    close_to(p, "second derivative against a complex step", v.count, n, a[1], numeric[1], 1e-12);
+    for (int i = 0; i < v.count; i++) for (int order = 0; order < 2; order++) { free(a[order][i]); free(numeric[order][i]); }
+    eg_pop(cx, m);
+}
+/* The public function of complex operands without imaginary parts is the real one. */
+static void check_continuation(eg_ctx *cx, const point *p)
+{
+    eg_mark m = eg_push(cx);
+    value v = evaluate(cx, p), z = evaluate(cx, p);
+    for (int i = 0; i < p->count; i++) if (p->x[i].dtype == EG_F64) z.x[i] = strided(&p->x[i], p->k, eg_cast(z.leaf[i], EG_C128));
+    eg_set_draws(cx, 0);
+    z.y = p->s->call(z.x);
+    ck_assert_msg(eg_ok(z.y), "%s: of c128: %s", p->where, eg_error(cx));
+    ck_assert_int_eq(eg_type(z.y), eg_type(v.y) == EG_F64 ? EG_C128 : eg_type(v.y));
+    const double *y = eg_f64(eg_cast(v.y, EG_F64)), *c = eg_f64(eg_cast(eg_type(z.y) == EG_C128 ? eg_real(z.y) : z.y, EG_F64));
+    const double *im = eg_type(z.y) == EG_C128 ? eg_f64(eg_imag(z.y)) : NULL;
+    double largest = 0;
+    for (int64_t k = 0; k < eg_size(v.y); k++) if (isfinite(y[k])) largest = fmax(largest, fabs(y[k]));
+    for (int64_t k = 0; k < eg_size(v.y); k++)
+        ck_assert_msg((y[k] == c[k] || fabs(y[k] - c[k]) <= 1e-14 * largest) && (!im || im[k] == 0),
+                      "%s: entry %lld is %.17g, in c128 %.17g%+.17gi", p->where, (long long)k, y[k], c[k], im ? im[k] : 0);
+    eg_pop(cx, m);
+}
+
 static void shift(point *p, double by)           /* every variable moves along v                      */
 {
     for (int i = 0, j = 0; i < p->count; i++) {
@@ -397,6 +470,7 @@ START_TEST(row)
     ck_assert_msg(op->name && *op->name && op->equation && *op->equation && (!op->rule || (op->gradient && *op->gradient)),
                   "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
     for (int k = 0; k < _i; k++) ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
+    ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name), "%s: a gradient, and no forward_c128", op->name);
     if (listed(unsampled, op->name)) return;
     ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested", op->name);
     eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
@@ -416,8 +490,10 @@ START_TEST(row)
             eg_pop(cx, m);
             check_values(cx, &p, !listed(reordered, op->name));
             check_single(cx, single, &p);
+            if (v.count && !listed(no_complex, op->name) && !listed(parted, op->name)) check_continuation(cx, &p);
             if (!no_gradient) {
                 check_derivatives(cx, &p);
+                if (!listed(no_complex, op->name)) check_complex_step(cx, &p);
                 check_adjoint(cx, &p);
                 if (k == CONTIGUOUS) check_uses(cx, &p);
             }
@@ -500,6 +576,18 @@ START_TEST(small_sizes)
             if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_error(cx)) {
                 eg_tensor *t = eg_jvp(v.y, v.count, v.of, v.of);
                 ck_assert_msg(eg_ok(t) && eg_size(t) == eg_size(v.y), "%s: jvp: %s", p.where, eg_error(cx));
+            }
+            if (eg_ok(v.y) && !eg_error(cx) && !flat(op, eg_type(v.y)) && !listed(no_complex, op->name)) {
+                eg_tensor *direction[OPERANDS], *dy;
+                const eg_op *unsupported;
+                double sum = 0;
+                for (int i = 0; i < v.count; i++) {
+                    direction[i] = weights(v.of[i], V + (uint64_t)i);
+                    sum += along(g[i], V + (uint64_t)i);
+                }
+                ck_assert_msg(eg__complex_step(v.y, v.count, v.of, direction, &dy, &unsupported), "%s: complex step: %s", p.where, eg_error(cx));
+                const double step = eg_item(eg_sum(NULL, dy));
+                ck_assert_msg(fabs(step - sum) <= 1e-12 * (fabs(sum) + 1e-3), "%s: %.17g along v, by a complex step %.17g", p.where, sum, step);
             }
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
             ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #ifdef __cplusplus
+#include <complex>
 extern "C" {
 #endif
 #if defined(__GNUC__)
@@ -23,7 +24,7 @@ extern "C" {
 typedef struct eg_ctx    eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner  eg_owner;
-typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL } eg_dtype; /* EG_DEFAULT: the context's */
+typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype; /* EG_DEFAULT: the context's; c128 evaluates only */
 typedef struct eg_mark { void *scope; uint64_t serial; } eg_mark;
 
 #define EG_OFF      (-1073741824)       /* an option that is really zero                                 */
@@ -84,13 +85,14 @@ EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int 
 EG_API eg_tensor *eg_normal_n (eg_ctx *, eg_dtype, double mean, double deviation, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);           /* i64 in [low, high) */
 EG_API eg_tensor *eg_scalar   (eg_ctx *, double value);                                                       /* rank 0            */
+EG_API eg_tensor *eg_complex  (eg_tensor *re, eg_tensor *im);            /* c128, without history; parts f32 or f64 of one shape */
 EG_API eg_tensor *eg_arange   (eg_ctx *, eg_dtype, double start, double stop, double step);                   /* ⌈(stop−start)/step⌉ values */
 EG_API eg_tensor *eg_zeros_like(const eg_tensor *x);
 EG_API eg_tensor *eg_ones_like (const eg_tensor *x);
 #ifndef __cplusplus
 #define eg_open(...)                 eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
 #define EG_DIMS_(...)                (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ }
-#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, int: EG_I32, long: EG_I64, long long: EG_I64, _Bool: EG_BOOL)
+#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, int: EG_I32, long: EG_I64, long long: EG_I64, _Bool: EG_BOOL, double _Complex: EG_C128)
 #define eg_from(cx, data, ...)       eg_from_n((cx), EG_TYPE_(*(data)), (data), EG_DIMS_(__VA_ARGS__)) /* dtype from the C type */
 #define eg_zeros(cx, ...)            eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)             eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
@@ -116,11 +118,12 @@ EG_API const double  *eg_f64 (eg_tensor *);
 EG_API const int32_t *eg_i32 (eg_tensor *);
 EG_API const int64_t *eg_i64 (eg_tensor *);
 EG_API const bool    *eg_bool(eg_tensor *);
+EG_API const double  *eg_c128(eg_tensor *);              /* real and imaginary part in turn, as C's double complex has them */
 EG_API const void    *eg_raw (eg_tensor *, int64_t *strides);   /* the storage itself; strides (rank of them, in elements) may be NULL */
-EG_API double   eg_item(eg_tensor *);                    /* of one element, any dtype; NaN after an error */
+EG_API double   eg_item(eg_tensor *);                    /* of one element, any dtype but c128; NaN after an error */
 EG_API double   eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
-#define eg_get(x, ...)               eg_get_n((x), EG_DIMS_(__VA_ARGS__))    /* one element, any dtype     */
+#define eg_get(x, ...)               eg_get_n((x), EG_DIMS_(__VA_ARGS__))    /* one element, likewise     */
 #endif
 EG_API int      eg_print(FILE *, eg_tensor *);           /* as NumPy prints; −1 after an error            */
 EG_API size_t   eg_format(eg_tensor *, char *out, size_t room); /* the same into out, as snprintf counts  */
@@ -159,6 +162,8 @@ EG_API eg_tensor *eg_contiguous(eg_tensor *x);                                  
 EG_API eg_tensor *eg_copy(eg_tensor *x);                                         /* a row-major copy, with gradient              */
 EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);                               /* as C converts; gradient between float types; to bool: x ≠ 0 */
 EG_API eg_tensor *eg_detach(eg_tensor *x);                                       /* the same values without history              */
+EG_API eg_tensor *eg_real  (eg_tensor *z);                                       /* the parts of c128: f64, views without history; */
+EG_API eg_tensor *eg_imag  (eg_tensor *z);                                       /* eg_assign to one writes into z               */
 
 #ifdef __cplusplus
 } /* extern "C" */
@@ -169,6 +174,7 @@ inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
 inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
+inline eg_dtype eg_type_of_(const std::complex<double> *) { return EG_C128; }
 #define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
 template <class T_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, const T_ *data, D_... d) { EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(data), data, rank_, dims_)); }
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }

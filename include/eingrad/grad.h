@@ -35,6 +35,7 @@ typedef struct eg_op {
     eg_uses uses;                       /* what the rule reads                                                                */
     const eg_sample *samples;
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);        /* tangent of y, made of public operations; dx[i] NULL: operand i does not move; it reads what the rule reads. NULL member: made from the rule, which is linear in g */
+    bool (*forward_c128)(eg_tensor *y); /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
 } eg_op;
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *operands); /* attr is copied */
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i);          /* in shape, forward and rule                               */

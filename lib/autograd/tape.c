@@ -32,12 +32,17 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
     return true;
 }
 
-/* A row's shape() says what the result is, and forward() what is in it, unless it is a view. */
-static bool declared(eg_tensor *y)
+/* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of c128 operands forward_c128() does. */
+static bool made(eg_tensor *y, bool complex)
 {
+    bool (*const forward)(eg_tensor *) = complex ? y->op->forward_c128 : y->op->forward;
+    if (!y->op->shape(y)) return false;
     if (!y->dtype) eg_fail(y->cx, "%s: its shape() declared no result", y->op->name);
-    else if (!y->op->forward && !y->data) eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
-    return !y->cx->failed;
+    else if (y->data) return true;
+    else if (forward) return eg__give_storage(y) && forward(y);
+    else if (complex) eg_fail(y->cx, "%s: its row has no forward_c128(), so that it cannot evaluate c128", y->op->name);
+    else eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
+    return false;
 }
 
 eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
@@ -57,13 +62,18 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     y->op = op;
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
-    for (int k = 0; k < count; k++) { y->in[k] = xs[k]; eg__versions(y)[k] = xs[k]->st->version; }
+    bool complex = false;
+    for (int k = 0; k < count; k++) {
+        y->in[k] = xs[k];
+        eg__versions(y)[k] = xs[k]->st->version;
+        complex |= xs[k]->dtype == EG_C128;
+    }
     if (attr && attr_size) {
         y->attr = memcpy(m + at, attr, attr_size);
         y->attr_size = (uint32_t)attr_size;
     }
     eg__count_node(cx);
-    if (!op->shape(y) || !declared(y) || !eg__give_storage(y) || (op->forward && !op->forward(y))) {
+    if (!made(y, complex)) {
         y->live = EG_DEAD;
         if (!cx->failed) eg_fail(cx, "%s: failed without saying why", op->name);
         return &cx->poison;

@@ -113,6 +113,16 @@ static bool einsum_forward(eg_tensor *y)
     const labels *l = y->attr;
     return run(y->cx, l->program, y->count, y->in, y->data, false);
 }
+/* The program was for other operands where a node is evaluated again. */
+static bool einsum_forward_c128(eg_tensor *y)
+{
+    const labels *l = y->attr;
+    const uint16_t *label[EG_EINSUM_MAX];
+    for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
+    const eg_program *p = program_of(y->cx, y->count, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
+                                     &(eg_order_args){ .limit = l->limit, .steps = -1 });
+    return p && run(y->cx, p, y->count, y->in, y->data, false);
+}
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const labels *l = y->attr;
@@ -187,7 +197,7 @@ static const eg_op einsum_op = {
     .rule = einsum_rule,
     .uses = EG_USES_OTHERS,
     .samples = einsum_samples,
-    .jvp = einsum_jvp,
+    .jvp = einsum_jvp, .forward_c128 = einsum_forward_c128,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 

@@ -55,7 +55,7 @@ static eg_list list(eg_axis *first, int n)
 static void zero(eg_dtype dtype, const eg_list *out, char *c)
 {
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-    const int64_t w = eg__is_float(dtype) ? eg__width[dtype] : 8;   /* integers end in i64 */
+    const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8;   /* integers end in i64 */
     for (int64_t o = 0; o < out->total; o += x->size) {
         char *to = c + eg__place(out, o).c * w;
         if (x->sc == 1) memset(to, 0, (size_t)(x->size * w));

@@ -1,6 +1,7 @@
 /* plain.c: the contraction as it is defined, for any types: c[o] (+)= Σ_k a[o,k] b[o,k], one element after the other. Integers
- * end here (summed in i64); floats never need to. b may be NULL (a factor 1). */
+ * end here (summed in i64) and complex numbers (nothing is conjugated); floats never need to. b may be NULL (a factor 1). */
 #include "einsum/gemm.h"
+#include "tensor/complex.h"
 
 #define PLAIN(name, type, sum_type)                                                                                                \
     static void name(const eg_list *out, const eg_list *k, const type *a, const type *b, sum_type *c, bool add)                    \
@@ -23,6 +24,7 @@ PLAIN(plain_f64, double, double)
 PLAIN(plain_i32, int32_t, uint64_t)     /* wraps as i64 does, without overflow being undefined */
 PLAIN(plain_i64, uint64_t, uint64_t)
 PLAIN(plain_bool, uint8_t, uint64_t)
+PLAIN(plain_c128, double complex, double complex)
 
 void eg__plain(eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add)
 {
@@ -31,6 +33,7 @@ void eg__plain(eg_dtype dtype, const eg_list *out, const eg_list *k, const void 
     case EG_I32:  plain_i32(out, k, a, b, c, add); break;
     case EG_I64:  plain_i64(out, k, a, b, c, add); break;
     case EG_BOOL: plain_bool(out, k, a, b, c, add); break;
+    case EG_C128: plain_c128(out, k, a, b, c, add); break;
     default:      plain_f32(out, k, a, b, c, add);
     }
 }

@@ -15,7 +15,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
 eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
-    if (s->dtype < EG_DEFAULT || s->dtype > EG_BOOL) return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
+    if ((unsigned)s->dtype >= EG_DTYPES) return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
     if (s->rank < 0 || s->rank > EG_RANK_MAX) return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
     for (int k = 0; k < s->rank; k++)
         if (s->dim[k] < 0) return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
@@ -51,7 +51,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
                    NULL;
     }
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
-    if (dtype == EG_I32 || dtype == EG_BOOL)
+    if (!eg__is_float(dtype) && dtype != EG_I64)
         return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s", eg_type_name(dtype)), NULL;
     const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;

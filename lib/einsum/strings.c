@@ -135,7 +135,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     for (int k = 0; k < o.count; k++) {
-        if (!eg__is_float(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
+        if (!eg__is_inexact(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
         label[k] = r->operand[k].label;
     }
     const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };

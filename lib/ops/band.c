@@ -46,7 +46,7 @@ static eg_tensor *tril_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return
 static eg_tensor *tril_call(eg_tensor *const *x) { return eg_tril(x[0], 1); }
 static const eg_sample tril_samples[] = { { tril_call, "2x4x5", 0, 0 }, { tril_call, "3x3:i9", 0, 0 }, { 0 } };
 static const eg_op tril_op = { "tril", "y_ij = x_ij where j - i <= k, else 0", "tril g", 1, band_shape, tril_forward,
-    tril_rule, EG_USES_NOTHING, tril_samples, .jvp = eg_jvp_symmetric };
+    tril_rule, EG_USES_NOTHING, tril_samples, .jvp = eg_jvp_symmetric, .forward_c128 = tril_forward };
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
 /* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g --------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static eg_tensor *triu_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return
 static eg_tensor *triu_call(eg_tensor *const *x) { return eg_triu(x[0], -1); }
 static const eg_sample triu_samples[] = { { triu_call, "2x4x5", 0, 0 }, { triu_call, "3x3:b", 0, 0 }, { 0 } };
 static const eg_op triu_op = { "triu", "y_ij = x_ij where j - i >= k, else 0", "triu g", 1, band_shape, triu_forward,
-    triu_rule, EG_USES_NOTHING, triu_samples, .jvp = eg_jvp_symmetric };
+    triu_rule, EG_USES_NOTHING, triu_samples, .jvp = eg_jvp_symmetric, .forward_c128 = triu_forward };
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
 const eg_op *const eg__band_rows[] = { &tril_op, &triu_op, NULL };

@@ -70,7 +70,7 @@ bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
     return eg__shape_like(y, dtype, like ? like : a);
 }
 
-typedef struct kernels { eg_lanes_fn *of[EG_BOOL + 1]; } kernels;
+typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
 static bool shape(eg_tensor *y, const kernels *k)
 {
     const eg_tensor *a = y->in[0];
@@ -97,9 +97,9 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
       g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                         \
     X(mul, a * b, (U)a * (U)b,                                                                                                \
       eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")                                           \
-    X(maximum, a > b || a != a ? a : b, a > b ? a : b,                                                                        \
+    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                                                                        \
       share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")       \
-    X(minimum, a < b || a != a ? a : b, a < b ? a : b,                                                                        \
+    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                                                                        \
       share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
 #define FLOAT_ROWS(X)                                                                                                         \
     X(div, a / b, ,                                                                                                           \
@@ -110,11 +110,12 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
     X(atan2, F(atan2)(a, b), ,                                                                                                \
       eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a), eg_add(eg_square(a), eg_square(b)))), \
       OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")                             \
-    X(logaddexp, a == b ? a + (T)M_LN2 : (a < b ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                               \
+    X(logaddexp, a == b ? a + (T)M_LN2 : (EG_RE(a) < EG_RE(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                 \
       eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,                             \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE)
+#define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
+    EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
 ROWS(KERNEL) FLOAT_ROWS(KERNEL)
 #undef KERNEL
 #define LANES(NAME, TYPE, VALUE)                                                                                              \
@@ -143,6 +144,14 @@ KERNEL(pow, pow(a, b), )
 #undef F
 #undef T
 #undef KERNEL
+#define F(name) eg__c_##name
+#define T double complex
+#define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
+FUNCTIONS(KERNEL)
+KERNEL(pow, F(pow)(a, b), )
+#undef F
+#undef T
+#undef KERNEL
 
 #define U uint32_t
 #define KERNEL_I32(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i32, int32_t, int32_t, VALUE_INT)
@@ -153,7 +162,7 @@ ROWS(KERNEL_I32)
 ROWS(KERNEL_I64)
 #undef U
 
-#define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64
+#define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 #define DEFINE(EXACT, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                       \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
@@ -169,7 +178,7 @@ ROWS(KERNEL_I64)
     static const eg_sample NAME##_samples[] = {                                                                               \
         { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
-                                     NAME##_samples, .jvp = eg_jvp_symmetric };                                               \
+                                     NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };                                               \
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
 #define DEFINE_EXACT(...)    DEFINE(true, __VA_ARGS__)
 #define DEFINE_FUNCTION(...) DEFINE(false, __VA_ARGS__)
@@ -192,7 +201,7 @@ static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], e
 static const eg_sample pow_samples[] = {
     { pow_call, "3x4, 3x4", .5, 2 }, { pow_call, "2x3x4, 3x1", .5, 2 }, { pow_negative_call, "1x3, 2x1", .5, 2 }, { 0 } };
 static const eg_op pow_op = { "pow", "y = a^b", "da = g b a^(b−1), db = g y ln a", 2, pow_shape, pow_forward, pow_rule, EG_USES_ALL,
-                               pow_samples, .jvp = eg_jvp_symmetric };
+                               pow_samples, .jvp = eg_jvp_symmetric, .forward_c128 = pow_forward };
 eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&pow_op, 2, (eg_tensor *[]){ a, b }); }
 
 /* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any one dtype ------------------ */
@@ -209,6 +218,7 @@ eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&pow_op, 2,
 WHERE(where_1, uint8_t)
 WHERE(where_4, uint32_t)
 WHERE(where_8, uint64_t)
+WHERE(where_16, double complex)
 static bool where_shape(eg_tensor *y)
 {
     if (y->in[0]->dtype == EG_BOOL) return eg__shape_pair(y, y->in[1]->dtype, 1);
@@ -217,8 +227,8 @@ static bool where_shape(eg_tensor *y)
 }
 static bool where_forward(eg_tensor *y)
 {
-    int width = eg__width[y->dtype];
-    return eg__lanes_run(y, width == 1 ? where_1 : width == 4 ? where_4 : where_8, true);
+    static eg_lanes_fn *const of_width[] = { [1] = where_1, [4] = where_4, [8] = where_8, [16] = where_16 };
+    return eg__lanes_run(y, of_width[eg__width[y->dtype]], true);
 }
 static eg_tensor *where_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -228,7 +238,7 @@ static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], 
 static const eg_sample where_samples[] = {
     { where_call, "3x4:b, 3x4, 3x4", 0, 0 }, { where_call, "3x1:b, 4, 2x1x4", 0, 0 }, { 0 } };
 static const eg_op where_op = { "where", "y = condition ? a : b", "da = condition ? g : 0, db = condition ? 0 : g", 3,
-                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples, .jvp = eg_jvp_symmetric };
+                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples, .jvp = eg_jvp_symmetric, .forward_c128 = where_forward };
 eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });

@@ -1,8 +1,8 @@
 /* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient flows: the rows have no rule.
- * A NaN compares as in C: only ≠ holds. */
+ * A NaN compares as in C: only ≠ holds. Of complex numbers the real parts are compared. */
 #include "ops/vmath.h"
 
-typedef struct kernels { eg_lanes_fn *of[EG_BOOL + 1]; } kernels;
+typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
 static bool shape(eg_tensor *y, const kernels *k)
 {
     const int dtype = y->in[0]->dtype;
@@ -29,27 +29,29 @@ static bool shape(eg_tensor *y, const kernels *k)
     X(not,   1, !a,         "3x4:b",        "y = ¬a")
 
 /* p[N] is the last operand: with one operand, b is a. */
-#define KERNEL(NAME, T, N, VALUE)                                                                                             \
+#define KERNEL(NAME, T, REAL, N, VALUE)                                                                                       \
     static void NAME(int64_t n, char *const *p, const double *c)                                                              \
     {                                                                                                                         \
         bool *out = (bool *)p[0];                                                                                             \
         const T *in1 = (const T *)p[1], *in2 = (const T *)p[N];                                                               \
         (void)c;                                                                                                              \
         EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; (void)b; out[k] = VALUE; }                          \
+        for (int64_t k = 0; k < n; k++) { const REAL a = EG_RE(in1[k]), b = EG_RE(in2[k]); (void)b; out[k] = VALUE; }         \
     }
-#define KERNEL_BOOL(NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, N, VALUE)
+#define KERNEL_BOOL(NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, bool, N, VALUE)
 #define KERNELS(NAME, N, VALUE, ...)                                                                                          \
-    KERNEL(NAME##_f32, float, N, VALUE)                                                                                       \
-    KERNEL(NAME##_f64, double, N, VALUE)                                                                                      \
-    KERNEL(NAME##_i32, int32_t, N, VALUE)                                                                                     \
-    KERNEL(NAME##_i64, int64_t, N, VALUE)                                                                                     \
+    KERNEL(NAME##_f32, float, float, N, VALUE)                                                                                \
+    KERNEL(NAME##_f64, double, double, N, VALUE)                                                                              \
+    KERNEL(NAME##_c128, double complex, double, N, VALUE)                                                                     \
+    KERNEL(NAME##_i32, int32_t, int32_t, N, VALUE)                                                                            \
+    KERNEL(NAME##_i64, int64_t, int64_t, N, VALUE)                                                                            \
     KERNEL_BOOL(NAME, N, VALUE, )
 COMPARISONS(KERNELS)
 LOGIC(KERNEL_BOOL)
 
 #define BOOLS(NAME) [EG_BOOL] = NAME##_bool
-#define EVERY(NAME) [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64, BOOLS(NAME)
+#define EVERY(NAME) [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64, \
+                    [EG_C128] = NAME##_c128, BOOLS(NAME)
 #define CALL_1(NAME) eg_##NAME(x[0])
 #define CALL_2(NAME) eg_##NAME(x[0], x[1])
 #define CONSTRUCTOR_1(NAME) eg_tensor *eg_##NAME(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
@@ -62,7 +64,7 @@ LOGIC(KERNEL_BOOL)
     static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL_##N(NAME); }                                             \
     static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } };                                      \
     static const eg_op NAME##_op = { #NAME, EQUATION, "none: bool", N, NAME##_shape, NAME##_forward, NULL, EG_USES_NOTHING,   \
-                                     .samples = NAME##_samples };                                                             \
+                                     .samples = NAME##_samples, .forward_c128 = NAME##_forward };                             \
     CONSTRUCTOR_##N(NAME)
 #define DEFINE_EVERY(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, EVERY, SAMPLED, EQUATION)
 #define DEFINE_BOOLS(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, BOOLS, SAMPLED, EQUATION)

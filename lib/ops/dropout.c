@@ -8,7 +8,7 @@ typedef struct drop_job { drop d; eg_strip y, x; } drop_job;
 static void drop_row(const void *user, int64_t row, char *const *p)
 {
     const drop_job *j = user;
-    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
+    _Alignas(64) char in[EG_CHUNK * 16], out[EG_CHUNK * 16];
     bool keep[EG_CHUNK + 8], *stays = keep + 4;                     /* whole groups of four, so a few more on each side */
     uint32_t bits[4];
     for (int64_t k = 0, n; k < j->y.n; k += n) {
@@ -20,8 +20,8 @@ static void drop_row(const void *user, int64_t row, char *const *p)
             eg__philox(j->d.seed, j->d.draw, (first + (uint64_t)i) / 4, bits);
             for (int b = 0; b < 4; b++) keep[4 + i + b] = bits[b] >= j->d.below;
         }
-#define DROP(T) for (int64_t i = 0; i < n; i++) ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (T)j->d.factor : 0;
-        if (j->y.width == 8) DROP(double) else DROP(float)
+#define DROP(T, REAL) for (int64_t i = 0; i < n; i++) ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (REAL)j->d.factor : 0;
+        if (j->y.width == 8) DROP(double, double) else if (j->y.width == 16) DROP(double complex, double) else DROP(float, float)
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
@@ -44,7 +44,7 @@ static eg_tensor *drop_fixed(eg_tensor *const *x) { return again(&(drop){ .seed 
 static const eg_sample drop_samples[] = { { drop_fixed, "3x7", 0, 0 }, { 0 } };
 static const eg_op drop_op = {
     .name = "dropout", .equation = "y = x m/(1-p)", .gradient = "dx = g m/(1-p)",
-    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule, .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric,
+    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule, .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric, .forward_c128 = drop_forward,
 };
 static eg_tensor *again(const drop *d, eg_tensor *x) { return eg_apply(&drop_op, d, sizeof *d, 1, &x); }
 

@@ -98,9 +98,11 @@ typedef struct pick { int64_t step, low, high; } pick;      /* bytes from one v 
 GATHERS(uint8_t)
 GATHERS(uint32_t)
 GATHERS(uint64_t)
-static eg_inner *const gather[9][2] = {
+GATHERS(eg_complex128)
+static eg_inner *const gather[17][2] = {
     [1] = { gather_uint8_t_int32_t, gather_uint8_t_int64_t }, [4] = { gather_uint32_t_int32_t, gather_uint32_t_int64_t },
     [8] = { gather_uint64_t_int32_t, gather_uint64_t_int64_t },
+    [16] = { gather_eg_complex128_int32_t, gather_eg_complex128_int64_t },
 };
 
 static const eg_op at_op, scatter_op;
@@ -135,7 +137,7 @@ static eg_tensor *inside_call(eg_tensor *const *x) { return eg_at("b m [v], b l 
 static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 }, { inside_call, "2x3x4, 2x5:i4", 0, 0 },
     { rows_call, "4x3:i9, 2x5:i4", 0, 0 }, { 0 } };
 static const eg_op at_op = { "at", "u[...] = x[index[...], ...]", "g added at index", 2, at_shape, at_forward, at_rule,
-    EG_USES_OTHERS, at_samples, .jvp = eg_jvp_linear };
+    EG_USES_OTHERS, at_samples, .jvp = eg_jvp_linear, .forward_c128 = at_forward };
 
 /* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
 static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
@@ -284,12 +286,14 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 #define SCATTERS(T) SCATTER(T, int32_t) SCATTER(T, int64_t)
 SCATTERS(float)
 SCATTERS(double)
+SCATTERS(eg_complex128)
 SCATTERS(uint32_t)                      /* as unsigned: a sum that is too large wraps */
 SCATTERS(uint64_t)
 static eg_inner *const scatter[][2] = {
     [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t }, [EG_F64] = { scatter_double_int32_t, scatter_double_int64_t },
     [EG_I32] = { scatter_uint32_t_int32_t, scatter_uint32_t_int64_t },
     [EG_I64] = { scatter_uint64_t_int32_t, scatter_uint64_t_int64_t },
+    [EG_C128] = { scatter_eg_complex128_int32_t, scatter_eg_complex128_int64_t },
 };
 
 static bool scatter_shape(eg_tensor *y)
@@ -344,7 +348,7 @@ static const eg_sample scatter_samples[] = {
     { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 }, { 0 },
 };
 static const eg_op scatter_op = { "scatter_add", "y = x; y[index[...], ...] += u[...]", "g, and g read at index", 3,
-    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples, .jvp = eg_jvp_linear };
+    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples, .jvp = eg_jvp_linear, .forward_c128 = scatter_forward };
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];

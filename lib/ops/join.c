@@ -65,7 +65,7 @@ static eg_tensor *again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[
 static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, { again_call, "2x3, 1x3", 0, 0 },
     { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
 static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward,
-    concat_rule, EG_USES_NOTHING, concat_samples, .jvp = eg_jvp_linear };
+    concat_rule, EG_USES_NOTHING, concat_samples, .jvp = eg_jvp_linear, .forward_c128 = concat_forward };
 eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x) { return eg_apply(&concat_op, &axis, sizeof axis, count, x); }
 
 /* -- stack: the same along a new axis -------------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad(x[0], 1, 2, 1, -
 static const eg_sample pad_samples[] = { { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 },
     { 0 } };
 static const eg_op pad_op = { "pad", "y = value; y[before + i] = x[i]", "g[before + i]", 1, pad_shape, pad_forward, pad_rule,
-    EG_USES_NOTHING, pad_samples, .jvp = pad_jvp };
+    EG_USES_NOTHING, pad_samples, .jvp = pad_jvp, .forward_c128 = pad_forward };
 eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
@@ -169,13 +169,14 @@ SCAN(F64, double, double, double)
 SCAN(I32, int64_t, int32_t, uint64_t)                               /* unsigned: a sum that is too large wraps */
 SCAN(I64, int64_t, int64_t, uint64_t)
 SCAN(BOOL, int64_t, bool, uint64_t)
+SCAN(C128, double complex, double complex, double complex)
 static eg_inner *const scan[] = { [EG_F32] = scan_F32, [EG_F64] = scan_F64, [EG_I32] = scan_I32, [EG_I64] = scan_I64,
-    [EG_BOOL] = scan_BOOL };
+    [EG_BOOL] = scan_BOOL, [EG_C128] = scan_C128 };
 
 static bool cumsum_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
-    return eg__shape_like(y, eg__is_float(x->dtype) ? x->dtype : EG_I64, x);
+    return eg__shape_like(y, eg__is_inexact(x->dtype) ? x->dtype : EG_I64, x);
 }
 static bool cumsum_forward(eg_tensor *y)
 {
@@ -199,7 +200,7 @@ static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d",
 static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 }, { cumsum_call, "2x5x3:i9", 0, 0 },
     { cumsum_call, "2x5x3:b", 0, 0 }, { 0 } };
 static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip(cumsum(flip g))", 1, cumsum_shape,
-    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples, .jvp = eg_jvp_linear };
+    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples, .jvp = eg_jvp_linear, .forward_c128 = cumsum_forward };
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;

@@ -38,12 +38,32 @@ static void xent_row(const void *user, int64_t row, char *const *p)
     }
     if (j->x.width == 8) *(double *)(void *)p[0] = loss; else *(float *)(void *)p[0] = (float)loss;
 }
+static void xent_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const xent_job *j = user;
+    const int64_t target = *(const int64_t *)(const void *)p[2];
+    const double smoothing = j->a.smoothing;
+    double top = -INFINITY;
+    double complex total = 0, sum = 0, *y = (double complex *)(void *)p[0];
+    (void)row;
+    *y = 0;
+    if (!counts(&j->a, target)) return;
+    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(*eg__strip_c128(&j->x, p[1], k)));
+    for (int64_t k = 0; k < j->x.n; k++) {
+        const double complex x = *eg__strip_c128(&j->x, p[1], k) - top;
+        total += cexp(x);
+        sum += x;
+    }
+    const double complex rest = clog(total), hit = *eg__strip_c128(&j->x, p[1], target) - top;
+    *y = creal(hit) == -INFINITY ? INFINITY : (1 - smoothing) * (rest - hit);
+    if (smoothing > 0) *y += smoothing * (rest - sum / (double)j->x.n);
+}
 static bool xent_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim); }
 static bool xent_forward(eg_tensor *y)
 {
     xent_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .a = *(const xent *)y->attr };
     eg__strip(&j.x, y->in[0], j.a.inner);
-    eg__rows(y->cx, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, 4 * j.x.n, xent_row, &j);
+    eg__rows(y->cx, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, 4 * j.x.n, y->dtype == EG_C128 ? xent_row_c128 : xent_row, &j);
     return true;
 }
 
@@ -88,6 +108,7 @@ static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 }, { x
 static const eg_op xent_op = {
     .name = "cross_entropy", .equation = "y = -sum t ln softmax(x)", .gradient = "dx = g (softmax(x) - t)",
     .arity = 2, .shape = xent_shape, .forward = xent_forward, .rule = xent_rule, .uses = EG_USES_OPERANDS, .samples = xent_samples,
+    .forward_c128 = xent_forward,
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, NULL };
 

@@ -25,6 +25,18 @@ static double statistics(const norm_job *j, const char *p, double *mean, void *b
     }
     return 1 / sqrt(squares / count + j->a.eps);
 }
+/* Both rows of c128. */
+static double complex statistics_c128(const norm_job *j, const char *p, double complex *mean)
+{
+    double complex squares = 0;
+    *mean = 0;
+    for (int64_t k = 0; j->a.center && k < j->x.n; k++) *mean += *eg__strip_c128(&j->x, p, k) / (double)j->x.n;
+    for (int64_t k = 0; k < j->x.n; k++) {
+        const double complex d = *eg__strip_c128(&j->x, p, k) - *mean;
+        squares += d * d;
+    }
+    return 1 / csqrt(squares / (double)j->x.n + j->a.eps);
+}
 static bool norm_run(eg_tensor *y, eg_row_body *body)
 {
     norm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .a = *(const norm *)y->attr };
@@ -49,8 +61,14 @@ static void rstd_row(const void *user, int64_t row, char *const *p)
     const double r = statistics(j, p[1], &mean, in);
     if (j->y.width == 8) *(double *)(void *)p[0] = r; else *(float *)(void *)p[0] = (float)r;
 }
+static void rstd_row_c128(const void *user, int64_t row, char *const *p)
+{
+    double complex mean;
+    (void)row;
+    *(double complex *)(void *)p[0] = statistics_c128(user, p[1], &mean);
+}
 static bool rstd_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim); }
-static bool rstd_forward(eg_tensor *y) { return norm_run(y, rstd_row); }
+static bool rstd_forward(eg_tensor *y) { return norm_run(y, y->dtype == EG_C128 ? rstd_row_c128 : rstd_row); }
 static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
@@ -63,6 +81,7 @@ static const eg_sample rstd_samples[] = { { rstd_mean, "3x4", 0, 0 }, { rstd_rms
 static const eg_op rstd_op = {
     .name = "rstd", .equation = "r = 1/sqrt(var x + eps)", .gradient = "dx = -g r^2 xhat / n",
     .arity = 1, .shape = rstd_shape, .forward = rstd_forward, .rule = rstd_rule, .uses = EG_USES_ALL, .samples = rstd_samples,
+    .forward_c128 = rstd_forward,
 };
 static eg_tensor *deviation(const norm *a, eg_tensor *x) { return eg_apply(&rstd_op, a, sizeof *a, 1, &x); }
 
@@ -81,8 +100,16 @@ static void normalise_row(const void *user, int64_t row, char *const *p)
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
+static void normalise_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const norm_job *j = user;
+    double complex mean;
+    (void)row;
+    const double complex r = statistics_c128(j, p[1], &mean);
+    for (int64_t k = 0; k < j->x.n; k++) *eg__strip_c128(&j->y, p[0], k) = (*eg__strip_c128(&j->x, p[1], k) - mean) * r;
+}
 static bool normalise_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
-static bool normalise_forward(eg_tensor *y) { return norm_run(y, normalise_row); }
+static bool normalise_forward(eg_tensor *y) { return norm_run(y, y->dtype == EG_C128 ? normalise_row_c128 : normalise_row); }
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
@@ -102,7 +129,7 @@ static const eg_sample normalise_samples[] = {
 static const eg_op normalise_op = {
     .name = "normalise", .equation = "y = (x - mean) r", .gradient = "dx = r (g - mean g - y mean(g y))",
     .arity = 1, .shape = normalise_shape, .forward = normalise_forward, .rule = normalise_rule, .uses = EG_USES_ALL, .samples = normalise_samples,
-    .jvp = eg_jvp_symmetric,
+    .jvp = eg_jvp_symmetric, .forward_c128 = normalise_forward,
 };
 static eg_tensor *normalised(const norm *a, eg_tensor *x) { return eg_apply(&normalise_op, a, sizeof *a, 1, &x); }
 const eg_op *const eg__norm_rows[] = { &rstd_op, &normalise_op, NULL };

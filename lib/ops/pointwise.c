@@ -1,7 +1,7 @@
 /* pointwise.c: y = f(x), element by element: same shape, dtype and layout. */
 #include "ops/vmath.h"
 
-typedef struct kernels { eg_lanes_fn *of[EG_BOOL + 1]; } kernels;      /* one per dtype; NULL: refused */
+typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;        /* one per dtype; NULL: refused */
 typedef struct constants { double c[2]; } constants;
 
 static bool shape(eg_tensor *y, const kernels *k)
@@ -27,8 +27,10 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 #define ABOVE_1(CALL)     { CALL, "3x4", 1.2, 3 }
 
 /* -- the rows: X(name, value, cotangent dx from x, y and g, what it reads, sampled, dtypes, equation, gradient).
- * `value` sets y from x, in type T; F(exp) is exp or expf. No large argument overflows into a NaN: exponentials have arguments below 0,
- * and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
+ * `value` sets y from x, in type T; F(exp) is exp, expf or cexp; what decides is R(…), the real part (tensor/complex.h), and where
+ * the function is smooth both branches are, at the border too. No large argument overflows into a NaN: exponentials have arguments
+ * below 0, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
+#define R(number) EG_RE(number)
 #define ROWS(X)                                                                                                               \
     X(neg,      y = -x,                                                                                                       \
       eg_neg(g), NOTHING, EVERYWHERE, NUMBERS, "y = −x", "dx = −g")                                                           \
@@ -80,27 +82,27 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS, "y = log₁₀ x", "dx = g / (x ln 10)")                      \
     X(tanh,     y = F(tanh)(x),                                                                                               \
       eg_sub(g, eg_mul(g, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
-    X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (x < 0 ? e : 1) / (1 + e),                                               \
+    X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),                                            \
       eg_mul(g, eg_sub(y, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                 \
     X(erf,      y = F(erf)(x),                                                                                                \
       eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,                            \
       "y = erf x", "dx = g 2/√π e^−x²")                                                                                       \
-    X(relu,     y = x < 0 ? 0 : x,                                                                                            \
+    X(relu,     y = R(x) < 0 ? 0 : x,                                                                                         \
       eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")                                  \
-    X(gelu,     const T z = x < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                            \
+    X(gelu,     const T z = R(x) < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                         \
       eg_mul(g, gelu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                         \
-    X(gelu_tanh, const T z = x < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); \
-      y = z * ((v < 0 ? e : 1) / (1 + e)),                                                                                    \
+    X(gelu_tanh, const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); \
+      y = z * ((R(v) < 0 ? e : 1) / (1 + e)),                                                                                 \
       eg_mul(g, gelu_tanh_slope(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
       "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                                              \
-    X(silu,     const T z = x < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((x < 0 ? e : 1) / (1 + e)),      \
+    X(silu,     const T z = R(x) < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((R(x) < 0 ? e : 1) / (1 + e)), \
       eg_mul(g, silu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                        \
-    X(softplus, y = (x > 0 ? x : 0) + F(log1p)(F(exp)(-F(fabs)(x))),                                                          \
+    X(softplus, y = (R(x) < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))),                                                       \
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
 
 /* Piecewise constant: the gradient is 0 by definition. */
 #define JUMPS(X)                                                                                                              \
-    X(sign,     y = x != x ? x : (T)((x > 0) - (x < 0)),  BOTH_SIDES, NUMBERS, "y = sign x")                                  \
+    X(sign,     y = x != x ? x : (T)((R(x) > 0) - (R(x) < 0)), BOTH_SIDES, NUMBERS, "y = sign x")                              \
     X(floor,    y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋")                                    \
     X(ceil,     y = F(ceil)(x),                           FRACTIONS,  FLOATS,  "y = ⌈x⌉")                                    \
     X(trunc,    y = F(trunc)(x),                          FRACTIONS,  FLOATS,  "y = x without its fraction")                 \
@@ -108,16 +110,16 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 
 /* Slopes: f′ in one pass, where it would take six to ten. Their own rules are public operations, so every order is there. */
 #define SLOPES(X)                                                                                                             \
-    X(gelu_slope, const T z = F(fabs)(x) < 1000 ? x : 0;                                                                      \
+    X(gelu_slope, const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                                                   \
       y = (T).5 * (1 + F(erf)((T)M_SQRT1_2 * x)) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),              \
       eg_mul(g, gelu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = Φ(x) + x φ(x)", "dx = g φ(x) (2 − x²)")                    \
     X(gelu_tanh_slope, const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v));                              \
-      const T z = F(fabs)(x) < 1000 ? x : 0;                                                                                  \
-      y = (v < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                          \
+      const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                                                               \
+      y = (R(v) < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                       \
       eg_mul(g, gelu_tanh_curve(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
       "y = σ(v) + x v′ σ′(v)", "dx = g σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v)))")                                               \
-    X(silu_slope, const T e = F(exp)(-F(fabs)(x)); const T z = F(fabs)(x) < 1000 ? x : 0;                                     \
-      y = (x < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e))),                                                          \
+    X(silu_slope, const T e = F(exp)(-F(fabs)(x)); const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                  \
+      y = (R(x) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e))),                                                       \
       eg_mul(g, silu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = σ(x) + x σ′(x)", "dx = g σ′(x) (2 + x (1 − 2σ(x)))")
 #define V1 (M_2_SQRTPI * M_SQRT2)       /* v = V1 x + V3 x³ */
 #define V3 (.044715 * V1)
@@ -128,13 +130,13 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       eg_scale(g, a), NOTHING, EVERYWHERE, NUMBERS, "y = a x", "dx = a g", eg_scale(x[0], -1.5))                              \
     X(shift,    y = x + a,                                                                                                    \
       g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))                                           \
-    X(leaky_relu, y = x > 0 ? x : a * x,                                                                                      \
+    X(leaky_relu, y = R(x) > 0 ? x : a * x,                                                                                   \
       eg_where(eg_gt(x, number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,                                      \
       "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                                                 \
-    X(elu,      const T z = x > 0 ? 0 : x; const T e = F(expm1)(z); y = x > 0 ? x : a * e,                                    \
+    X(elu,      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e,                              \
       eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_shift(y, a))), ALL, BOTH_SIDES, FLOATS,                                \
       "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g (y + a)", eg_elu(x[0], .7))                                          \
-    X(clip,     y = x < a ? a : x > b ? b : x,                                                                                \
+    X(clip,     y = R(x) < a ? a : R(x) > b ? b : x,                                                                          \
       eg_where(eg_eq(x, y), g, number(g, 0)), ALL, THREE_PARTS, NUMBERS,                                                      \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))
 
@@ -144,7 +146,7 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f32, float, float, VALUE)
 ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
 KERNEL(cube, y = x * x * x, )
-KERNEL(powc, y = powf(x, a), )
+KERNEL(powc, y = F(pow)(x, a), )
 #undef F
 #undef T
 #undef KERNEL
@@ -153,7 +155,18 @@ KERNEL(powc, y = powf(x, a), )
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f64, double, double, VALUE)
 ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
 KERNEL(cube, y = x * x * x, )
-KERNEL(powc, y = pow(x, a), )
+KERNEL(powc, y = F(pow)(x, a), )
+#undef F
+#undef T
+#undef KERNEL
+
+/* -- kernels of complex numbers ---------------------------------------------------------------------------------------------- */
+#define F(name) eg__c_##name
+#define T double complex
+#define KERNEL(NAME, VALUE, ...) EG_KERNEL_C128(NAME, VALUE)
+ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
+KERNEL(cube, y = x * x * x, )
+KERNEL(powc, y = F(pow)(x, a), )
 #undef F
 #undef T
 #undef KERNEL
@@ -214,7 +227,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
 }
 
 /* -- from a line of a table to a row: shape, forward, rule, samples, row, constructor ---------------------------------------- */
-#define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64
+#define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 #define RULE(NAME, DX)                                                                                                        \
     static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                          \
@@ -231,7 +244,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
     static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }                                                       \
     static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };                                                \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 1, NAME##_shape, NAME##_forward, RULE_OF, EG_USES_##READS,    \
-                                     NAME##_samples, .jvp = eg_jvp_symmetric };
+                                     NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };
 
 #define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                                    \
     RULE(NAME, DX)                                                                                                            \
@@ -299,7 +312,7 @@ static eg_tensor *powc_cube_call(eg_tensor *const *x) { return eg_powc(x[0], 3);
 static eg_tensor *powc_recip_call(eg_tensor *const *x) { return eg_powc(x[0], -1); }
 static const eg_sample powc_samples[] = { POSITIVE(powc_call), EVERYWHERE(powc_cube_call), POSITIVE(powc_recip_call), { 0 } };
 static const eg_op powc_op = { "powc", "y = x^c", "dx = g c x^(c−1)", 1, powc_shape, powc_forward, powc_rule, EG_USES_OPERANDS,
-                                powc_samples, .jvp = eg_jvp_symmetric };
+                                powc_samples, .jvp = eg_jvp_symmetric, .forward_c128 = powc_forward };
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op, x, c, 0); }
 
 #define LIST(NAME, ...) &NAME##_op,

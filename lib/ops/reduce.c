@@ -13,7 +13,7 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return refused(x);
-    eg_tensor *v = eg__is_float(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
+    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     return eg__focus_rest(&f, eg__sum_last(v, f.inner));
 }
 
@@ -55,7 +55,7 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "prod", spec, x)) return refused(x);
-    eg_tensor *v = eg__is_float(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
+    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
     int64_t n = eg__last(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
     if (!n) return eg__focus_rest(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
@@ -73,13 +73,13 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, v);
 }
 
-/* -- extremes: one value is better than another, or a NaN; searched by lanes ---------------------------------------------------------------- */
+/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by their real parts ----------------------- */
 typedef struct eg_search {
     bool    (*better)(int64_t n, const void *x, void *best);        /* best of best and x; true if that is new       */
     int64_t (*find)  (int64_t n, const void *x, const void *best);  /* the first k with x[k] = best                  */
 } eg_search;
 #define SEARCH(NAME, T, BETTER, ODD)                                                                                    \
-    static inline T pick_##NAME(T v, T best) { return v BETTER best ? v : ODD(v) ? v : best; }                              \
+    static inline T pick_##NAME(T v, T best) { return EG_RE(v) BETTER EG_RE(best) ? v : ODD(v) ? v : best; }                \
     EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)                                        \
     {                                                                                                                   \
         const T *x = from, had = *(const T *)best;                                                                      \
@@ -94,20 +94,20 @@ typedef struct eg_search {
         for (int l = 0; k < n; k++, l++) lane[l] = pick_##NAME(x[k], lane[l]);                                          \
         for (int l = 1; l < EG_LANES; l++) lane[0] = pick_##NAME(lane[l], lane[0]);                                     \
         *(T *)best = lane[0];                                                                                           \
-        return ODD(lane[0]) || lane[0] BETTER had;                                                                      \
+        return ODD(lane[0]) || EG_RE(lane[0]) BETTER EG_RE(had);                                                        \
     }                                                                                                                   \
     static int64_t find_##NAME(int64_t n, const void *from, const void *best)                                           \
     {                                                                                                                   \
         const T *x = from, b = *(const T *)best;                                                                        \
         int64_t k = 0;                                                                                                  \
-        while (k < n - 1 && !(x[k] == b || (ODD(b) && ODD(x[k])))) k++;                                                 \
+        while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (ODD(b) && ODD(x[k])))) k++;                                                 \
         return k;                                                                                                       \
     }
 #define IS_NAN(v) ((v) != (v))
 #define NEVER(v) 0
 #define TYPES(X)                                                                                                        \
     X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER)                         \
-    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER)
+    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER) X(EG_C128, c128, double complex, IS_NAN)
 #define BOTH(DTYPE, S, T, ODD) SEARCH(max_##S, T, >, ODD) SEARCH(min_##S, T, <, ODD)
 #define ENTRY(DTYPE, S, T, ODD) [DTYPE] = { { better_max_##S, find_max_##S }, { better_min_##S, find_min_##S } },
 TYPES(BOTH)
@@ -120,17 +120,17 @@ static void search_row(const void *user, int64_t row, char *const *p)
 {
     const search_job *j = user;
     (void)row;
-    _Alignas(64) char buffer[EG_CHUNK * 8];
-    uint64_t best = 0;
+    _Alignas(64) char buffer[EG_CHUNK * 16];
+    uint64_t best[2] = { 0 };
     int64_t first = 0;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
-        if (k == 0) memcpy(&best, x, (size_t)j->x.width);
-        if (j->search->better(n, x, &best) && j->index) first = k + j->search->find(n, x, &best);
+        if (k == 0) memcpy(best, x, (size_t)j->x.width);
+        if (j->search->better(n, x, best) && j->index) first = k + j->search->find(n, x, best);
     }
     if (j->index) memcpy(p[0], &first, sizeof first);
-    else memcpy(p[0], &best, (size_t)j->x.width);
+    else memcpy(p[0], best, (size_t)j->x.width);
 }
 static bool extreme_shape(eg_tensor *y)
 {
@@ -168,7 +168,7 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
     static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); }                       \
     static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 }, { NAME##_columns, "2x3x4", 0, 0 }, { 0 } }; \
     static const eg_op NAME##_op = { .name = #NAME, .equation = EQUATION, .gradient = GRADIENT, .arity = 1, .shape = extreme_shape, \
-        .forward = extreme_forward, .rule = RULE, .uses = EG_USES_ALL, .samples = NAME##_samples };
+        .forward = extreme_forward, .rule = RULE, .uses = EG_USES_ALL, .samples = NAME##_samples, .forward_c128 = extreme_forward };
 EXTREMES(ROW)
 static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest, bool index)
 {
@@ -216,12 +216,23 @@ static void lse_row(const void *user, int64_t row, char *const *p)
     const double y = shift + log(total);                            /* ln 0 = −inf, ln inf = inf, and NaN stays        */
     if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
 }
+static void lse_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const lse_job *j = user;
+    double top = -INFINITY;
+    double complex total = 0;
+    (void)row;
+    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(*eg__strip_c128(&j->x, p[1], k)));
+    const double shift = isfinite(top) ? top : 0;
+    for (int64_t k = 0; k < j->x.n; k++) total += cexp(*eg__strip_c128(&j->x, p[1], k) - shift);
+    *(double complex *)(void *)p[0] = shift + clog(total);
+}
 static bool lse_shape(eg_tensor *y) { return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype); }
 static bool lse_forward(eg_tensor *y)
 {
     lse_job j = { .m = eg__arithmetic((eg_dtype)y->dtype) };
     eg__strip(&j.x, y->in[0], *(const int *)y->attr);
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, lse_row, &j);
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, y->dtype == EG_C128 ? lse_row_c128 : lse_row, &j);
     return true;
 }
 static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -235,6 +246,7 @@ static const eg_sample lse_samples[] = { { lse_rows, "3x4", 0, 0 }, { lse_column
 static const eg_op lse_op = {
     .name = "logsumexp", .equation = "y = ln sum e^x", .gradient = "dx = g softmax(x)",
     .arity = 1, .shape = lse_shape, .forward = lse_forward, .rule = lse_rule, .uses = EG_USES_OPERANDS, .samples = lse_samples,
+    .forward_c128 = lse_forward,
 };
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner) { return eg_apply(&lse_op, &inner, sizeof inner, 1, &x); }
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
@@ -267,13 +279,24 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
     const double y = unit * (j->p == 1 ? total : j->p == 2 ? sqrt(total) : pow(total, 1 / j->p));
     if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
 }
+static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    double top = 0;
+    double complex total = 0;
+    (void)row;
+    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, fabs(creal(*eg__strip_c128(&j->x, p[1], k))));
+    const double unit = top > 1e307 ? 1e307 : top < 1e-307 ? 1e-307 : top;
+    for (int64_t k = 0; k < j->x.n; k++) total += eg__c_pow(eg__c_fabs(*eg__strip_c128(&j->x, p[1], k)) / unit, j->p);
+    *(double complex *)(void *)p[0] = unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
+}
 static bool pnorm_shape(eg_tensor *y) { return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype); }
 static bool pnorm_forward(eg_tensor *y)
 {
     const pnorm *a = y->attr;
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
     eg__strip(&j.x, y->in[0], a->inner);
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, pnorm_row, &j);
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, y->dtype == EG_C128 ? pnorm_row_c128 : pnorm_row, &j);
     return true;
 }
 static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -296,6 +319,7 @@ static const eg_sample pnorm_samples[] = {
 static const eg_op pnorm_op = {
     .name = "pnorm", .equation = "y = (sum |x|^p)^(1/p)", .gradient = "dx = g sign x (|x|/y)^(p-1)",
     .arity = 1, .shape = pnorm_shape, .forward = pnorm_forward, .rule = pnorm_rule, .uses = EG_USES_ALL, .samples = pnorm_samples,
+    .forward_c128 = pnorm_forward,
 };
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {

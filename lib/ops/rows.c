@@ -181,7 +181,7 @@ eg_tensor *eg__widen(eg_tensor *y, int inner)
 }
 bool eg__floats(const char *who, const eg_tensor *x, int operand)
 {
-    if (eg__is_float(x->dtype)) return true;
+    if (eg__is_inexact(x->dtype)) return true;
     eg_fail(x->cx, "%s: operand %d is %s; cast it to f32 or f64 first", who, operand, eg_type_name(x->dtype));
     return false;
 }
@@ -224,7 +224,8 @@ static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, cha
     while (count > 0) {
         int64_t run = s->dim[last] - at[last];
         if (run > count) run = count;
-        if (s->width == 4) PASS(uint32_t) else if (s->width == 8) PASS(uint64_t) else PASS(uint8_t)
+        if (s->width == 4) PASS(uint32_t) else if (s->width == 8) PASS(uint64_t) else if (s->width == 16) PASS(double complex)
+        else PASS(uint8_t)
         buffer += run * s->width;
         count -= run;
         row -= at[last] * step;
@@ -250,6 +251,12 @@ void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
 void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, const void *written)
 {
     if (!eg__strip_contiguous(s)) pass(s, row, start, count, (char *)written, true);
+}
+
+double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
+{
+    for (int r = s->rank; r-- > 0; k /= s->dim[r]) row += k % s->dim[r] * s->step[r];
+    return (double complex *)(void *)row;
 }
 
 /* -- every row, shared among threads --------------------------------------------------------------------------------------------- */

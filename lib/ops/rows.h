@@ -6,6 +6,7 @@
 #ifndef EG_ROWS_H
 #define EG_ROWS_H
 #include "notation/notation.h"
+#include "tensor/complex.h"
 
 /* -- strings: who, spec and x → x with the bracketed axes last ---------------------------------------------------------------- */
 typedef struct eg_focus {
@@ -46,6 +47,8 @@ static inline bool eg__strip_contiguous(const eg_strip *s) { return s->rank == 1
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count, void *buffer);  /* in place where contiguous */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);         /* where to write a chunk … */
 void  eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);       /* … and that it is written */
+
+double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);  /* element k of a row of c128, which is read one by one */
 
 typedef void eg_row_body(const void *user, int64_t row, char *const *p); /* row: its number, row-major; p[k]: the row in operand k */
 enum { EG_ROW_OPERANDS = 4 };

@@ -24,8 +24,9 @@ typedef struct line { int64_t n, y, a, b; } line;                   /* steps in 
     }
 SCAN(scan_f32, float, double)
 SCAN(scan_f64, double, double)
+SCAN(scan_c128, double complex, double complex)
 SCAN(scan_i64, int64_t, uint64_t)                                   /* unsigned: what is too large wraps */
-static eg_inner *const scan[] = { [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64 };
+static eg_inner *const scan[] = { [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128 };
 
 static bool scan_shape(eg_tensor *y)
 {
@@ -63,6 +64,7 @@ static const eg_sample scan_samples[] = { { scan_call, "2x5x3, 2x5x3", -1, 1 }, 
 static const eg_op scan_op = {
     .name = "linear_scan", .equation = "y_l = a_l y_{l-1} + b_l", .gradient = "db_l = c_l = g_l + a_{l+1} c_{l+1}, da_l = c_l y_{l-1}",
     .arity = 2, .shape = scan_shape, .forward = scan_forward, .rule = scan_rule, .uses = EG_USES_ALL, .samples = scan_samples,
+    .forward_c128 = scan_forward,
 };
 static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b) { return eg_apply(&scan_op, NULL, 0, 2, (eg_tensor *[]){ a, b }); }
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
@@ -73,7 +75,7 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     if (!cx || !eg__check_all(cx, "linear_scan", 2, xs)) return eg__poison(cx);
     if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) || !eg__focus(&of_b, "linear_scan", spec, b)) return eg__poison(cx);
     eg_tensor *v[2] = { f.x, of_b.x };
-    for (int k = 0; k < 2; k++) if (!eg__is_float(v[k]->dtype)) v[k] = eg_cast(v[k], EG_I64);
+    for (int k = 0; k < 2; k++) if (!eg__is_inexact(v[k]->dtype)) v[k] = eg_cast(v[k], EG_I64);
     return eg__focus_same(&f, recurrence(v[0], v[1]));
 }
 
@@ -82,7 +84,7 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return x ? eg__poison(x->cx) : NULL;
-    eg_tensor *v = eg__is_float(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
+    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
     return eg__focus_same(&f, recurrence(v, eg_pad(eg_slice(v, -1, 0, 1, 1), -1, 0, v->dim[v->rank - 1] - 1, 0)));
 }

@@ -63,6 +63,34 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
     }
 }
 
+/* The same of c128, without haste: the real maximum is subtracted. A masked entry is −inf, whatever its imaginary part. */
+static double complex score_c128(const softmax_job *j, char *const *p, int64_t k)
+{
+    uint8_t byte = 1;
+    for (int m = 0; m < j->masks && byte; m++) byte = *(const uint8_t *)eg__strip_read(&j->mask[m], p[2 + m], k, 1, &byte);
+    return byte ? *eg__strip_c128(&j->x, p[1], k) : -INFINITY;
+}
+static void softmax_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const softmax_job *j = user;
+    double top = -INFINITY;
+    double complex total = 0;
+    (void)row;
+    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(score_c128(j, p, k)));
+    const double shift = isfinite(top) ? top : 0;
+    for (int64_t k = 0; k < j->x.n; k++) {
+        double complex *y = eg__strip_c128(&j->y, p[0], k), x = score_c128(j, p, k);
+        if (top == INFINITY) x = creal(x) == top ? 0 : -INFINITY;   /* the limit: what is +inf shares evenly */
+        *y = x - shift;
+        total += cexp(*y);
+    }
+    for (int64_t k = 0; k < j->x.n; k++) {
+        double complex *y = eg__strip_c128(&j->y, p[0], k);
+        if (j->log) *y = creal(*y) == -INFINITY ? -INFINITY : *y - clog(total);
+        else *y = total == 0 ? 0 : cexp(*y) / total;
+    }
+}
+
 /* operands: x, then up to two bool masks of its shape; attribute: how many axes are bracketed */
 static bool softmax_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
 static bool softmax_run(eg_tensor *y, bool log)
@@ -77,7 +105,7 @@ static bool softmax_run(eg_tensor *y, bool log)
         all[k + 2] = y->in[k + 1];
     }
     j.plain = !log && j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0]));
-    if (j.x.n) eg__rows(y->cx, y->rank - inner, y->count + 1, all, (log ? 6 : 4) * j.x.n, softmax_row, &j);
+    if (j.x.n) eg__rows(y->cx, y->rank - inner, y->count + 1, all, (log ? 6 : 4) * j.x.n, y->dtype == EG_C128 ? softmax_row_c128 : softmax_row, &j);
     return true;
 }
 
@@ -101,7 +129,7 @@ static const eg_sample softmax_samples[] = {
 static const eg_op softmax_op = {
     .name = "softmax", .equation = "y = e^x / sum e^x", .gradient = "dx = y (g - sum g y)",
     .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule, .uses = EG_USES_RESULT, .samples = softmax_samples,
-    .jvp = eg_jvp_symmetric,
+    .jvp = eg_jvp_symmetric, .forward_c128 = softmax_forward,
 };
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
 {
@@ -133,7 +161,7 @@ static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 
 static const eg_op log_softmax_op = {
     .name = "log_softmax", .equation = "y = x - ln sum e^x", .gradient = "dx = g - e^y sum g",
     .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule, .uses = EG_USES_RESULT, .samples = log_softmax_samples,
-    .jvp = log_softmax_jvp,
+    .jvp = log_softmax_jvp, .forward_c128 = log_softmax_forward,
 };
 const eg_op *const eg__softmax_rows[] = { &softmax_op, &log_softmax_op, NULL };
 
@@ -213,7 +241,7 @@ eg_tensor *eg__softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
     } else if (o->offset) return eg_fail(b->cx, "%s: .offset is %lld, but there is no .where that it could move", b->who, (long long)o->offset);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
-        if (eg__is_float(keep->dtype))
+        if (eg__is_inexact(keep->dtype))
             return eg_fail(b->cx, "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias",
                            b->who, eg_type_name(keep->dtype));
         if (!letters_known(o, o->keep, ".keep")) return eg__poison(b->cx);

@@ -6,18 +6,20 @@ typedef struct ranking { int64_t k; bool descending; } ranking;     /* the first
 typedef struct rank_job { int64_t n, k, step; bool descending; } rank_job;
 
 /* Does place a come before place b? A NaN is larger than every number, and equals stay in their order, so no two places are equal:
- * any method of sorting gives the one order there is. */
-#define BEFORE(S, T)                                                                                                          \
+ * any method of sorting gives the one order there is. Complex numbers stand by their real parts. */
+#define BEFORE(S, T, REAL)                                                                                                    \
     static bool before_##S(const rank_job *j, const char *x, int64_t a, int64_t b)                                            \
     {                                                                                                                         \
-        const T u = *(const T *)(const void *)(x + a * j->step), v = *(const T *)(const void *)(x + b * j->step);             \
+        const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)), v = EG_RE(*(const T *)(const void *)(x + b * j->step)); \
         const bool below = u < v || (v != v && u == u), above = u > v || (u != u && v == v);                                  \
         return below ? !j->descending : above ? j->descending : a < b;                                                        \
     }
-#define TYPES(X) X(F32, float) X(F64, double) X(I32, int32_t) X(I64, int64_t) X(BOOL, uint8_t)
+#define TYPES(X)                                                                                                              \
+    X(F32, float, float) X(F64, double, double) X(I32, int32_t, int32_t) X(I64, int64_t, int64_t) X(BOOL, uint8_t, uint8_t)   \
+    X(C128, double complex, double)
 /* Williams' heap of the k places that come first, its root the last of them: n places pass by, then the heap is taken apart in place.
  * n log k comparisons and no memory but the result's. */
-#define RANK(S, T)                                                                                                            \
+#define RANK(S, ...)                                                                                                          \
     static void sink_##S(const rank_job *j, const char *x, int64_t *heap, int64_t count, int64_t at)                          \
     {                                                                                                                         \
         const int64_t place = heap[at];                                                                                       \
@@ -47,7 +49,7 @@ typedef struct rank_job { int64_t n, k, step; bool descending; } rank_job;
             sink_##S(j, p[1], heap, i, 0);                                                                                    \
         }                                                                                                                     \
     }
-#define ENTRY(S, T) [EG_##S] = rank_##S,
+#define ENTRY(S, ...) [EG_##S] = rank_##S,
 TYPES(BEFORE)
 TYPES(RANK)
 static eg_row_body *const rank[] = { TYPES(ENTRY) };
@@ -77,6 +79,7 @@ static const eg_sample argsort_samples[] = { { argsort_call, "2x5x3", 0, 0 }, { 
 static const eg_op argsort_op = {
     .name = "argsort", .equation = "x[y_0] <= x[y_1] <= ..., equals in their order", .gradient = "dx = 0",
     .arity = 1, .shape = argsort_shape, .forward = argsort_forward, .rule = eg_zero_rule, .uses = EG_USES_NOTHING, .samples = argsort_samples,
+    .forward_c128 = argsort_forward,
 };
 
 /* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------------------------------------------- */

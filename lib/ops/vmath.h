@@ -9,7 +9,7 @@
 #ifndef EG_VMATH_H
 #define EG_VMATH_H
 #include "impl.h"
-#include <math.h>
+#include "tensor/complex.h"
 
 enum { EG_LANES = 16, EG_BLOCK = 256 };         /* EG_LANES: a multiple of every vector's length            */
 
@@ -62,6 +62,16 @@ bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y'
         n &= -EG_LANES;                                                                                                       \
         EG_EVERY_LANE                                                                                                         \
         for (int64_t k = 0; k < n; k++) { const T x = in[k]; R y; VALUE; out[k] = y; }                                        \
+    }
+/* The same of c128, the constants real: a factor's imaginary part of 0 would make a NaN of infinity. */
+#define EG_KERNEL_C128(NAME, VALUE)                                                                                           \
+    static void NAME##_c128(int64_t n, char *const *p, const double *c)                                                       \
+    {                                                                                                                         \
+        double complex *out = (double complex *)p[0];                                                                         \
+        const double complex *in = (const double complex *)p[1];                                                              \
+        const double a = c[0], b = c[1];                                                                                      \
+        (void)a, (void)b;                                                                                                     \
+        for (int64_t k = 0; k < n; k++) { const double complex x = in[k]; double complex y; VALUE; out[k] = y; }              \
     }
 /* Two operands a and b of type T, exact. */
 #define EG_KERNEL_2(NAME, R, T, VALUE)                                                                                        \

@@ -1,8 +1,10 @@
 /* copy.c: copying between any strides and dtypes, filling, adding up. Loops over numbers only. */
 #include "impl.h"
+#include "tensor/complex.h"
 #include <string.h>
 
-/* -- conversions: as C converts; where C leaves it open, NaN becomes 0 and what is too large the nearest value there is ------- */
+/* -- conversions: as C converts (a complex number loses its imaginary part); where C leaves it open, NaN becomes 0 and what is too
+ * large the nearest value there is ------------------------------------------------------------------------------------------ */
 static inline int32_t clamp32(double v)
 {
     return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v;
@@ -18,6 +20,7 @@ static inline int64_t same64(int64_t v) { return v; }
 #define AS_I32(v)  (_Generic((v), float: clamp32, double: clamp32, default: wrap32)(v))
 #define AS_I64(v)  (_Generic((v), float: clamp64, double: clamp64, default: same64)(v))
 #define AS_BOOL(v) ((v) != 0)
+#define AS_C128(v) ((double complex)(v))
 
 /* a pair of different dtypes: X(to, C type, from, C type) */
 #define EG_PAIRS(X)                                                                                                             \
@@ -25,7 +28,11 @@ static inline int64_t same64(int64_t v) { return v; }
     X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)   X(F64, double, BOOL, bool)       \
     X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t)  X(I32, int32_t, BOOL, bool)      \
     X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t)  X(I64, int64_t, BOOL, bool)      \
-    X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)    X(BOOL, bool, I64, int64_t)
+    X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)    X(BOOL, bool, I64, int64_t)      \
+    X(F32, float, C128, double complex)   X(F64, double, C128, double complex)   X(I32, int32_t, C128, double complex)          \
+    X(I64, int64_t, C128, double complex) X(BOOL, bool, C128, double complex)    X(C128, double complex, F32, float)            \
+    X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)  X(C128, double complex, I64, int64_t)          \
+    X(C128, double complex, BOOL, bool)
 
 #define CONVERT(TO, to, FROM, from)                                                                                             \
     static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
@@ -34,16 +41,16 @@ static inline int64_t same64(int64_t v) { return v; }
         if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                               \
             to *restrict y = (to *)p[0];                                                                                        \
             const from *restrict x = (const from *)p[1];                                                                        \
-            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(x[i]);                                                               \
+            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(EG_RE(x[i]));                                                        \
         } else {                                                                                                                \
             char *y = p[0];                                                                                                     \
             const char *x = p[1];                                                                                               \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)y = AS_##TO(*(const from *)x);                   \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)y = AS_##TO(EG_RE(*(const from *)x));            \
         }                                                                                                                       \
     }
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
-static eg_inner *const convert[6][6] = { EG_PAIRS(ENTRY) };
+static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = { EG_PAIRS(ENTRY) };
 
 /* -- the same dtype: bytes of one width ---------------------------------------------------------------------------------------- */
 enum { TILE = 16, TURN_A = 256, TURN_B = 64, SHORT = 256, ROWS = 4096 };   /* elements; SHORT: bytes */
@@ -82,6 +89,7 @@ typedef struct tile { int64_t a, b, ya, yb, xa, xb; bool far; } tile;   /* a × 
 MOVES(uint8_t)
 MOVES(uint32_t)
 MOVES(uint64_t)
+MOVES(eg_complex128)
 TURNS(uint32_t)
 TURNS(uint64_t)
 /* rows of a few elements, contiguous on both sides */
@@ -102,6 +110,7 @@ static void rows(int64_t n, char *const *p, const int64_t *step, const void *use
 static const struct { eg_inner *move, *tiles, *turns; } same[] = {
     [1] = { move_uint8_t, tiles_uint8_t, NULL }, [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
     [8] = { move_uint64_t, tiles_uint64_t, turns_uint64_t },
+    [16] = { move_eg_complex128, tiles_eg_complex128, NULL },
 };
 
 /* The axis along which x moves least, other than `but`; −1 if it has none of more than one element. */
@@ -179,15 +188,16 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         else for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = v;                                                    \
     }
 FILL(F32, float) FILL(F64, double) FILL(I32, int32_t) FILL(I64, int64_t) FILL(BOOL, bool)
+FILL(C128, double complex)
 static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64,
-    [EG_BOOL] = fill_BOOL };
+    [EG_BOOL] = fill_BOOL, [EG_C128] = fill_C128 };
 
 void eg__fill(eg_tensor *target, double value)
 {
     eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
 }
 
-/* -- target += source, floats -------------------------------------------------------------------------------------------------- */
+/* -- target += source, floats and c128 -------------------------------------------------------------------------------------------------- */
 #define ADD(T)                                                                                                                  \
     static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
     {                                                                                                                           \
@@ -201,8 +211,10 @@ void eg__fill(eg_tensor *target, double value)
     }
 ADD(float)
 ADD(double)
+ADD(eg_complex128)
+static eg_inner *const add[EG_DTYPES] = { [EG_F32] = add_float, [EG_F64] = add_double, [EG_C128] = add_eg_complex128 };
 
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {
-    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, target->dtype == EG_F32 ? add_float : add_double, NULL);
+    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add[target->dtype], NULL);
 }

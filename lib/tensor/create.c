@@ -8,7 +8,7 @@ static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int
 {
     *y = eg__poison(cx);
     if (eg__failed(cx)) return false;
-    if (dtype < EG_DEFAULT || dtype > EG_BOOL) { eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
+    if ((unsigned)dtype >= EG_DTYPES) { eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
     if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
     if (!eg__sizes_fit(cx, who, dtype, rank, dims)) return false;
     eg_tensor *t = eg__new(cx, dtype, rank, dims);
@@ -32,6 +32,25 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     if (made(&y, cx, "full", dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
+eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
+{
+    eg_tensor *const parts[] = { re, im };
+    eg_ctx *cx = eg__context_of(2, parts);
+    char a[256], b[256];
+    if (!cx || !eg__check_all(cx, "complex", 2, parts)) return eg__poison(cx);
+    for (int k = 0; k < 2; k++)
+        if (!eg__is_float(parts[k]->dtype))
+            return eg_fail(cx, "complex: operand %d is %s; the parts are f32 or f64", k + 1, eg_type_name(parts[k]->dtype));
+    if (!eg__same_shape(re, im))
+        return eg_fail(cx, "complex: operand 1 is %s but operand 2 is %s", eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
+    eg_tensor *z, *part;
+    if (!made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
+    for (int k = 0; k < 2; k++) {
+        if (!(part = eg__part(z, k))) return eg__poison(cx);
+        eg__copy(part, parts[k]);
+    }
+    return z;
+}
 eg_tensor *eg_scalar(eg_ctx *cx, double value) { return eg_full_n(cx, EG_DEFAULT, value, 0, NULL); }
 
 static eg_tensor *like(const char *who, const eg_tensor *x, double value)
@@ -49,8 +68,8 @@ eg_tensor *eg_ones_like(const eg_tensor *x)  { return like("ones_like", x, 1); }
     static void ramp_##TYPE(char *out, int64_t n, double start, double step)                            \
     { for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)((exact)start + (exact)i * (exact)step); }
 RAMP(F32, float, double) RAMP(F64, double, double) RAMP(I32, int32_t, int64_t) RAMP(I64, int64_t, int64_t)
-static void (*const ramp[])(char *, int64_t, double, double) = {
-    [EG_F32] = ramp_F32, [EG_F64] = ramp_F64, [EG_I32] = ramp_I32, [EG_I64] = ramp_I64, [EG_BOOL] = NULL,
+static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
+    [EG_F32] = ramp_F32, [EG_F64] = ramp_F64, [EG_I32] = ramp_I32, [EG_I64] = ramp_I64,
 };
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
@@ -61,9 +80,9 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     double n = ceil((stop - start) / step);
     if (n > 0x1p60) return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop, step, n);
     if (!made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
+    if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) || fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
         return eg_fail(cx, "arange: start %g and step %g must be whole numbers for %s", start, step, eg_type_name(y->dtype));
-    if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     return y;
 }

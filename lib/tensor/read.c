@@ -23,8 +23,8 @@ int64_t eg_dim(const eg_tensor *x, int axis)
 }
 const char *eg_type_name(eg_dtype t)
 {
-    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool" };
-    return t >= EG_DEFAULT && t <= EG_BOOL ? name[t] : "unknown";
+    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool", "c128" };
+    return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
 static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
@@ -71,6 +71,7 @@ const double  *eg_f64 (eg_tensor *x) { return values("f64",  x, EG_F64); }
 const int32_t *eg_i32 (eg_tensor *x) { return values("i32",  x, EG_I32); }
 const int64_t *eg_i64 (eg_tensor *x) { return values("i64",  x, EG_I64); }
 const bool    *eg_bool(eg_tensor *x) { return values("bool", x, EG_BOOL); }
+const double  *eg_c128(eg_tensor *x) { return values("c128", x, EG_C128); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
@@ -79,8 +80,12 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
     return x->data;
 }
 
-static double element(const eg_tensor *x, char *p)
+static double element(const char *who, const eg_tensor *x, char *p)
 {
+    if (x->dtype == EG_C128) {
+        eg_fail(x->cx, "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it", who);
+        return NAN;
+    }
     double v = 0;
     eg_tensor from = *x, to;
     from.rank = 0;
@@ -95,7 +100,7 @@ double eg_item(eg_tensor *x)
 {
     char text[256];
     if (!eg__check("item", x)) return NAN;
-    if (eg_size(x) == 1) return element(x, x->data);
+    if (eg_size(x) == 1) return element("item", x, x->data);
     eg_fail(x->cx, "item: %s has %lld elements, not one", eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
 }
@@ -121,7 +126,7 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
         }
         p += i * x->stride[k] * eg__width[x->dtype];
     }
-    return element(x, p);
+    return element("get", x, p);
 }
 
 /* -- in -------------------------------------------------------------------------------------------------------------------- */
@@ -236,22 +241,36 @@ eg_tensor *eg_detach(eg_tensor *x)
     return y ? y : eg__poison(x->cx);
 }
 
+/* -- the parts of a complex number: views without history ------------------------------------------------------------------ */
+static eg_tensor *part_of(const char *who, eg_tensor *z, int part)
+{
+    if (!eg__check(who, z)) return z ? eg__poison(z->cx) : NULL;
+    if (z->dtype != EG_C128) return eg_fail(z->cx, "%s: operand 1 is %s, not c128", who, eg_type_name(z->dtype));
+    eg_tensor *y = eg__part(z, part);
+    return y ? y : eg__poison(z->cx);
+}
+eg_tensor *eg_real(eg_tensor *z) { return part_of("real", z, 0); }
+eg_tensor *eg_imag(eg_tensor *z) { return part_of("imag", z, 1); }
+
 /* -- copy: y = x,  dx = g -------------------------------------------------------------------------------------------------- */
 static bool copy_shape(eg_tensor *y) { return eg__shape(y, y->in[0]->dtype, y->in[0]->rank, y->in[0]->dim); }
 static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
 static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
 static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
 static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 }, { copy_call, "5x4:i9", 0, 0 }, { 0 } };
-static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples, .jvp = eg_jvp_symmetric };
+static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples, .jvp = eg_jvp_symmetric, .forward_c128 = copy_forward };
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
 
-/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path ---------------------------------- */
+/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
+ * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody else loses an imaginary part: eg_cast
+ * refuses to drop one. ------------------------------------------------------------------------------------------------------ */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;
-    if (dtype > EG_DEFAULT && dtype <= EG_BOOL) return eg__shape_like(y, dtype, y->in[0]);
+    if (y->in[0]->dtype == EG_C128 && eg__is_float(dtype)) dtype = EG_C128;
+    if (dtype > EG_DEFAULT && (unsigned)dtype < EG_DTYPES) return eg__shape_like(y, dtype, y->in[0]);
     eg_fail(y->cx, "cast: %d is not a dtype", (int)dtype);
     return false;
 }
@@ -264,10 +283,12 @@ static const eg_sample cast_samples[] = {
     { cast_up, "3x4", 0, 0 }, { cast_down, "6:i9", 0, 0 }, { cast_int, "3x4:b", 0, 0 }, { cast_bool, "3x4:i4", 0, 0 }, { 0 },
 };
 static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule,
-    EG_USES_NOTHING, cast_samples, .jvp = eg_jvp_linear };
+    EG_USES_NOTHING, cast_samples, .jvp = eg_jvp_linear, .forward_c128 = copy_forward };
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
+    if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check("cast", x))
+        return eg_fail(x->cx, "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts", eg_type_name(dtype));
     return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);
 }
 

@@ -1,9 +1,12 @@
 /* tensor.c: making tensors: sizes, strides, layouts, storage. */
 #include "core/context.h"
+#include "tensor/complex.h"
 #include <string.h>
 
-const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1 };
+const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1,
+    [EG_C128] = 16 };
 _Static_assert(sizeof(bool) == 1, "bool tensors are arrays of C's bool");
+_Static_assert(sizeof(double complex) == 16, "c128 tensors are arrays of pairs of doubles");
 
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides)
 {
@@ -70,7 +73,7 @@ bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const 
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
     const char *who = y->op ? y->op->name : "tensor";
-    if ((unsigned)dtype > EG_BOOL) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
+    if ((unsigned)dtype >= EG_DTYPES) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
     if (!eg__sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
     y->rank = (uint8_t)rank;
@@ -127,6 +130,15 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
     t->version = x->st->version;
     t->data = x->data + offset * eg__width[x->dtype];
     return t;
+}
+
+eg_tensor *eg__part(eg_tensor *z, int part)
+{
+    int64_t stride[EG_RANK_MAX];
+    eg_tensor doubles = *z;                     /* the same memory, in elements half as wide */
+    doubles.dtype = EG_F64;
+    for (int k = 0; k < z->rank; k++) stride[k] = 2 * z->stride[k];
+    return eg__alias(&doubles, z->rank, z->dim, stride, part);
 }
 
 eg_tensor *eg_keep(eg_tensor *x)

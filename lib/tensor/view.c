@@ -163,7 +163,7 @@ static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows (a row ea
 }
 static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
 static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule,
-    EG_USES_NOTHING, embed_samples, .jvp = eg_jvp_linear };
+    EG_USES_NOTHING, embed_samples, .jvp = eg_jvp_linear, .forward_c128 = embed_forward };
 
 /* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------ */
 eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
@@ -331,7 +331,7 @@ static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g sque
     EG_USES_NOTHING, unsqueeze_samples, .jvp = eg_jvp_linear };
 
 /* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------- */
-typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (view) strides */
+typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (in refit) strides */
 static size_t shape_size(int numbers) { return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t); }
 
 /* the sum over the new and stretched axes: an einsum such as "abc->b" */
@@ -485,35 +485,15 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     return fits;
 }
 
+/* A view if there is one, else room for a copy: for reshape, and where a view is evaluated again in another layout (c128). */
 static bool refit_shape(eg_tensor *y)
 {
-    const shape *s = y->attr;
-    return eg__shape_view(y, y->in[0], s->rank, s->v, s->v + s->rank, 0);
-}
-static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
-static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_reshape_n(dx[0], y->rank, y->dim); }
-static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
-static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule,
-    EG_USES_NOTHING, view_samples, .jvp = reshape_jvp };
-eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
-{
+    const shape *sizes = y->attr;
+    const eg_tensor *x = y->in[0];
     shape s;
     int left, right;
-    char text[256], strides[256];
-    if (!sized("view", x, rank, dims, &s)) return poison_of(x);
-    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(2 * rank), 1, &x);
-    eg_tensor bare = { .rank = x->rank, .dim = x->stride };
-    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies",
-        left, right,
-                   eg__dims_text(x, text, sizeof text), eg__dims_text(&bare, strides, sizeof strides));
-}
-
-/* -- reshape: a view if there is one, else a copy -------------------------------------------------------------------------- */
-static bool reshape_shape(eg_tensor *y)
-{
-    const shape *s = y->attr;
-    return eg__shape(y, y->in[0]->dtype, s->rank, s->v);
+    memcpy(&s, sizes, shape_size(sizes->rank));
+    return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0) : eg__shape(y, x->dtype, s.rank, s.v);
 }
 static bool reshape_forward(eg_tensor *y)
 {
@@ -527,17 +507,34 @@ static bool reshape_forward(eg_tensor *y)
     eg__copy(&target, x);
     return true;
 }
-static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
-static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, reshape_shape, reshape_forward,
-    reshape_rule, EG_USES_NOTHING, reshape_samples, .jvp = reshape_jvp };
-eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
+static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
+static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_reshape_n(dx[0], y->rank, y->dim); }
+static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
+static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
+static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule,
+    EG_USES_NOTHING, view_samples, .jvp = reshape_jvp, .forward_c128 = reshape_forward };
+eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
     int left, right;
-    if (!sized("reshape", x, rank, dims, &s)) return poison_of(x);
-    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(2 * rank), 1, &x);
-    return eg_apply(&reshape_op, &s, shape_size(rank), 1, &x);
+    char text[256], strides[256];
+    if (!sized("view", x, rank, dims, &s)) return poison_of(x);
+    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
+    eg_tensor bare = { .rank = x->rank, .dim = x->stride };
+    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies",
+        left, right,
+                   eg__dims_text(x, text, sizeof text), eg__dims_text(&bare, strides, sizeof strides));
+}
+
+/* -- reshape: a view if there is one, else a copy -------------------------------------------------------------------------- */
+static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
+static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
+static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, refit_shape, reshape_forward,
+    reshape_rule, EG_USES_NOTHING, reshape_samples, .jvp = reshape_jvp, .forward_c128 = reshape_forward };
+eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
+{
+    shape s;
+    return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x) : poison_of(x);
 }
 
 const eg_op *const eg__view_rows[] = {
