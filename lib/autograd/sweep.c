@@ -62,7 +62,7 @@ static bool mark(const eg_sweep *s, eg_tensor *t)
     return target;
 }
 static bool seen(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot != TARGET; }
-static bool ends(const eg_tensor *t) { return t->count == 0 || eg__sweep_zero(t); }
+static bool ends(const eg_sweep *s, const eg_tensor *t) { return t->count == 0 || (!s->zeros && eg__sweep_zero(t)); }
 
 /* Post-order from y over the nodes that are not older than the oldest x. */
 static bool visit_from(walk *w, eg_tensor *y)
@@ -74,7 +74,7 @@ static bool visit_from(walk *w, eg_tensor *y)
     for (;;) {
         if (enter) {
             if (!(w->stack = room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room))) return false;
-            w->stack[depth] = (visit){ .t = enter, .wanted = mark(s, enter), .next = ends(enter) ? enter->count : 0 };
+            w->stack[depth] = (visit){ .t = enter, .wanted = mark(s, enter), .next = ends(s, enter) ? enter->count : 0 };
             depth++;
             enter = NULL;
         }
@@ -83,7 +83,7 @@ static bool visit_from(walk *w, eg_tensor *y)
             eg_tensor *x = v->t->in[v->next++];
             if (x->seq < w->oldest || !eg__is_float(x->dtype)) continue;
             if (seen(s, x)) v->wanted |= x->slot != SEEN;
-            else if (!ends(x)) enter = x;
+            else if (!ends(s, x)) enter = x;
             else if (mark(s, x)) {
                 if (!append(w, x)) return false;
                 v->wanted = true;

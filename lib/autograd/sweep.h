@@ -6,6 +6,7 @@
 typedef struct eg_sweep {
     eg_ctx *cx;
     const char *who;            /* "grad", "jvp": for messages                                          */
+    bool zeros;                 /* also through rows whose gradient is zero by definition               */
     uint64_t number;            /* t->sweep of the nodes seen                                           */
     eg_tensor **node, **d;      /* nodes on a path from an x to a result, operands first; their cotangents or tangents, all NULL at first */
     int64_t n;
