@@ -31,6 +31,8 @@ struct eg_tensor {
     uint64_t version;           /* of the own storage when it was made                               */
     uint64_t sweep; int64_t slot; /* scratch of sweeps                                               */
     struct eg__arena *home;
+    void    *caller;            /* return address of the user's call that made it, or NULL: core/caller.c */
+    struct eg__tag *tag;        /* name and hooks, or NULL: autograd/origin.c                        */
 };
 
 void *eg__alloc(eg_ctx *, size_t bytes);            /* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */

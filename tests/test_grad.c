@@ -148,11 +148,13 @@ START_TEST(a_changed_value_is_noticed)
     eg_fill(w, 2);
     ck_assert_int_eq(eg_grad(y, NULL, 1, &w, &dx), 0);          /* dw = x: w's old value is not needed */
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
-    eg_assert_error(cx, "mul was changed in place");
+    ck_assert(strstr(eg_error(cx), "grad: operand 2 of mul") != NULL);
+    eg_assert_error(cx, "was changed in place");
     eg_tensor *e = eg_exp(x);
     eg_mut_f64(e)[0] = 7;
     ck_assert_int_eq(eg_grad(eg_sum(NULL, e), NULL, 1, &x, &dx), -1);
-    eg_assert_error(cx, "the result of exp was changed in place");
+    ck_assert(strstr(eg_error(cx), "the result of exp") != NULL);
+    eg_assert_error(cx, "was changed in place");
     eg_tensor *s = eg_einsum("i,i->", x, w);                     /* row 3.13: in place on what no rule reads is legal */
     eg_fill(s, 0);
     ck_assert_int_eq(eg_grad(s, NULL, 1, &x, &dx), 0);
@@ -200,7 +202,8 @@ START_TEST(check_passes_right_and_catches_wrong)
         ck_assert_ptr_nonnull(strstr(r->text, "dx[i="));
     }
     ck_assert_ptr_null(eg_gradcheck(through, "s", 1, &x));
-    eg_assert_error(cx, "the rule of twice returned f64 () for operand 1, which is f64 (3, 3)");
+    ck_assert(strstr(eg_error(cx), "the rule of twice") != NULL);
+    eg_assert_error(cx, "returned f64 () for operand 1, which is f64 (3, 3)");
     r = eg_gradcheck(through, "-", 1, &x, .directions = 3);
     ck_assert(r && !r->passed);
     r = eg_gradcheck(through, "+", 1, &x, .directions = 3);

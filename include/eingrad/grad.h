@@ -12,6 +12,21 @@ extern "C" {
  * changed in place since it was used. Returns 0, or −1 (and dxs are poison). */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
+/* Zero or missing? How x reaches y in what was recorded: not at all; only through operations whose gradient is zero by definition or that
+ * give integers (floor, detach, argmax, a comparison), cut (may be NULL) being one of them; or by a way that eg_grad follows. */
+typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
+EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
+
+/* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs, both ends included): operations from y
+ * outward, x's hooks in the order given, before the rule of the operation that made x. Returns what takes g's place, or NULL to keep it. */
+typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
+EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user); /* f NULL: x's hooks go; 0, or −1 if x is no float tensor   */
+
+/* Whose error? The user's call that made x, "mul (model.c:88)" with elfutils' libdw and -g, else "mul (main+0x1a)"; in the open scope */
+EG_API const char *eg_origin(eg_tensor *x);
+EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);         /* x with a name (copied) for messages and graphs          */
+EG_API const char *eg_name_of(const eg_tensor *x);                 /* NULL: it has none                                        */
+
 /* Forward mode, along the tape that is there already. All of it has a history of its own, of any order; under eg_nograd none, and then
  * eg_jacobian frees each row's temporaries. Refused: what eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
 EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs); /* Σ_k ∂y/∂xs[k] vs[k], of y's shape  */

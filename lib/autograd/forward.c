@@ -48,6 +48,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 /* -- the sweep ---------------------------------------------------------------------------------------------------------------------- */
 static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
+    const eg_tensor *outer = s->cx->blame;
     bool moves = false;
     *out = NULL;
     if (!t->op || eg__sweep_zero(t)) return true;
@@ -59,7 +60,9 @@ static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
         moves = true;
     }
     if (!moves) return true;
+    s->cx->blame = t;
     *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
+    s->cx->blame = outer;
     eg__sweep_resume(s);
     return !s->cx->failed && (!*out || eg__sweep_like(s, t, "jvp", *out, t, -1));
 }

@@ -13,16 +13,33 @@ static void accumulate(eg_sweep *s, bool *sums, const eg_tensor *x, eg_tensor *c
     sums[x->slot] = true;
 }
 
+/* t's cotangent is complete: its hooks, in the order in which they were given. */
+static bool call_hooks(eg_sweep *s, int64_t k)
+{
+    eg_tensor *t = s->node[k];
+    for (const eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
+        eg_tensor *g = h->f(h->user, t, s->d[k]);
+        eg__sweep_resume(s);
+        if (s->cx->failed || (g && !eg__sweep_like(s, t, "hook", g, t, -1))) return false;
+        if (g) s->d[k] = g;
+    }
+    return true;
+}
+
 static bool pull(eg_sweep *s, bool *sums, int64_t k)
 {
+    if (!call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
+    const eg_tensor *outer = s->cx->blame;
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
         if (!t->op->rule) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
         if (!eg__sweep_fresh(s, t, i)) return false;
+        s->cx->blame = t;
         eg_tensor *c = t->op->rule(t, g, i);
+        s->cx->blame = outer;
         eg__sweep_resume(s);
         if (s->cx->failed) return false;
         if (!c) continue;

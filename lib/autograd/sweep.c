@@ -130,14 +130,16 @@ bool eg__sweep_fresh(const eg_sweep *s, const eg_tensor *t, int i)
         [EG_USES_OTHERS] = { true, false, false }, [EG_USES_RESULT] = { false, false, true },
     };
     const uint64_t *had = eg__versions(t);
+    char text[256];
     for (int k = 0; k < t->count; k++)
         if ((k == i ? reads[t->op->uses].self : reads[t->op->uses].others) && t->in[k]->st->version != had[k]) {
             eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old value",
-                    s->who, k + 1, t->op->name, i + 1);
+                    s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
             return false;
         }
     if (reads[t->op->uses].result && t->st->version != t->version) {
-        eg_fail(s->cx, "%s: the result of %s was changed in place, and the gradient of operand %d needs its old value", s->who, t->op->name, i + 1);
+        eg_fail(s->cx, "%s: the result of %s was changed in place, and the gradient of operand %d needs its old value", s->who,
+                eg__origin_once(t, text, sizeof text), i + 1);
         return false;
     }
     return true;
@@ -146,13 +148,14 @@ bool eg__sweep_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i)
 {
     char of[32] = "the result", a[256], b[256];
-    const char *name = t->op ? t->op->name : "a leaf";
-    if (s->cx->failed) return false;
+    char name[256];
+    if (s->cx->failed || (d->live == EG_LIVE && d->cx == s->cx && eg__same_shape(d, x) && d->dtype == x->dtype)) return !s->cx->failed;
+    eg__origin_once(t, name, sizeof name);
     if (i >= 0) snprintf(of, sizeof of, "operand %d", i + 1);
     if (d->live != EG_LIVE || d->cx != s->cx)
         eg_fail(s->cx, "%s: the %s of %s returned a tensor for %s that was popped or belongs to another context", s->who, from, name, of);
-    else if (!eg__same_shape(d, x) || d->dtype != x->dtype)
+    else
         eg_fail(s->cx, "%s: the %s of %s returned %s %s for %s, which is %s %s", s->who, from, name, eg_type_name((eg_dtype)d->dtype),
                 eg__dims_text(d, a, sizeof a), of, eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, b, sizeof b));
-    return !s->cx->failed;
+    return false;
 }

@@ -20,4 +20,14 @@ bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, cons
 static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot >= 0; }
 static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->rule == eg_zero_rule; }  /* nothing flows back through it */
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }
+
+/* -- origin.c ------------------------------------------------------------------------------------------------------------------- */
+typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; } eg__hook;
+typedef struct eg__tag { const char *name; eg__hook *hook; } eg__tag;
+typedef struct eg__lines { void *so, *session, *room[24]; } eg__lines;  /* the program's debugging information, while it is open */
+void eg__lines_open(eg__lines *);
+void eg__lines_close(eg__lines *);
+const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);            /* "model.c:88", "main+0x1a" or ""    */
+const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);           /* "mul (model.c:88)"  */
+const char *eg__origin_once(const eg_tensor *, char *out, size_t room);
 #endif

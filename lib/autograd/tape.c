@@ -60,6 +60,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     char *m = eg__alloc_in(a, at + attr_size);
     if (!m) return &cx->poison;
     y->op = op;
+    y->caller = cx->blame ? cx->blame->caller : eg__caller(cx);
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
     bool complex = false;

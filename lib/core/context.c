@@ -183,6 +183,7 @@ eg_ctx *eg_open_with(const eg_open_args *given)
     cx->poison.dim = cx->poison.stride = cx->nothing;
     cx->root = (eg__arena){ .cx = cx };
     cx->top = &cx->root;
+    eg__text(&cx->text, &cx->text_size);
     cx->use = (eg_usage){ .mallocs = 1, .bytes = sizeof *cx, .peak = sizeof *cx };
     return cx;
 }

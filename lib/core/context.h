@@ -27,6 +27,8 @@ struct eg_ctx {
     void  *kept;                /* eg__keep_block                           */
     struct eg__probe *probe;    /* a gradient check that runs: autograd/probe.h */
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
+    uintptr_t text, text_size;  /* the library's code: core/caller.c        */
+    const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
     uint64_t seed, draw, seq, scopes, sweep;
     eg_dtype dtype;
     int  threads;
@@ -47,6 +49,8 @@ eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered,
 eg__arena *eg__top(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 void eg__count_node(eg_ctx *);
+void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */
+void *eg__caller(const eg_ctx *);                   /* the user's call: its return address; NULL where frames cannot be followed */
 /* of the operands, as eg_apply found them */
 static inline uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
 #endif

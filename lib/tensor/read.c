@@ -233,13 +233,12 @@ int eg_fill(eg_tensor *target, double value)
     return 0;
 }
 
-/* -- detach: y = x, a leaf in the same storage ----------------------------------------------------------------------------- */
-eg_tensor *eg_detach(eg_tensor *x)
-{
-    if (!eg__check("detach", x)) return x ? eg__poison(x->cx) : NULL;
-    eg_tensor *y = eg__alias(x, x->rank, x->dim, x->stride, 0);
-    return y ? y : eg__poison(x->cx);
-}
+/* -- detach: y = x, a view,  dx = 0 ---------------------------------------------------------------------------------------- */
+static bool detach_shape(eg_tensor *y) { const eg_tensor *x = y->in[0]; return eg__shape_view(y, x, x->rank, x->dim, x->stride, 0); }
+static eg_tensor *detach_call(eg_tensor *const *x) { return eg_detach(x[0]); }
+static const eg_sample detach_samples[] = { { detach_call, "3x4:i9", 0, 0 }, { 0 } };
+static const eg_op detach_op = { "detach", "y = x", "dx = 0", 1, detach_shape, NULL, eg_zero_rule, EG_USES_NOTHING, .samples = detach_samples };
+eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x); }
 
 /* -- the parts of a complex number: views without history ------------------------------------------------------------------ */
 static eg_tensor *part_of(const char *who, eg_tensor *z, int part)
@@ -292,4 +291,4 @@ eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
     return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);
 }
 
-const eg_op *const eg__read_rows[] = { &copy_op, &cast_op, NULL };
+const eg_op *const eg__read_rows[] = { &copy_op, &cast_op, &detach_op, NULL };

@@ -1,0 +1,138 @@
+/* origin.c: where a result comes from, in words: the operation, einsum's string, the line of the program that called it. */
+#include "autograd/sweep.h"
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+#if HAVE_LIBDW
+#include <elfutils/libdwfl.h>
+#endif
+
+static const char *base(const char *path) { const char *slash = strrchr(path, '/'); return slash ? slash + 1 : path; }
+
+#if HAVE_LIBDW
+/* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links it, for the sake of messages. */
+#define FUNCTIONS(X)                                                                                                     \
+    X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report) X(dwfl_report_end) X(dwfl_addrmodule) \
+    X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)
+#define MEMBER(name) __typeof__(name) *name;
+typedef struct dw { Dwfl_Callbacks callbacks; FUNCTIONS(MEMBER) } dw;
+_Static_assert(sizeof(dw) <= sizeof ((eg__lines *)0)->room, "eg__lines has room for libdw's functions");
+
+/* Only the debugging information inside the program itself: nothing is searched for on disk or by network. */
+static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start, const char *file, const char *link, GElf_Word crc,
+                        char **found)
+{
+    (void)m, (void)data, (void)name, (void)start, (void)file, (void)link, (void)crc, (void)found;
+    return -1;
+}
+static bool find(void *so, const char *name, void *function)    /* ISO C has no cast from void * to a function */
+{
+    void *p = so ? dlsym(so, name) : NULL;
+    memcpy(function, &p, sizeof p);
+    return p != NULL;
+}
+void eg__lines_open(eg__lines *l)
+{
+    dw *f = (dw *)(void *)l->room;
+    bool all = true;
+    *l = (eg__lines){ .so = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL) };
+#define FIND(name) all = find(l->so, #name, &f->name) && all;
+    FUNCTIONS(FIND)
+    if (!all) return;
+    f->callbacks = (Dwfl_Callbacks){ .find_elf = f->dwfl_linux_proc_find_elf, .find_debuginfo = no_debuginfo };
+    Dwfl *d = l->session = f->dwfl_begin(&f->callbacks);
+    if (!d || (!f->dwfl_linux_proc_report(d, getpid()) && !f->dwfl_report_end(d, NULL, NULL))) return;
+    f->dwfl_end(d);
+    l->session = NULL;
+}
+void eg__lines_close(eg__lines *l)
+{
+    if (l->session) ((dw *)(void *)l->room)->dwfl_end(l->session);
+    if (l->so) dlclose(l->so);
+}
+static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
+{
+    const dw *f = (const dw *)(const void *)l->room;
+    const uintptr_t at = (uintptr_t)caller - 1;                 /* a return address is behind its call */
+    Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
+    Dwfl_Line *line = m ? f->dwfl_module_getsrc(m, at) : NULL;
+    int number = 0;
+    GElf_Off offset = 0;
+    GElf_Sym symbol;
+    const char *file = line ? f->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    if (file) { snprintf(out, room, "%s:%d", base(file), number); return true; }
+    const char *function = m ? f->dwfl_module_addrinfo(m, at, &offset, &symbol, NULL, NULL, NULL) : NULL;
+    if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
+    return function != NULL;
+}
+#else
+void eg__lines_open(eg__lines *l) { *l = (eg__lines){ 0 }; }
+void eg__lines_close(eg__lines *l) { (void)l; }
+static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room) { (void)l, (void)caller, (void)out, (void)room; return false; }
+#endif
+const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t room)
+{
+    Dl_info info;
+    out[0] = 0;
+    if (!caller || line_of(l, caller, out, room) || !dladdr((const char *)caller - 1, &info)) return out;
+    const uintptr_t at = (uintptr_t)caller;
+    if (info.dli_sname) snprintf(out, room, "%s+0x%llx", info.dli_sname, (unsigned long long)(at - (uintptr_t)info.dli_saddr));
+    else if (info.dli_fname) snprintf(out, room, "%s+0x%llx", base(info.dli_fname), (unsigned long long)(at - (uintptr_t)info.dli_fbase));
+    return out;
+}
+
+const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
+{
+    char line[128];
+    size_t w = (size_t)snprintf(out, room, "%s", t->op ? t->op->name : "a leaf");
+    if (t->op && w < room && eg__line(l, t->caller, line, sizeof line)[0]) snprintf(out + w, room - w, " (%s)", line);
+    return out;
+}
+const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
+{
+    eg__lines l;
+    eg__lines_open(&l);
+    eg__origin(&l, t, out, room);
+    eg__lines_close(&l);
+    return out;
+}
+
+const char *eg_origin(eg_tensor *t)
+{
+    char text[256];
+    if (!eg__check("origin", t)) return "";
+    eg__origin_once(t, text, sizeof text);
+    char *kept = eg__alloc(t->cx, strlen(text) + 1);
+    return kept ? strcpy(kept, text) : "";
+}
+
+/* -- names, and hooks: what few tensors have ------------------------------------------------------------------------------------------ */
+static eg__tag *tag_of(eg_tensor *x)
+{
+    if (!x->tag && (x->tag = eg__alloc_in(x->home, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };
+    return x->tag;
+}
+eg_tensor *eg_name(eg_tensor *x, const char *name)
+{
+    if (!eg__check("name", x)) return x ? eg__poison(x->cx) : NULL;
+    eg__tag *tag = tag_of(x);
+    char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
+    if (!tag || (name && !kept)) return eg__poison(x->cx);
+    tag->name = name ? strcpy(kept, name) : NULL;
+    return x;
+}
+const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag->name : NULL; }
+
+int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
+{
+    if (!x || !x->cx || !eg__sweep_usable(x->cx, "hook", "x", -1, x)) return -1;
+    eg__tag *tag = tag_of(x);
+    if (!tag) return -1;
+    if (!f) { tag->hook = NULL; return 0; }
+    eg__hook *h = eg__alloc_in(x->home, sizeof *h), **last = &tag->hook;
+    if (!h) return -1;
+    *h = (eg__hook){ .f = f, .user = user };
+    while (*last) last = &(*last)->next;
+    *last = h;
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* test_tape.c: what is asked of the tape besides gradients: which call made a node, hooks, names, paths. */
+#if HAVE_CONFIG_H
+#include <config.h>                     /* HAVE_LIBDW */
+#endif
+#include <eingrad/check.h>
+#include "tests.h"
+
+/* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for dladdr. */
+static void assert_line(const char *text, const char *who, int line)
+{
+    char want[128];
+#if HAVE_LIBDW
+    snprintf(want, sizeof want, "%s (test_tape.c:%d)", who, line);
+#else
+    snprintf(want, sizeof want, "%s (", who);
+    (void)line;
+#endif
+    ck_assert_msg(text && strstr(text, want), "\"%s\" does not say %s", text ? text : "NULL", want);
+}
+
+START_TEST(a_node_knows_the_line_that_made_it)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_ones(cx, 2, 3), *w = eg_ones(cx, 3, 3), *dx;
+    eg_tensor *y = eg_mul(x, x); const int mul = __LINE__;
+    assert_line(eg_origin(y), "mul", mul);
+    eg_tensor *t = eg_softmax("i [j]", eg_einsum("im,mj->ij", x, w), .where = "j <= i"); const int deep = __LINE__;
+    assert_line(eg_origin(t), "softmax", deep);
+    assert_line(eg_origin(eg_operand(t, 0)), "einsum", deep);
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);             /* what a rule applies is the forward line's */
+    assert_line(eg_origin(dx), "add", __LINE__ - 1);
+    assert_line(eg_origin(eg_operand(dx, 0)), "mul", mul);
+    ck_assert_str_eq(eg_origin(x), "a leaf");
+    ck_assert_str_eq(eg_origin(NULL), "");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(a_change_in_place_names_the_line_that_saved_the_value)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_ones(cx, 3), *w = eg_ones(cx, 3), *dx;
+    eg_tensor *y = eg_mul(x, w); const int mul = __LINE__;
+    eg_tensor *e = eg_exp(y); const int exp_line = __LINE__;
+    eg_fill(w, 2);
+    ck_assert_int_eq(eg_grad(e, x, 1, &x, &dx), -1);
+    assert_line(eg_error(cx), "operand 2 of mul", mul);
+    eg_assert_error(cx, "was changed in place");
+    eg_fill(e, 2);
+    ck_assert_int_eq(eg_grad(e, x, 1, &x, &dx), -1);
+    assert_line(eg_error(cx), "the result of exp", exp_line);
+    eg_assert_error(cx, "was changed in place");
+    ck_assert(!eg_ok(eg_jvp(e, 1, &x, &x)));
+    assert_line(eg_error(cx), "jvp: operand 2 of mul", mul);
+    eg_clear(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- hooks -------------------------------------------------------------------------------------------------------------------------- */
+typedef struct seen { int n; eg_tensor *x[16], *g[16]; double factor; } seen;
+static eg_tensor *note(void *user, eg_tensor *x, eg_tensor *g)
+{
+    seen *s = user;
+    s->x[s->n] = x;
+    s->g[s->n++] = g;
+    return s->factor ? eg_scale(g, s->factor) : NULL;
+}
+static eg_tensor *wrong_shape(void *user, eg_tensor *x, eg_tensor *g) { (void)user, (void)x; return eg_sum(NULL, g); }
+static eg_tensor *sweeps_itself(void *user, eg_tensor *x, eg_tensor *g)
+{
+    eg_tensor *u = eg_copy(g), *du;             /* x itself would call this hook again */
+    return eg_grad(eg_mul(u, x), g, 1, &u, &du) ? eg_fail(eg_context(x), "%s", (const char *)user) : du;
+}
+START_TEST(hooks_see_complete_cotangents)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h), *aside = eg_exp(x), *dx;
+    seen plain = { 0 }, twice = { .factor = 2 }, half = { .factor = .5 };
+    ck_assert_int_eq(eg_hook(h, note, &plain), 0);
+    ck_assert_int_eq(eg_hook(x, note, &plain), 0);
+    ck_assert_int_eq(eg_hook(y, note, &plain), 0);
+    ck_assert_int_eq(eg_hook(aside, note, &plain), 0);
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
+    ck_assert_int_eq(plain.n, 3);                                           /* y, h, x: from y outward, each once */
+    ck_assert(plain.x[0] == y && plain.x[1] == h && plain.x[2] == x);
+    ck_assert_double_eq(eg_item(plain.g[1]), 2 * 9 + 1);                    /* both ways to h are in it */
+    ck_assert(plain.g[2] == dx);
+    ck_assert_double_eq(eg_item(dx), 6 * 19);
+    eg_hook(h, note, &twice);                                               /* after the first one, in place of its g */
+    ck_assert_int_eq(eg_grad(y, NULL, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ NULL, NULL }), 0);
+    ck_assert_double_eq(eg_item(plain.g[5]), 2 * 6 * 19);
+    eg_hook(h, note, &half);
+    eg_grad(y, NULL, 1, &x, &dx);
+    ck_assert_double_eq(eg_item(dx), 6 * 19);
+    ck_assert_double_eq(eg_item(half.g[0]), 2 * 19);
+    eg_hook(h, NULL, NULL);
+    plain.n = 0;
+    eg_grad(y, NULL, 1, &h, &dx);                                           /* x is not between y and h */
+    ck_assert_int_eq(plain.n, 1);
+    eg_hook(h, sweeps_itself, "no");                                        /* g ↦ h g */
+    eg_grad(y, NULL, 1, &x, &dx);
+    ck_assert_double_eq(eg_item(dx), 6 * 9 * 19);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(hooks_refuse)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3), *n = eg_randint(cx, 0, 5, 3), *y = eg_exp(x), *dx;
+    seen s = { 0 };
+    ck_assert_int_eq(eg_hook(n, note, &s), -1);
+    eg_assert_error(cx, "hook: x is i64; only floats have gradients");
+    ck_assert_int_eq(eg_hook(NULL, note, &s), -1);
+    ck_assert_int_eq(eg_hook(y, wrong_shape, &s), 0);
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
+    ck_assert(strstr(eg_error(cx), "grad: the hook of exp"));
+    eg_assert_error(cx, "returned f32 () for the result, which is f32 (3,)");
+    eg_close(cx);
+}
+END_TEST
+
+/* -- zero or missing ---------------------------------------------------------------------------------------------------------------- */
+START_TEST(row_2_3_a_cut_path_is_named)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_ones(cx, 3), *other = eg_ones(cx, 3), *cut = x;
+    eg_tensor *low = eg_floor(eg_scale(x, .3)), *y = eg_softmax("[i]", eg_add(low, other));
+    ck_assert_int_eq(eg_path_to(y, x, &cut), EG_CUT_PATH);
+    ck_assert_ptr_eq(cut, low);
+    ck_assert_str_eq(eg_op_of(cut)->name, "floor");
+    ck_assert_int_eq(eg_path_to(y, other, &cut), EG_OPEN_PATH);
+    ck_assert_ptr_null(cut);
+    ck_assert_int_eq(eg_path_to(y, eg_ones(cx, 3), NULL), EG_NO_PATH);
+    ck_assert_int_eq(eg_path_to(y, y, NULL), EG_OPEN_PATH);
+    ck_assert_int_eq(eg_path_to(eg_mul(y, x), x, &cut), EG_OPEN_PATH);          /* one open way is enough */
+    ck_assert_int_eq(eg_path_to(eg_exp(eg_detach(x)), x, &cut), EG_CUT_PATH);
+    ck_assert_str_eq(eg_op_of(cut)->name, "detach");
+    ck_assert_int_eq(eg_path_to(eg_where(eg_gt(x, other), other, eg_neg(other)), x, &cut), EG_CUT_PATH);
+    ck_assert_str_eq(eg_op_of(cut)->name, "gt");
+    ck_assert_int_eq(eg_path_to(eg_at("[v], b -> b", other, eg_cast(x, EG_I64)), x, &cut), EG_CUT_PATH);
+    ck_assert_str_eq(eg_op_of(cut)->name, "cast");
+    ck_assert_int_eq(eg_path_to(NULL, x, &cut), EG_NO_PATH);
+    eg_clear(cx);
+    for (int k = 0; k < 300; k++) low = eg_shift(low, 1);                       /* deep, and wide without growing */
+    for (int k = 0; k < 60; k++) low = eg_add(low, low);
+    ck_assert_int_eq(eg_path_to(low, x, &cut), EG_CUT_PATH);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(names_stay_with_their_tensor)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3);
+    char name[] = "W_q";
+    ck_assert_ptr_null(eg_name_of(x));
+    eg_mark m = eg_push(cx);
+    ck_assert_ptr_eq(eg_name(x, name), x);
+    eg_pop(cx, m);
+    name[0] = 'V';
+    ck_assert_str_eq(eg_name_of(x), "W_q");
+    eg_name(x, NULL);
+    ck_assert_ptr_null(eg_name_of(x));
+    ck_assert_ptr_null(eg_name(NULL, "x"));
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_tape(void)
+{
+    Suite *s = suite_create("tape");
+    TCase *t = tcase_create("tape");
+    tcase_add_test(t, a_node_knows_the_line_that_made_it);
+    tcase_add_test(t, a_change_in_place_names_the_line_that_saved_the_value);
+    tcase_add_test(t, hooks_see_complete_cotangents);
+    tcase_add_test(t, hooks_refuse);
+    tcase_add_test(t, row_2_3_a_cut_path_is_named);
+    tcase_add_test(t, names_stay_with_their_tensor);
+    suite_add_tcase(s, t);
+    return s;
+}
