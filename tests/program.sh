@@ -47,7 +47,7 @@ refuses 'there is "x"' info x
 refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
 refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
 refuses '--offset must be a whole number' mask 'j <= i' i=2 j=2 --offset 1x
-refuses '--order must be a whole number from 1 to 2, not "3"' gradcheck ij 2x2 --order 3
+refuses '--order must be a whole number from 1 to 8, not "9"' gradcheck ij 2x2 --order 9
 refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
 "$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
@@ -82,7 +82,10 @@ refuses 'explain needs SPEC' explain ij
 
 # -- gradcheck ---------------------------------------------------------------------------------------------------------------------
 prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4
-prints 'second order: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
+prints 'order 2: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
+prints 'order 4: gradcheck: passed: 36 of 36' gradcheck 'ij,jk,kl,lm->im' 3x3 3x3 3x3 3x3 --order 4
+prints '8 mutants, 8 caught' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --mutate --directions 1
+prints 'passed: 27 of 27 entries right, 3 covered' gradcheck 'ii->i' 3x3 --full
 prints 'passed' gradcheck '->' '()'
 prints 'passed' gradcheck '' '()'
 prints 'passed' gradcheck ' ' '()'

@@ -10,19 +10,26 @@
 #include <math.h>
 #include <string.h>
 
-/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was tested. */
-#define eg_assert_grad(f, user, ...)                                                                                        \
-    eg_assert_grad_((f), (user), #__VA_ARGS__, (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)),         \
-                    (eg_tensor *[]){ __VA_ARGS__ }, 1, __FILE__, __LINE__)
-/* The same, and the gradient of the gradient. */
-#define eg_assert_grad2(f, user, ...)                                                                                       \
-    eg_assert_grad_((f), (user), #__VA_ARGS__, (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)),         \
-                    (eg_tensor *[]){ __VA_ARGS__ }, 2, __FILE__, __LINE__)
+/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
+/* eg_assert_grad2: and the gradient of the gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f, user, count, xs, .full = true). */
+#ifndef __cplusplus
+#define eg_assert_grad(f, user, ...)  eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 1, __FILE__, __LINE__)
+#define eg_assert_grad2(f, user, ...) eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 2, __FILE__, __LINE__)
+#define eg_assert_gradcheck(...)      eg_assert_passed_(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__), __FILE__, __LINE__)
+#else
+#define eg_assert_grad(f, user, ...)  eg_assert_grad_of_((f), (user), #__VA_ARGS__, 1, __FILE__, __LINE__, __VA_ARGS__)
+#define eg_assert_grad2(f, user, ...) eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
+#define eg_assert_gradcheck(...)      eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
+#endif
 /* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals NaN. */
 #define eg_assert_close(a, b, tolerance) eg_assert_close_((a), (b), (tolerance), #a, #b, __FILE__, __LINE__)
 /* x has the shape that the string says; reads sizes as eg_axes does. */
+#ifndef __cplusplus
 #define eg_assert_axes(...)                                                                                                 \
-    do { if (!eg_axes(__VA_ARGS__)) ck_abort_msg("%s", eg_assert_why_((eg_axes_args){ .size = sizeof(eg_axes_args), __VA_ARGS__ }.x)); } while (0)
+    do { if (!eg_axes(__VA_ARGS__)) ck_abort_msg("%s", eg_assert_why_(EG_ARGS_(eg_axes_args, __VA_ARGS__)->x)); } while (0)
+#else
+#define eg_assert_axes(...)           eg_assert_axes_of_(__VA_ARGS__)
+#endif
 /* The context's error contains this text; the error is cleared. */
 #define eg_assert_error(cx, substring)                                                                                      \
     do {                                                                                                                    \
@@ -39,6 +46,13 @@ static inline const char *eg_assert_why_(const eg_tensor *x)
     return e ? e : "the tensor is NULL";
 }
 
+static inline void eg_assert_passed_(const eg_gradcheck_args *o, const char *file, int line)
+{
+    const eg_report *r = eg_gradcheck_with(o);
+    ck_assert_msg(r != NULL, "%s:%d: %s", file, line, eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
+    ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
+}
+
 static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count, eg_tensor *const *xs, int order,
                                    const char *file, int line)
 {
@@ -51,10 +65,24 @@ static inline void eg_assert_grad_(eg_function *f, void *user, const char *names
     o.xs = xs;
     o.names = names;
     o.order = order;
-    const eg_report *r = eg_gradcheck_with(&o);
-    ck_assert_msg(r != NULL, "%s:%d: %s", file, line, eg_assert_why_(count ? xs[0] : NULL));
-    ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
+    eg_assert_passed_(&o, file, line);
 }
+#ifdef __cplusplus
+template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tensor *x, P_... out)
+{
+    if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
+}
+template <class... X_> inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order, const char *file, int line, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
+}
+inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user, int count, eg_tensor *const *xs, eg_gradcheck_args o = eg_gradcheck_args())
+{
+    o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs;
+    eg_assert_passed_(&o, file, line);
+}
+#endif
 
 static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance, const char *a_text, const char *b_text,
                                     const char *file, int line)

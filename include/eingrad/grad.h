@@ -105,7 +105,7 @@ typedef struct eg_report {
     int     order; const struct eg_report *higher;                /* of this report; the report of the next order, or NULL    */
     int     notes; const eg_note *note;
     int64_t mutants, caught, harmless, survivors;                 /* .mutate; harmless: the cotangent stayed what it was       */
-    int64_t calls, sweeps;              /* cost: of f, and of the reverse sweep                                               */
+    int64_t calls, sweeps;              /* cost of all orders: of f, and of the reverse sweep                                  */
 } eg_report;
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *); /* in the open scope; NULL after an error; never prints */
 EG_API int eg_report_print(FILE *, const eg_report *);

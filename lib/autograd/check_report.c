@@ -125,7 +125,7 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
     if (r->mutants)
         say(&t, "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n", (long long)r->mutants, (long long)r->caught,
             (long long)r->harmless, (long long)r->survivors);
-    say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls, (long long)r->sweeps);
+    if (r->order == 1) say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls, (long long)r->sweeps);
     if (r->higher) say(&t, "%s", r->higher->text);
 }
 int eg_report_print(FILE *f, const eg_report *r) { return r && f && fputs(r->text, f) >= 0 ? 0 : -1; }

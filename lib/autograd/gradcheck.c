@@ -173,6 +173,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         for (int j = 0; j < count && c->var[k].shared > 1; j++)
             for (int64_t i = 0, size = eg_size(c->o.xs[j]); i < size && !tested[j]; i++) tested[j] = c->var_of[j][i] == k && tested[c->var[k].input];
     int64_t listed = entries;
+    for (int k = 0; k < count; k++) if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
     for (int k = 0; k < count && c->size; k++)
         if (input[k] == EG_RIGHT && !tested[k] && (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG) listed++;
     if (cx->failed || !eg__forward(c, r, a)) return NULL;
@@ -185,8 +186,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     }
     qsort(all, (size_t)listed, sizeof *all, worse);
     r->shown = listed < EG_CHECK_SHOWN ? (int)listed : EG_CHECK_SHOWN;
-    r->calls = *c->calls;
-    r->sweeps = *c->sweeps;
+    if (order == 1) { r->calls = *c->calls; r->sweeps = *c->sweeps; }
     eg__report_write(c, r, path);
     if (higher) r->passed &= higher->passed;
     return r;
@@ -198,6 +198,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     eg__trial *c = user;
     eg_tensor *dx[EG_CHECK_INPUTS], *sum = NULL;
     eg_tensor *y = eg__trial_call(c);
+    ++*c->sweeps;
     if (!y || eg_grad(y, c->w, c->o.count, xs, dx)) return eg__poison(c->cx);
     for (int k = 0; k < c->o.count; k++) {
         eg_tensor *v = eg__new(c->cx, EG_F64, dx[k]->rank, dx[k]->dim);
@@ -212,6 +213,7 @@ static const eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
     const eg_report *r = NULL;
+    int64_t beside = 0;
     trial[0] = *first;
     for (int k = 1; k < first->o.order; k++) {
         trial[k - 1].o.full = k == 1 ? first->o.full : false;
@@ -219,6 +221,7 @@ static const eg_report *orders(eg__trial *first)
         trial[k].o.f = pulled;
         trial[k].o.user = &trial[k - 1];
         trial[k].o.full = false;
+        trial[k].calls = &beside;           /* its calls of f are those of the order below */
         if (!eg__trial_measure(&trial[k])) return NULL;
     }
     for (int k = first->o.order; k-- > 0; ) if (!(r = one_order(&trial[k], k + 1, r))) return NULL;
