@@ -11,5 +11,6 @@
 #include <eingrad/model.h>  /* transformer blocks, encoder, decoder, both             */
 #include <eingrad/train.h>  /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/decode.h> /* greedy, drawn and beam-searched sequences               */
+#include <eingrad/heads.h>  /* what heads look at, and how alike they are              */
 #include <eingrad/io.h>     /* .npy, safetensors, pictures                             */
 #endif

@@ -1,0 +1,47 @@
+/* eingrad/heads.h: what the heads of an attention do, and how alike they are.
+ *
+ * A spec brackets the head's letter: "b [h] i j". Of the others the last is the key j (or the width of a vector), the one before
+ * it the query i; the rest are batches. Letters or names; each stands alone: no groups, no ellipsis.
+ * Refused: a spec without one bracketed letter, a repeated letter, x of another rank; integer x. */
+#ifndef EINGRAD_HEADS_H
+#define EINGRAD_HEADS_H
+#include <eingrad/ops.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- one head in numbers: means over batches and rows. Rows of zeros (nothing to attend to) are counted and enter no mean -------- */
+typedef struct eg_head {
+    int64_t rows, empty;                /* that attend to something; to nothing                                                */
+    double  entropy;                    /* −Σ a ln a, in nats                                                                  */
+    double  spread;                     /* entropy / ln(keys of weight > 0): 0 is one key, 1 all alike; rows of one key left out */
+    double  distance;                   /* Σ a |i + offset − j|                                                                */
+    double  self, previous, next, first;          /* mass on j = i, i − 1, i + 1 (each + offset), and on j = 0                 */
+    double  top;                        /* mass on the `top` largest weights                                                   */
+    double  saturated;                  /* share of rows with a weight above 0.99: there the softmax passes no gradient on     */
+    const char *label;                  /* "uniform": spread ≥ 0.95; else "local": previous + self + next ≥ 0.5; else
+                                           "sparse": top ≥ 0.75; else "global". "empty": no row                                */
+} eg_head;
+typedef struct eg_heads_args {
+    size_t size;
+    eg_tensor *weights;                 /* a softmax's rows, before dropout                                                    */
+    const char *spec;                   /* "b [h] i j"; of three axes "[h] i j"                                                */
+    int64_t top, offset;                /* 3; 0: a query i is the key i + offset                                               */
+} eg_heads_args;
+EG_API const eg_head *eg_heads_with(const eg_heads_args *);       /* one for each head, in the open scope; NULL after an error */
+
+/* -- alike or not; tensors with gradients of any order ---------------------------------------------------------------------------
+ * s[h,g] = mean over the other letters of cos(x[…h…:], x[…g…:]), the vectors being the last letter's; the cosine with zeros is 0.
+ * Of weights "b [h] i j": do two heads look at the same places? Of heads' outputs or values "b i [h] d": do they say the same? */
+EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);        /* (h h)                                          */
+/* A loss to add, times a small factor, so that heads do not collapse into one: the mean of s[h,g] over h ≠ g; of one head 0.
+ * Disagreement regularisation with the sign of a loss: Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
+EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);         /* one number                                     */
+
+#ifndef __cplusplus
+#define eg_heads(...) eg_heads_with(EG_ARGS_(eg_heads_args, __VA_ARGS__))    /* (weights, .top = 5)                            */
+#else
+} /* extern "C" */
+inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args()) { o.size = sizeof o; o.weights = weights; return eg_heads_with(&o); }
+#endif
+#endif

@@ -1,0 +1,201 @@
+/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart (rows 0.12, 4.7, 4.14, 4.20). */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void setup(void) { cx = eg_open(.dtype = EG_F64, .seed = 5); }
+static void teardown(void) { eg_close(cx); }
+#define near(a, b) ck_assert_double_eq_tol((a), (b), 1e-12)
+
+/* Five heads of known habits, 16 queries and keys each. */
+static eg_tensor *habits(void)
+{
+    enum { N = 16 };
+    static double w[2][5][N][N];
+    memset(w, 0, sizeof w);
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < N; i++) {
+            w[b][0][i][i ? i - 1 : 0] = 1;                                          /* the one before                  */
+            for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N;                    /* all alike                       */
+            w[b][2][i][3] = 0.6, w[b][2][i][11] = 0.3, w[b][2][i][15] = 0.1;        /* a few places, whoever asks      */
+            for (int j = 0; j < N; j++) w[b][3][i][j] = j % 2 ? 0.02 : 0.105;       /* everywhere, not evenly          */
+        }                                                                           /* the fifth attends to nothing    */
+    return eg_from(cx, &w[0][0][0][0], 2, 5, N, N);
+}
+
+START_TEST(row_4_14_a_label_for_each_head)
+{
+    static const char *const label[] = { "local", "uniform", "sparse", "global", "empty" };
+    const eg_head *h = eg_heads(habits());
+    eg_assert_ok(cx);
+    for (int k = 0; k < 5; k++) ck_assert_str_eq(h[k].label, label[k]);
+    ck_assert(h[0].rows == 32 && h[0].empty == 0 && h[4].rows == 0 && h[4].empty == 32);
+    near(h[0].previous, 15.0 / 16); near(h[0].self, 1.0 / 16); near(h[0].first, 2.0 / 16); near(h[0].next, 0);
+    near(h[0].distance, 15.0 / 16); near(h[0].entropy, 0); near(h[0].saturated, 1); near(h[0].top, 1);
+    near(h[1].entropy, log(16)); near(h[1].spread, 1); near(h[1].top, 3.0 / 16); near(h[1].saturated, 0);
+    near(h[1].distance, (16 * 16 - 1) / 48.0);                                      /* mean |i − j| = (n² − 1)/3n      */
+    near(h[2].entropy, -0.6 * log(0.6) - 0.3 * log(0.3) - 0.1 * log(0.1));
+    near(h[2].spread, h[2].entropy / log(3)); near(h[2].top, 1);
+    near(eg_heads(habits(), .top = 1)[2].top, 0.6);
+}
+END_TEST
+
+/* Any order of axes, one map alone, names, f32, an offset. */
+START_TEST(layouts_agree)
+{
+    eg_tensor *w = eg_softmax("b h i [j]", eg_normal(cx, 0, 2, 3, 2, 5, 7));
+    const eg_head *h = eg_heads(w), *p = eg_heads(eg_permute(w, 0, 2, 3, 1), .spec = "b i j [h]"),
+                  *n = eg_heads(w, .spec = "batch [head] query key"), *f = eg_heads(eg_cast(w, EG_F32), .spec = "b[h]ij");
+    eg_assert_ok(cx);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(h[k].rows, 15);
+        ck_assert(memcmp(&h[k].entropy, &p[k].entropy, sizeof(double)) == 0 || fabs(h[k].entropy - p[k].entropy) < 1e-14);
+        near(h[k].distance, p[k].distance); near(h[k].top, n[k].top);
+        ck_assert_double_eq_tol(h[k].spread, f[k].spread, 1e-6);
+    }
+    const eg_head *one = eg_heads(eg_select(w, 0, 1)), *moved = eg_heads(w, .offset = 2);
+    ck_assert_int_eq(one[0].rows, 5);
+    double sum = 0;                         /* E|i + 2 − j| by hand */
+    for (int b = 0; b < 3; b++) for (int i = 0; i < 5; i++) for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
+    near(moved[1].distance, sum / 15);
+}
+END_TEST
+
+/* Seed 004's first head, W_q and W_k × 0.1, and as the seed gives it: saturated. */
+START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
+{
+    static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 }, { 24.0, 28.4, 32.8, 37.2 }, { 27.6, 32.8, 38.0, 43.2 }, { 31.2, 37.2, 43.2, 49.2 } };
+    static const double k[4][4] = { { 24.0, 20.4, 31.2, 27.6 }, { 28.4, 24.0, 37.2, 32.8 }, { 32.8, 27.6, 43.2, 38.0 }, { 37.2, 31.2, 49.2, 43.2 } };
+    static const double entropy[] = { 0.303916, 0.209767, 0.144103, 0.098487 };
+    eg_tensor *s = eg_scale(eg_einsum("id,jd->ij", eg_from(cx, &q[0][0], 4, 4), eg_from(cx, &k[0][0], 4, 4)), 0.5);
+    eg_tensor *mild = eg_softmax("i [j]", eg_scale(s, 0.01)), *hard = eg_softmax("i [j]", s);
+    double mean = 0;
+    for (int i = 0; i < 4; i++) {
+        const eg_head *row = eg_heads(eg_unsqueeze(eg_slice(mild, 0, i, i + 1, 1), 0));
+        ck_assert_double_eq_tol(row->entropy, entropy[i], 1e-6);
+        mean += row->entropy / 4;
+    }
+    near(eg_heads(eg_unsqueeze(mild, 0))->entropy, mean);
+    near(eg_heads(eg_unsqueeze(mild, 0))->saturated, 0);
+    near(eg_heads(eg_unsqueeze(hard, 0))->saturated, 1);
+}
+END_TEST
+
+/* -- likeness ---------------------------------------------------------------------------------------------------------------------- */
+START_TEST(similarity_is_the_mean_cosine)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4, 5), *s = eg_head_similarity("b [h] i d", x);
+    ck_assert(eg_rank(s) == 2 && eg_dim(s, 0) == 3 && eg_dim(s, 1) == 3);
+    for (int h = 0; h < 3; h++)
+        for (int g = 0; g < 3; g++) {
+            double want = 0;
+            for (int b = 0; b < 2; b++)
+                for (int i = 0; i < 4; i++) {
+                    double hg = 0, hh = 0, gg = 0;
+                    for (int d = 0; d < 5; d++) {
+                        double p = eg_get(x, b, h, i, d), q = eg_get(x, b, g, i, d);
+                        hg += p * q, hh += p * p, gg += q * q;
+                    }
+                    want += hg / sqrt(hh * gg) / 8;
+                }
+            near(eg_get(s, h, g), want);
+        }
+    eg_assert_close(eg_head_similarity("i [head] batch d", eg_permute(x, 2, 1, 0, 3)), s, 1e-12);
+    eg_tensor *w = eg_head_similarity("b [h] i j", habits());
+    near(eg_get(w, 0, 0), 1); near(eg_get(w, 4, 4), 0); near(eg_get(w, 0, 4), 0);     /* zeros are like nothing */
+}
+END_TEST
+
+static eg_tensor *f_similarity(void *user, eg_tensor *const *x) { (void)user; return eg_head_similarity("b [h] i d", x[0]); }
+static eg_tensor *f_diversity(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_head_diversity("b i [h] d", eg_permute(x[0], 0, 2, 1, 3));
+}
+START_TEST(gradients_to_second_order)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 3);
+    eg_assert_grad2(f_similarity, NULL, x);
+    eg_assert_grad2(f_diversity, NULL, x);
+    eg_tensor *w = habits(), *d;            /* a head of zeros: gradient 0, no NaN */
+    ck_assert_int_eq(eg_grad(eg_head_diversity("b [h] i j", w), NULL, 1, &w, &d), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(d, 1, 4)))), 0);
+    ck_assert(isfinite(eg_item(eg_sum(NULL, d))));
+}
+END_TEST
+
+/* Row 4.20: heads that are alike have 1, disjoint ones 0; descending the loss drives them apart. */
+START_TEST(row_4_20_the_loss_keeps_heads_apart)
+{
+    eg_tensor *one = eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));
+    near(eg_item(eg_head_diversity("b [h] i j", one)), 1);
+    static const double apart[2][2][2] = { { { 1, 0 }, { 0, 1 } }, { { 0, 1 }, { 1, 0 } } };
+    near(eg_item(eg_head_diversity("[h] i j", eg_from(cx, &apart[0][0][0], 2, 2, 2))), 0);
+    near(eg_item(eg_head_diversity("[h] i j", eg_ones(cx, 1, 2, 2))), 0);
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *x = eg_init_normal(eg_param(p, "s", "h i j", 3, 6, 6), 0.01);
+    eg_opt *op = eg_adam(p, .lr = 0.1);
+    double first = 0, last = 0;
+    for (int step = 0; step < 60; step++) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *loss = eg_head_diversity("[h] i j", eg_softmax("h i [j]", x));
+        last = eg_item(loss);
+        if (!step) first = last;
+        eg_step(op, loss);
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    ck_assert_msg(first > 0.99 && last < 0.2, "from %g to %g", first, last);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    eg_tensor *w = eg_ones(cx, 2, 3, 4, 4);
+    static const struct { const char *spec, *says; } bad[] = {
+        { "b h i j", "head_similarity: \"b h i j\": one letter, the head's, must stand in brackets" },
+        { "b [h i] j", "one letter, the head's, must stand in brackets" },
+        { "b [h] i", "head_similarity: \"b [h] i\" names 3 axes, but the tensor has 4" },
+        { "b [h] i i", "'i' stands there twice" },
+        { "b [h] ... j", "'.' is neither a letter nor a bracket" },
+        { "b [h i j", "one letter, the head's" },
+        { "b ]h[ i j", "brackets do not match" },
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        ck_assert(!eg_ok(eg_head_similarity(bad[k].spec, w)));
+        eg_assert_error(cx, bad[k].says);
+    }
+    ck_assert(!eg_ok(eg_head_diversity(NULL, w)));
+    eg_assert_error(cx, "head_diversity: the spec is NULL");
+    ck_assert_ptr_null(eg_heads(eg_ones(cx, 3, 3), .spec = "[h] j"));
+    eg_assert_error(cx, "heads: \"[h] j\" has no letter for the query");
+    ck_assert_ptr_null(eg_heads(w, .top = -1));
+    eg_assert_error(cx, "heads: .top is -1");
+    ck_assert_ptr_null(eg_heads(eg_randint(cx, 0, 2, 2, 3, 4, 4)));
+    eg_assert_error(cx, "heads: the tensor is i64, not a float");
+    ck_assert_ptr_null(eg_heads(NULL));
+    ck_assert(!eg_ok(eg_head_diversity("[h] j", NULL)));
+    const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3));
+    ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);
+    ck_assert_double_eq(eg_item(eg_head_diversity("b [h] i j", eg_ones(cx, 0, 2, 3, 3))), 0);
+    eg_assert_ok(cx);
+}
+END_TEST
+
+Suite *suite_heads(void)
+{
+    Suite *s = suite_create("heads");
+    TCase *t = tcase_create("numbers");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, row_4_14_a_label_for_each_head);
+    tcase_add_test(t, layouts_agree);
+    tcase_add_test(t, rows_4_7_and_0_12_entropy_and_saturation);
+    tcase_add_test(t, similarity_is_the_mean_cosine);
+    tcase_add_test(t, gradients_to_second_order);
+    tcase_add_test(t, row_4_20_the_loss_keeps_heads_apart);
+    tcase_add_test(t, refusals);
+    suite_add_tcase(s, t);
+    return s;
+}
