@@ -38,7 +38,7 @@ mkdir new
 # -- what there is ------------------------------------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
-for command in train predict attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
+for command in train predict generate attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
 for word in kernel threads types libraries; do prints "$word" info; done
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
@@ -237,8 +237,9 @@ printf 'a\tb\n' >"$in/one.tsv"
 fresh() { text=$1; shift; refuses "$text" train "$@"; rm -f out err; }
 fresh 'there is no task "revers"; is it reverse?' revers
 fresh 'there is no task "qqqqqq"; there are reverse, copy' qqqqqq
-fresh 'train needs a task or --pairs' --steps 3
+fresh 'train needs a task or --pairs FILE or --text FILE' --steps 3
 fresh 'not both' reverse --pairs "$in/good.tsv"
+fresh 'not both' --text "$in/good.tsv" --pairs "$in/good.tsv"
 fresh 'train takes one task' reverse sort
 fresh 'train has no option --layer; is it --layers?' reverse --layer 2
 fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers 0
@@ -262,6 +263,20 @@ fresh 'directory' reverse --out "$in"
 fresh 'No such file' reverse --out none/x.safetensors
 fresh 'No such file' reverse --log none/x.json
 fresh 'both' reverse --log x --out x
+: >"$in/none.txt"; printf a >"$in/one.txt"
+fresh 'none.txt: a text of 0 characters; 20 are needed' --text "$in/none.txt"
+fresh 'one.txt: a text of 1 characters; 20 are needed' --text "$in/one.txt"
+fresh 'nowhere.txt: No such file' --text nowhere.txt
+fresh 'directory' --text "$in"
+fresh 'is longer than what is held out of' --text "$in/good.tsv" --context 2000
+fresh 'only a text has one' reverse --context 8
+fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
+fresh 'a batch of 8 cannot be divided into 9 micro-batches' reverse --batch 8 --micro-batches 9
+fresh '--micro-batches must be a whole number from 1' reverse --micro-batches 0
+fresh '--label-smoothing must be a number from 0 to 0.99, not "1"' reverse --label-smoothing 1
+fresh '--early-stop must be a whole number from 1' reverse --early-stop 0
+fresh 'No such file' reverse --best none/x.safetensors
+fresh '--best and the checkpoint are both x' reverse --best x --out x
 if [ -w /dev/full ]; then
     fresh 'No space left' reverse --out /dev/full
     fresh '--log /dev/full: No space left' reverse --log /dev/full
@@ -278,6 +293,48 @@ prints 'b' predict new/good.safetensors a7
 # shellcheck disable=SC2086
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
+
+# -- a text: learnt, killed, gone on with; generated ------------------------------------------------------------------------------
+cd new || exit 1
+k=0; while [ $k -lt 60 ]; do printf 'rage, rage against the dying of the light.\n'; k=$((k + 1)); done >../rage.txt
+text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --evaluate 10 --dropout 0.1 --clip 0.5"
+# shellcheck disable=SC2086
+{
+    runs train --text ../rage.txt $text --threads 2 --out whole.safetensors --best best.safetensors --log log.json
+    for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' 'A text of its own' 'gradient clipped to 0.5 in ' \
+        'generate whole.safetensors'; do
+        count=$((count + 1))
+        grep -qF -- "$said" out || bad "train --text: '$said' is not in $(cat out)"
+    done
+    grep -q '"unseen_loss"' log.json || bad 'train --text: no unseen loss in the log'
+    "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 --log ../log4 >../out4 2>&1 & pid=$!
+    started ../log4; kill -KILL $pid; wait $pid 2>/dev/null
+    rm -f .eingrad-*.tmp
+    runs train --resume killed.safetensors --threads 2
+    same whole.safetensors killed.safetensors
+}
+runs generate whole.safetensors --length 30 --seed 5; cp out ../first
+runs generate whole.safetensors --length 30 --seed 5 --threads 1; same out ../first
+[ "$(wc -m <out)" = 31 ] || bad "generate: $(wc -m <out) characters"
+prints 'rage, ra' generate best.safetensors --length 3 --prompt 'rage, ra' --beam 3
+runs generate whole.safetensors --length 3 --prompt 'the' --temperature 0
+runs generate whole.safetensors --length 3 --top-k 2 --top-p 0.5 --temperature 2
+prints 'layer 0, head 1' attend whole.safetensors 'rage'
+refuses '"z" is not in the vocabulary' generate whole.safetensors --prompt z
+refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole.safetensors --temperature -1
+refuses '--temperature must be a number' generate whole.safetensors --temperature nan
+refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
+refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature 1
+refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
+refuses '--top-p must be a number' generate whole.safetensors --top-p 0
+refuses 'generate needs a model' generate
+refuses 'a prompt comes after --prompt' generate whole.safetensors the
+refuses 'No such file' generate none.safetensors
+refuses 'a text has no answers' predict whole.safetensors rage
+printf 'more' >>../rage.txt
+refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
+rm -f out err; cd ..
+only best.safetensors killed.safetensors log.json whole.safetensors
 
 echo "$count of the program"
 [ "$fails" = 0 ]

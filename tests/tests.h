@@ -33,6 +33,7 @@ SUITE(softmax)
 SUITE(sort)
 SUITE(tape)
 SUITE(tensor)
+SUITE(text)
 SUITE(train)
 SUITE(view)
 

@@ -41,8 +41,9 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
             printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers, (long long)heads,
                    (long long)eg_dim(w, -1));
     } else {
-        const char *answer = eg_trainer_predict(t, input);
-        if (answer) printf("%s -> %s\nrows look at columns\n\n", input, answer);
+        bool text = eg_data_free(eg_trainer_data(t));
+        const char *answer = text ? "" : eg_trainer_predict(t, input);
+        if (answer) printf("%s%s%s\nrows look at columns\n\n", input, text ? "" : " -> ", answer);
         if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1,
                                         .colour = in_colour(stdout), .width = terminal_width()))
             status = say_error(cx, NULL);
@@ -62,7 +63,7 @@ static int run(const command *c, int count, char **word)
         return say("attend needs a model and one input, in quotes if it has blanks: %s attend copy.safetensors hello", program());
     if (o.out && !ends(o.out, ".png") && !ends(o.out, ".svg")) return say("-o must end in .png or .svg, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], 0);
+    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
     int status = t ? draw(cx, t, &o, w.word[1]) : say_error(cx, NULL);
     eg_close(cx);
     return status;

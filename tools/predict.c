@@ -44,7 +44,7 @@ static int run(const command *c, int count, char **word)
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1) return say("predict needs a model, such as reverse.safetensors from %s train reverse", program());
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], 0);
+    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
     int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
     if (t && w.count == 1) status = answer_lines(cx, t);
     for (int k = 1; t && !status && k < w.count; k++)

@@ -43,7 +43,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_progress now = eg_trainer_now(t);
-    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds() };
+    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(), .text = eg_data_free(eg_trainer_data(t)) };
     g->whole = -1;
     if (!log_path) return true;
     g->log = fopen(log_path, append ? "a" : "w");
@@ -54,7 +54,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     const struct { const char *name; double value; } fields[] = {
         { "layers", (double)o->layers }, { "d_model", (double)o->d_model }, { "heads", (double)o->heads },
         { "width", (double)o->width }, { "dropout", o->dropout }, { "lr", o->lr }, { "batch", (double)o->batch },
-        { "steps", (double)o->steps }, { "seed", (double)o->seed }, { "goal", o->goal },
+        { "steps", (double)o->steps }, { "seed", (double)o->seed }, { "goal", o->goal }, { "context", (double)o->context },
+        { "micro_batches", (double)o->micro_batches }, { "label_smoothing", o->smoothing }, { "early_stop", (double)o->early_stop },
         { "parameters", (double)eg_params_size(eg_trainer_params(t)) }, { "step", (double)now.step },
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) field(g, fields[k].name, fields[k].value);
@@ -72,6 +73,8 @@ static void log_step(progress *g, const eg_progress *p)
     field(g, "tokens_per_second", p->rate);
     field(g, "seconds", p->seconds);
     field(g, "lr", p->lr);
+    field(g, "norm", p->norm);
+    if (p->held >= 0) field(g, "unseen_loss", p->held);
     fputs("}\n", g->log);
 }
 
@@ -85,6 +88,7 @@ bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
         field(g, "exact", (double)s->exact);
         field(g, "unseen_tokens", (double)s->tokens);
         field(g, "right", (double)s->right);
+        field(g, "unseen_loss", s->loss);
         fputs("}\n", g->log);
     }
     bool good = logged(g);
@@ -113,6 +117,12 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
     double took = seconds() - g->start;
     short_number(rate, sizeof rate, p->rate);
     time_left(left, sizeof left, took / (double)(p->step - g->first) * (double)(p->steps - p->step));
+    if (g->text) {
+        char unseen[32] = "";
+        if (p->held >= 0) snprintf(unseen, sizeof unseen, "  unseen %.3f", p->held / log(2));
+        return snprintf(out, room, "step %4lld  loss %.4f  %.3f bits a character%s  %s characters/s  at most %s left", (long long)p->step,
+                        p->loss, p->loss / log(2), unseen, rate, left);
+    }
     if (g->bar)
         return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left", p->loss, 100 * p->accuracy,
                         100 * g->whole, rate, left);
@@ -145,11 +155,37 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
+/* -- alarm: a loss or a gradient far above what was usual ---------------------------------------------------------------------------
+ * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations and half the mean above it. */
+enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
+static bool unusual(usual *u, double x)
+{
+    double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
+    bool yes = u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > 0.5 * fabs(u->mean);
+    u->was = u->mean, u->deviation = sqrt(u->variance);
+    u->mean += share * above;
+    u->variance = (1 - share) * (u->variance + share * above * above);
+    u->count++;
+    return yes;
+}
+
+static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x)
+{
+    if (!unusual(u, x)) return;
+    if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x, u->was);
+    if (g->alarms++ >= ALARM_LINES) return;
+    progress_clear(g);
+    printf("step %4lld  ALARM: %s %.4g, where %.4g ± %.2g was usual%s\n", (long long)p->step, name, x, u->was, u->deviation,
+           g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
+}
+
 /* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are slow. */
 bool progress_step(progress *g, const eg_progress *p)
 {
     g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
     if (g->log) log_step(g, p);
+    alarm(g, p, "loss", &g->loss, p->loss);
+    alarm(g, p, "gradient", &g->norm, p->norm);
     double now = seconds();
     bool last = p->step == p->steps || (g->goal > 0 && p->exact >= g->goal);
     if (g->bar ? last || now - g->shown >= 0.1 : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {

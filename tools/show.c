@@ -1,5 +1,6 @@
 /* show.c: what the newcomer sees at the end of `train`. */
 #include "tools.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,11 +156,51 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
+static void clipping(eg_trainer *t, const eg_progress *p)
+{
+    double limit = eg_trainer_config(t)->clip_norm;
+    if (limit > 0)
+        printf("gradient clipped to %g in %lld of %lld steps", limit, (long long)p->clipped, (long long)p->step);
+    else
+        printf("no gradient was clipped");
+    printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
+    if (p->best >= 0 && p->best_step != p->step)
+        printf("unseen loss was smallest at step %lld, %.4f%s\n", (long long)p->best_step, p->best, p->stopped ? "; stopped early" : "");
+}
+
+static void saved(const eg_progress *p, const progress *g, const char *path)
+{
+    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start, path);
+}
+
+/* -- a text: how well it is foretold, and how it may go on ---------------------------------------------------------------------- */
+static int show_text(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
+{
+    eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
+    size_t bytes;
+    printf("%.3f bits a character on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n", s->loss / log(2), (long long)s->tokens,
+           exp(s->loss), 100 * (double)s->right / (double)s->tokens);
+    const char *text = eg_trainer_generate(t, .length = 300, .temperature = 0.8, .bytes = &bytes);
+    if (!text) return say_error(cx, NULL);
+    puts("\nA text of its own (temperature 0.8):\n");
+    fwrite(text, 1, bytes, stdout);
+    puts("\n");
+    clipping(t, p);
+    saved(p, g, path);
+    printf("\nNext:\n  %s generate ", program());
+    quoted(path);
+    printf(" --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one\n  %s train --resume ", program());
+    quoted(path);
+    printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));
+    return EXIT_SUCCESS;
+}
+
 int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     char input[TEXT_ROOM] = "";
     eg_trainer_check_report r;
+    if (g->text) return show_text(t, path, s, p, g);
     printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact, (long long)s->sequences,
            100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
@@ -168,8 +209,8 @@ int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *
     if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r)) return say_error(cx, NULL);
     printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right, (long long)r.entries, r.worst,
            r.worst_name ? r.worst_name : "none");
-    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start,
-           path);
+    clipping(t, p);
+    saved(p, g, path);
     printf("\nThe attention that was trained, in eingrad (examples/04_attention.c):\n\n%s", listing);
     next(t, path, input);
     return EXIT_SUCCESS;

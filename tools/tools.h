@@ -54,11 +54,14 @@ const char *program(void);                              /* how the user calls th
 void set_program(const char *argv0);
 
 /* -- progress.c, show.c: what `train` prints and logs ------------------------------------------------------------------------ */
+typedef struct usual { int64_t count; double mean, variance, was, deviation; } usual;  /* what a number was lately        */
 typedef struct progress {
     bool  bar;                          /* one line of a terminal, drawn again and again; else plain lines         */
     FILE *log; const char *log_path;    /* JSON lines; NULL: none                                           */
     int64_t first;                      /* steps done before this run                                       */
     double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
+    bool  text;                         /* bits a character, not sequences                                  */
+    usual loss, norm; int alarms;
 } progress;
 double seconds(void);
 bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */
@@ -68,6 +71,6 @@ bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* the end of `train`; exit status */
 int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
 
-extern const command train_command, predict_command, attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
+extern const command train_command, predict_command, generate_command, attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
     info_command;
 #endif

@@ -1,4 +1,4 @@
-/* eingrad train: a model on a task or on the user's pairs, from the first step or from a checkpoint. */
+/* eingrad train: a model on a task, on the user's pairs or on a text, from the first step or from a checkpoint. */
 #include "tools.h"
 #include <errno.h>
 #include <signal.h>
@@ -9,24 +9,31 @@
 
 typedef struct train {
     eg_trainer_args model;
-    const char *pairs, *log, *out, *resume;
+    const char *pairs, *text, *log, *out, *resume, *best;
     int64_t threads, every;
 } train;
 #define MODEL(member) offsetof(train, model.member)
 #define AT(member) offsetof(train, member), 0, 0, false
 static const option options[] = {
     { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
+    { 0, "text",    TEXT,   "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
+    { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
     { 0, "model",   CHOICE, "encoder|decoder", "default: what the task asks for; pairs: decoder", MODEL(model), 0, 0, true },
-    { 0, "layers",  WHOLE,  "N", "blocks (default 2)", MODEL(layers), 1, 1000, true },
-    { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64)", MODEL(d_model), 1, 65536, true },
+    { 0, "layers",  WHOLE,  "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
+    { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64; of a text 128)", MODEL(d_model), 1, 65536, true },
     { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },
     { 0, "width",   WHOLE,  "N", "inner width of the feed-forward part (default 4 d-model)", MODEL(width), 1, 1 << 20, true },
     { 0, "dropout", REAL,   "P", "share of values set to 0 while training (default 0)", MODEL(dropout), 0, 0.99, true },
-    { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001)", MODEL(lr), 1e-9, 10, true },
+    { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)", MODEL(lr), 1e-9, 10, true },
     { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
-    { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64)", MODEL(batch), 1, 65536, true },
-    { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000)", MODEL(steps), 1, 1e9, false },
-    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0: never)", MODEL(goal), 0, 1, true },
+    { 0, "label-smoothing", REAL, "E", "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99, true },
+    { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1, 65536, true },
+    { 0, "micro-batches", WHOLE, "N", "parts of a batch, one after the other: less memory, the same numbers to rounding", MODEL(micro_batches), 1, 65536, true },
+    { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000; text: 1500)", MODEL(steps), 1, 1e9, false },
+    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)", MODEL(goal), 0, 1, true },
+    { 0, "evaluate", WHOLE, "N", "steps between looks at what is unseen (default: when the goal is near; text: 250)", MODEL(evaluate), 1, 1e9, true },
+    { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)", MODEL(early_stop), 1, 1e9, true },
+    { 0, "best",    TEXT,   "FILE", "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
     { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
     { 0, "log",     TEXT,   "FILE", "one JSON object a step", AT(log) },
@@ -47,25 +54,25 @@ static const eg_task *task_of(const char *name)         /* NULL after saying why
     for (int k = 0; eg_task_at(k); k++) snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
     const char *near = nearest(name, task_name);
     if (near) say("there is no task \"%s\"; is it %s?", name, near);
-    else say("there is no task \"%s\"; there are %s, and --pairs FILE", name, all);
+    else say("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name, all);
     return NULL;
 }
 
 static void file_of(const train *o, const char *task, char *out, size_t room)   /* TASK.safetensors, in the present folder */
 {
-    const char *name = o->pairs ? o->pairs : task, *slash = strrchr(name, '/');
+    const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task, *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
-    const char *dot = o->pairs ? strrchr(name, '.') : NULL;
+    const char *dot = file ? strrchr(name, '.') : NULL;
     snprintf(out, room, "%.*s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
-    const eg_task *row = o->pairs ? NULL : task_of(task);
-    if (!o->pairs && !row) return NULL;
+    const eg_task *row = o->pairs || o->text ? NULL : task_of(task);
+    if (!o->pairs && !o->text && !row) return NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
-    a.data = o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
+    a.data = o->text ? eg_data_corpus(cx, o->text) : o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
     if (!t) say_error(cx, NULL);
@@ -88,9 +95,10 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
 
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
 {
-    eg_trainer *t = eg_trainer_load(cx, path, o->model.steps);
+    eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
+    eg_trainer *t = eg_trainer_load(cx, path, o->model.steps, .data = text);
     if (!t) { say_error(cx, NULL); return NULL; }
-    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->pairs ? o->pairs : task;
+    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
     if (asked && strcmp(name, asked) != 0) {
         say("%s was trained on %s, not on %s", path, name, asked);
         return NULL;
@@ -107,15 +115,15 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
 }
 
 /* -- can the checkpoint be written? Found out before training: a whole one is written beside its place and removed ----------- */
-static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path)
+static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path, const char *which)
 {
     struct stat s;
     bool there = stat(path, &s) == 0;
-    if (there && S_ISDIR(s.st_mode)) { say("--out %s is a directory", path); return false; }
+    if (there && S_ISDIR(s.st_mode)) { say("%s %s is a directory", which, path); return false; }
     if (there && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode)) return true;
     char beside[4096 + 32];
     int n = snprintf(beside, sizeof beside, there && S_ISCHR(s.st_mode) ? "%s" : "%s.try-%ld", path, (long)getpid());
-    if (n >= (int)sizeof beside) { say("--out: the path is too long"); return false; }
+    if (n >= (int)sizeof beside) { say("%s: the path is too long", which); return false; }
     if (eg_trainer_save(t, beside)) { say_error_of(cx, beside, path); return false; }
     if (!there || S_ISREG(s.st_mode)) unlink(beside);
     return true;
@@ -141,8 +149,11 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_data *d = eg_trainer_data(t);
-    const eg_task *task = eg_data_text(d) ? NULL : eg_task_find(eg_data_name(d));
+    const eg_task *task = eg_data_text(d) || eg_data_free(d) ? NULL : eg_task_find(eg_data_name(d));
+    bool text = eg_data_free(d);
     if (task) printf("%s: %s\n", task->name, task->about);
+    else if (text) printf("%s: %lld characters, %d different ones, the last tenth unseen; context %lld\n", eg_data_name(d),
+                          (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST, (long long)o->context);
     else printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST);
     printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model, (long long)o->layers, (long long)o->d_model,
            (long long)o->heads, (long long)eg_params_size(eg_trainer_params(t)));
@@ -155,15 +166,17 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
 static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
 {
     turn u = { .o = o, .path = path };
-    if (!try_out(cx, t, path) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
     introduce(t, cx);
     struct sigaction act = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };   /* a second interrupt ends it at once */
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     u.saved = seconds();
     eg_progress p = eg_trainer_now(t);
-    bool done = p.step >= p.steps || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
-    if (done) printf("%s has nothing left to do: %s\n", path, p.step >= p.steps ? "all its steps are done" : "its goal is reached");
+    bool done = p.step >= p.steps || p.stopped || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
+    if (done) printf("%s has nothing left to do: %s\n", path, p.step >= p.steps ? "all its steps are done" :
+                     p.stopped ? "it was stopped early" : "its goal is reached");
+    if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     if (!bad && !done && !u.log_failed) bad = eg_trainer_save(t, path);
@@ -189,19 +202,21 @@ static int run(const command *c, int count, char **word)
     if (parse != PARSED) return parse == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     const char *task = w.count ? w.word[0] : NULL;
     if (w.count > 1) return say("train takes one task, and there is \"%s\" too", w.word[1]);
-    if (task && o.pairs) return say("train takes a task or --pairs, not both: %s and %s", task, o.pairs);
-    if (!task && !o.pairs && o.resume && *o.resume && eg_task_find(o.resume) && access(o.resume, F_OK)) {
+    if ((task != NULL) + (o.pairs != NULL) + (o.text != NULL) > 1)
+        return say("train takes a task, --pairs or --text, not both %s and %s", task ? task : o.pairs, o.text ? o.text : o.pairs);
+    if (!task && !o.pairs && !o.text && o.resume && *o.resume && eg_task_find(o.resume) && access(o.resume, F_OK)) {
         task = o.resume;                                /* train --resume reverse */
         o.resume = "";
     }
     bool needs_name = !o.resume || !(*o.resume || o.out);
-    if (!task && !o.pairs && needs_name)
-        return say("train needs a task or --pairs FILE; %s train --help lists the tasks", program());
+    if (!task && !o.pairs && !o.text && needs_name)
+        return say("train needs a task or --pairs FILE or --text FILE; %s train --help lists the tasks", program());
     if (task && !task_of(task)) return EXIT_FAILURE;
     char path[4096] = "";
-    if (task || o.pairs) file_of(&o, task, path, sizeof path);
+    if (task || o.pairs || o.text) file_of(&o, task, path, sizeof path);
     const char *from = !o.resume ? NULL : *o.resume ? o.resume : o.out ? o.out : path, *to = o.out ? o.out : from ? from : path;
     if (o.log && strcmp(o.log, to) == 0) return say("--log and the checkpoint are both %s", to);
+    if (o.best && strcmp(o.best, to) == 0) return say("--best and the checkpoint are both %s", to);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     if (!cx) return say_error(cx, NULL);
     eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
@@ -217,8 +232,8 @@ static void list_tasks(FILE *file)
 }
 
 const command train_command = {
-    .name = "train", .usage = "TASK | --pairs FILE [OPTION...]",
-    .about = "train a transformer on a task or on your own pairs, and show what it learnt",
+    .name = "train", .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
+    .about = "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
             "One input in ten is held out; training stops when the goal is met on those. An interrupt saves.\n",
     .options = options, .run = run, .list = list_tasks,

@@ -71,11 +71,15 @@ EG_API eg_data *eg_data_task (eg_ctx *, const eg_task *);      /* a row of the t
 EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);     /* lines "input TAB output"; symbols are words if a blank occurs and most words of
                                                                 * the outputs occur more than once (others could not be learnt), else characters */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name); /* the same from memory; name: for messages */
+/* One text of any bytes: symbols are characters, and single bytes where it is no UTF-8. Examples are windows; the last tenth is held out. */
+EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
+EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
+EG_API bool eg_data_free(const eg_data *);                     /* a corpus, to be gone on with rather than answered */
 EG_API const char *eg_data_name(const eg_data *);
 EG_API const char *eg_data_text(const eg_data *);              /* of pairs, as read; NULL of a task */
 EG_API bool eg_data_decoder(const eg_data *);                  /* the model it asks for; pairs: true */
-EG_API int64_t eg_data_size(const eg_data *);                  /* pairs; 0 of a task: as many as there are numbers */
-EG_API int  eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *); /* in tokens; pairs: a new order each time round */
+EG_API int64_t eg_data_size(const eg_data *);                  /* pairs, or symbols of a corpus; 0 of a task: as many as there are numbers */
+EG_API int  eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *); /* in tokens; pairs: a new order each time round; −1 of a corpus */
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
 EG_API int  eg_data_symbols(const eg_data *);                  /* tokens, PAD SEP STOP included */
 EG_API const char *eg_data_symbol(const eg_data *, int token);
@@ -88,29 +92,52 @@ typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
     const char *model;                  /* "encoder", "decoder"; what the data asks for. An encoder needs input and output of one length */
-    int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model */
-    double  dropout, lr, clip_norm;     /* 0, the task's, none */
+    int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model; of a corpus 3, 128, 4 */
+    double  dropout, lr, clip_norm;     /* 0, the task's (pairs 1e-3, corpus 2e-3), none */
     eg_schedule schedule;               /* the task's warm-up, then cosine to 1/20 at `steps`; { EG_CONSTANT, 1 }: none */
-    int64_t batch, steps;               /* 64, the task's */
+    int64_t batch, steps;               /* 64 (corpus 32), the task's (pairs 3000, corpus 1500) */
     uint64_t seed;                      /* of first values, dropout and examples: 0; restarts the context's draws */
-    double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99; EG_OFF: runs all steps */
+    double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99 (corpus: none); EG_OFF: runs all steps */
+    int64_t context;                    /* corpus: symbols that the model sees at once; 64, or less where the held-out part is shorter */
+    int64_t micro_batches;              /* 1; more: a batch in so many parts, their gradients summed. One batch's numbers to rounding, and
+                                         * the memory of a part; dropout draws other masks */
+    double  smoothing;                  /* label smoothing ε: 0 */
+    int64_t evaluate;                   /* steps between looks at the test set; 0: see eg_trainer_run (corpus: 250; with early_stop: 100) */
+    int64_t early_stop;                 /* stop after so many looks without a smaller held-out loss; 0: never */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;                /* done, planned */
     double  loss, accuracy, whole;      /* of this batch; share of right tokens, of sequences without a wrong one */
     double  exact;                      /* share of exact test sequences when last evaluated; −1: not yet */
     double  rate, seconds, lr;          /* tokens a second, in this step; training time since making or loading; learning rate */
+    double  norm;                       /* of this step's gradient, before clipping */
+    double  held;                       /* mean held-out loss a token when last evaluated; −1: not yet */
+    double  best; int64_t best_step;    /* the smallest of those, and its step; −1 */
+    int64_t clipped; double longest; int64_t longest_step;    /* steps that clip_norm shortened; the longest gradient and its step */
+    bool    stopped;                    /* by early_stop */
 } eg_progress;
-typedef struct eg_score { int64_t sequences, exact, tokens, right; } eg_score;
+typedef struct eg_score { int64_t sequences, exact, tokens, right; double loss; } eg_score; /* loss: mean of −ln p a token; ÷ ln 2: bits; e^: perplexity */
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch; refused: a loss that is not finite */
-EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* step, steps, exact, seconds, lr */
-EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding */
-/* Steps until `steps` or `goal`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is looked at
- * every 25 steps if that step's batch was nearly at the goal, and at the end. */
+EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* as after the last step, but for the batch's own numbers */
+EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding; of a corpus
+                                                                * windows, 65536 symbols at most */
+/* Steps until `steps`, `goal` or `early_stop`; watch (may be NULL) is called after each and stops the loop by returning true. The test set is
+ * looked at every `evaluate` steps; without that, every 25 steps if that step's batch was nearly at the goal; and at the end. */
 EG_API int    eg_trainer_run(eg_trainer *, bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user, eg_progress *);
-EG_API int    eg_trainer_test(eg_trainer *, int k, eg_example *);       /* the k-th test example */
-EG_API const char *eg_trainer_predict(eg_trainer *, const char *input); /* valid until the next call */
+EG_API int    eg_trainer_keep_best(eg_trainer *, const char *path);     /* run saves there whenever the held-out loss is the smallest so far; NULL: no more */
+EG_API int    eg_trainer_test(eg_trainer *, int k, eg_example *);       /* the k-th test example; −1 past the end, and of a corpus */
+EG_API const char *eg_trainer_predict(eg_trainer *, const char *input); /* the likeliest answer; valid until the next call */
+typedef struct eg_generate_args {       /* as in decode.h */
+    size_t size;
+    eg_trainer *trainer;
+    const char *prompt;                 /* NULL, a corpus only: as after a line's end, or after its first symbol */
+    int64_t length;                     /* symbols at most: 200; an answer also ends by itself */
+    double  temperature; int64_t top_k; double top_p; uint64_t seed;    /* a corpus draws with 1; otherwise none: the likeliest */
+    int64_t beam; double length_power;
+    size_t *bytes;                      /* out: length of the text, which may hold zero bytes */
+} eg_generate_args;
+EG_API const char *eg_trainer_generate_with(const eg_generate_args *);  /* what follows the prompt; valid until the next call. Refused: an encoder */
 /* The weights (layer h i j) for an input; the axes' tokens are tokens[0 … i). A decoder's sequence is input SEP its own answer. In the open scope. */
 EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
 EG_API eg_params  *eg_trainer_params(eg_trainer *);
@@ -124,21 +151,32 @@ EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *);    /* with 
 typedef struct eg_trainer_check_report { int64_t entries, right; double worst; const char *worst_name; } eg_trainer_check_report;
 EG_API int    eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
 
-/* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs, vocabulary, step, draws, next example. A resumed run has the
- * bits of one that was never interrupted, for any number of threads, and so has its file. A user's own task can be saved, but only eingrad's load. */
+/* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs (of a corpus its path and hash), vocabulary, step, draws,
+ * next example. A resumed run has the bits of one that was never interrupted, for any number of threads, and so has its file. */
 EG_API int    eg_trainer_save(eg_trainer *, const char *path);
-EG_API eg_trainer *eg_trainer_load(eg_ctx *, const char *path, int64_t steps);    /* steps: planned in all; 0: as saved */
+typedef struct eg_trainer_load_args {
+    size_t size;
+    eg_ctx *cx; const char *path;
+    int64_t steps;                      /* planned in all; as saved */
+    eg_data *data;                      /* the user's own task, or the corpus from elsewhere; what the file names */
+    bool    answers;                    /* a corpus is not read: the model can generate, but not train or be evaluated */
+} eg_trainer_load_args;
+EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refused: data of another name, vocabulary or text */
 
 #ifndef __cplusplus
 #define eg_sgd(...)         eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_adam(...)        eg_adam_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_adamw(...)       eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_trainer_new(...) eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
+#define eg_trainer_generate(...) eg_trainer_generate_with(EG_ARGS_(eg_generate_args, __VA_ARGS__))
+#define eg_trainer_load(...) eg_trainer_load_with(EG_ARGS_(eg_trainer_load_args, __VA_ARGS__))
 #else
 } /* extern "C" */
 inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_sgd_with(&o); }
 inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adam_with(&o); }
 inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adamw_with(&o); }
 inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args()) { o.size = sizeof o; o.data = data; return eg_trainer_new_with(&o); }
+inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args()) { o.size = sizeof o; o.trainer = t; return eg_trainer_generate_with(&o); }
+inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0, eg_trainer_load_args o = eg_trainer_load_args()) { o.size = sizeof o; o.cx = cx; o.path = path; o.steps = steps; return eg_trainer_load_with(&o); }
 #endif
 #endif

@@ -11,6 +11,8 @@
 typedef struct saved {
     int64_t layers, d_model, heads, width, batch, steps, seed, decay, warmup, decay_steps, vocabulary, longest, step, cursor, draws, dtype;
     double dropout, lr, clip_norm, last, goal, exact;
+    int64_t context, micro_batches, evaluate, early_stop, waited, best_step, longest_step, characters, sum;
+    double smoothing, held, best, longest_norm;
 } saved;
 typedef struct field { const char *key; bool real; size_t at; } field;
 static const field fields[] = {
@@ -19,6 +21,8 @@ static const field fields[] = {
     WHOLE(layers), WHOLE(d_model), WHOLE(heads), WHOLE(width), WHOLE(batch), WHOLE(steps), WHOLE(seed), WHOLE(decay), WHOLE(warmup),
     WHOLE(decay_steps), WHOLE(vocabulary), WHOLE(longest), WHOLE(step), WHOLE(cursor), WHOLE(draws), WHOLE(dtype),
     REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(exact),
+    WHOLE(context), WHOLE(micro_batches), WHOLE(evaluate), WHOLE(early_stop), WHOLE(waited), WHOLE(best_step), WHOLE(longest_step),
+    WHOLE(characters), WHOLE(sum), REAL(smoothing), REAL(held), REAL(best), REAL(longest_norm),
 #undef WHOLE
 #undef REAL
 };
@@ -47,10 +51,13 @@ static bool get(const field *f, saved *s, const char *text)
 static saved gather(const eg_trainer *t)
 {
     const eg_trainer_args *o = &t->o;
+    const eg_progress *n = &t->now;
     return (saved){
         o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
-        o->schedule.steps, t->vocabulary, t->longest, t->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
-        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, t->exact,
+        o->schedule.steps, t->vocabulary, t->longest, n->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
+        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, n->exact,
+        o->context, o->micro_batches, o->evaluate, o->early_stop, t->waited, n->best_step, n->longest_step,
+        t->data->free_text ? t->data->count : 0, (int64_t)t->data->sum, o->smoothing, n->held, n->best, n->longest,
     };
 }
 
@@ -61,23 +68,13 @@ static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model,
     return (eg_trainer_args){
         .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
         .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
-        .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal),
+        .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
+        .micro_batches = s->micro_batches, .smoothing = s->smoothing, .evaluate = s->evaluate, .early_stop = s->early_stop,
         .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps, s->last },
     };
 }
 
 /* -- save --------------------------------------------------------------------------------------------------------------------------- */
-static char *vocabulary_text(const eg_trainer *t, eg_owner *owner)     /* the symbols, one a line                            */
-{
-    size_t room = 1;
-    for (int k = EG_FIRST; k < eg_data_symbols(t->data); k++)
-        room += strlen(eg_data_symbol(t->data, k)) + 1;
-    char *text = eg_owner_alloc(owner, room), *at = text;
-    for (int k = EG_FIRST; text && k < eg_data_symbols(t->data); k++)
-        at += sprintf(at, "%s\n", eg_data_symbol(t->data, k));
-    return text;
-}
-
 static int save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int count = eg_params_count(t->params), states = 0, n = 0;
@@ -85,7 +82,7 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
         states++;
     const char **names = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *names);
     eg_tensor **xs = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *xs);
-    char (*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text), *vocabulary = vocabulary_text(t, owner);
+    char (*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text), *vocabulary = eg__data_symbols_text(t->data, owner);
     if (!names || !xs || !text || !vocabulary)
         return -1;
     for (int k = 0; k < count + states; k++) {
@@ -95,7 +92,7 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
     }
     const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
     saved s = gather(t);
-    const char *const texts[] = { "format", "eingrad trainer 1", pairs ? "name" : "task", eg_data_name(t->data), "model", t->o.model,
+    const char *const texts[] = { "format", "eingrad trainer 2", pairs ? "name" : eg_data_free(t->data) ? "corpus" : "task", eg_data_name(t->data), "model", t->o.model,
                                   "symbols", vocabulary, pairs ? "pairs" : NULL, pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++)
         metadata[n++] = texts[k];
@@ -120,17 +117,39 @@ int eg_trainer_save(eg_trainer *t, const char *path)
 }
 
 /* -- load --------------------------------------------------------------------------------------------------------------------------- */
-static eg_data *data_of(eg_ctx *cx, const eg_safetensors *file, const char *path)
+static bool same_data(const eg_data *d, const char *name, bool text, const saved *s, const char *path)
+{
+    if (d->free_text != text || (!text && strcmp(d->name, name)))
+        eg_fail(d->cx, "%s: a model of %s, not of %s", path, name, d->name);
+    else if (text && ((int64_t)d->sum != s->sum || d->count != s->characters))
+        eg_fail(d->cx, "%s: trained on %s when it had %lld characters; %s has %lld and %s", path, name, (long long)s->characters, d->name,
+                (long long)d->count, d->count == s->characters ? "others" : "is another text");
+    return !eg_error(d->cx);
+}
+
+static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"), *pairs = eg_safetensors_metadata(file, "pairs");
-    const char *name = eg_safetensors_metadata(file, "name");
+    const char *name = eg_safetensors_metadata(file, "name"), *corpus = eg_safetensors_metadata(file, "corpus");
+    const char *symbols = eg_safetensors_metadata(file, "symbols"), *called = corpus ? corpus : pairs ? name : task;
+    eg_data *d = o->data;
+    if (d && !same_data(d, called ? called : o->path, corpus, s, o->path))
+        return NULL;
+    if (d)
+        return d;
     if (pairs)
-        return eg_data_parse(cx, pairs, name ? name : path);
+        return eg_data_parse(o->cx, pairs, name ? name : o->path);
+    if (corpus && o->answers)
+        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", (uint64_t)s->sum, s->characters);
+    if (corpus) {
+        d = eg_data_corpus(o->cx, corpus);
+        return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
+    }
     if (!task || !eg_task_find(task)) {
-        eg_fail(cx, "%s: the task \"%s\" is not one of eingrad's", path, task ? task : "");
+        eg_fail(o->cx, "%s: the task \"%s\" is not one of eingrad's; load it with .data, the task that it was trained on", o->path, task ? task : "");
         return NULL;
     }
-    return eg_data_task(cx, eg_task_find(task));
+    return eg_data_task(o->cx, eg_task_find(task));
 }
 
 static bool sound(eg_ctx *cx, const saved *s, const char *path)
@@ -139,6 +158,7 @@ static bool sound(eg_ctx *cx, const saved *s, const char *path)
     bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT && s->decay <= EG_COSINE;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         good &= sizes[k] > 0 && sizes[k] <= SIZE_MOST;
+    good &= s->waited >= 0 && s->best_step >= 0 && s->longest_step >= 0 && s->characters >= 0;
     if (!good)
         eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)SIZE_MOST);
     else if (s->dtype != (int64_t)eg_default_type(cx))
@@ -149,14 +169,8 @@ static bool sound(eg_ctx *cx, const saved *s, const char *path)
 
 static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
 {
-    int k = EG_FIRST;
-    for (size_t n; text && *text; text += n + 1, k++) {
-        n = strcspn(text, "\n");
-        const char *s = eg_data_symbol(t->data, k);
-        if (!s || strlen(s) != n || memcmp(s, text, n) || !text[n])
-            break;
-    }
-    if (!text || *text || k != eg_data_symbols(t->data) || t->vocabulary != k)
+    const char *own = eg__data_symbols_text(t->data, t->owner);
+    if (own && (!text || strcmp(own, text) || t->vocabulary != eg_data_symbols(t->data)))
         eg_fail(t->cx, "%s: its vocabulary is not that of %s", path, eg_data_name(t->data));
     return !eg_error(t->cx);
 }
@@ -174,38 +188,47 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
     return true;
 }
 
-static eg_trainer *restore(eg_ctx *cx, const eg_safetensors *file, const char *path, eg_data *data, const saved *s, int64_t steps)
+static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file, eg_data *data, const saved *s)
 {
-    eg_trainer_args o = args_of(s, data, eg_safetensors_metadata(file, "model"), steps);
+    eg_trainer_args o = args_of(s, data, eg_safetensors_metadata(file, "model"), l->steps);
     if (!o.model) {
-        eg_fail(cx, "%s: the metadata names no model", path);
+        eg_fail(l->cx, "%s: the metadata names no model", l->path);
         return NULL;
     }
     eg_trainer *t = eg__trainer_make(&o, s->vocabulary, s->longest);
-    if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), path) || eg_params_read(t->params, file, path) ||
-        !read_state(t, file, path))
+    if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) || eg_params_read(t->params, file, l->path) ||
+        !read_state(t, file, l->path))
         return NULL;
-    t->step = s->step, t->cursor = (uint64_t)s->cursor, t->exact = s->exact;
-    eg_set_draws(cx, (uint64_t)s->draws);
+    eg_progress *n = &t->now;
+    n->step = s->step, n->exact = s->exact, n->held = s->held, n->best = s->best, n->best_step = s->best_step;
+    n->longest = s->longest_norm, n->longest_step = s->longest_step, n->clipped = eg_opt_now(t->opt).norm_clipped;
+    t->cursor = (uint64_t)s->cursor, t->waited = s->waited;
+    n->stopped = t->o.early_stop && t->waited >= t->o.early_stop;
+    eg_set_draws(l->cx, (uint64_t)s->draws);
     return t;
 }
 
-eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps)
+eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
-    if (!cx || eg_error(cx))
+    eg_trainer_load_args o = { .size = sizeof o };
+    if (given)
+        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    if (!o.cx || eg_error(o.cx))
         return NULL;
-    eg_safetensors *file = eg_safetensors_open(cx, path);
+    eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
     if (!file)
         return NULL;
     saved s = { 0 };
     const char *format = eg_safetensors_metadata(file, "format");
-    if (!format || strcmp(format, "eingrad trainer 1"))
-        eg_fail(cx, "%s: not a model that eingrad trained", path);
-    for (int k = 0; k < FIELDS && !eg_error(cx); k++)
+    if (!format || strncmp(format, "eingrad trainer", 15))
+        eg_fail(o.cx, "%s: not a model that eingrad trained", o.path);
+    else if (strcmp(format, "eingrad trainer 2"))
+        eg_fail(o.cx, "%s: a model of another version, in the format \"%s\"", o.path, format);
+    for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         if (!get(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key)))
-            eg_fail(cx, "%s: the metadata lacks a number for \"%s\"", path, fields[k].key);
-    eg_data *data = !eg_error(cx) && sound(cx, &s, path) ? data_of(cx, file, path) : NULL;
-    eg_trainer *t = data ? restore(cx, file, path, data, &s, steps) : NULL;
+            eg_fail(o.cx, "%s: the metadata lacks a number for \"%s\"", o.path, fields[k].key);
+    eg_data *data = !eg_error(o.cx) && sound(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
+    eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
     eg_safetensors_close(file);
     return t;
 }

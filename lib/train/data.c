@@ -1,123 +1,9 @@
-/* data.c: examples by number, from a task or from a file of pairs; the vocabulary; what is held out. */
+/* data.c: examples by number, from a task or from a file of pairs; what is held out. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct pair { int64_t at; int inputs, outputs; } pair;     /* tokens[at …]: input, then output           */
-
-struct eg_data {
-    eg_ctx   *cx;
-    eg_owner *owner;
-    const eg_task *task;        /* NULL: pairs                                                                    */
-    const char *name, *text;
-    bool  words;                /* symbols are blank-separated words                                              */
-    int   symbols, room;        /* tokens, PAD SEP STOP included                                                  */
-    const char **symbol;
-    int32_t *table; int slots;  /* hash table of tokens by text; 0: empty                                         */
-    int64_t count; pair *pairs; int32_t *tokens;
-    int longest_input, longest_output;
-};
-
-/* -- text ------------------------------------------------------------------------------------------------------------------------ */
-static int character(const unsigned char *s, const unsigned char *end)     /* bytes of the UTF-8 character at s; 0: malformed */
-{
-    int n = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : *s >= 0xe0 && *s < 0xf0 ? 3 : *s >= 0xf0 && *s < 0xf5 ? 4 : 0;
-    if (n > end - s)
-        return 0;
-    for (int k = 1; k < n; k++)
-        if ((s[k] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (n == 3 && *s == 0xe0 && s[1] < 0xa0) || (n == 4 && *s == 0xf0 && s[1] < 0x90);
-    bool outside = (n == 3 && *s == 0xed && s[1] > 0x9f) || (n == 4 && *s == 0xf4 && s[1] > 0x8f);
-    return overlong || outside ? 0 : n;
-}
-
-/* the next symbol of [*s, end): its length, *s behind it; 0 at the end, −1 if malformed */
-static int next_symbol(bool words, const char **s, const char *end, const char **symbol)
-{
-    while (words && *s < end && **s == ' ')
-        (*s)++;
-    *symbol = *s;
-    while (*s < end && !(words && **s == ' ')) {
-        int n = character((const unsigned char *)*s, (const unsigned char *)end);
-        if (!n)
-            return -1;
-        *s += n;
-        if (!words)
-            break;
-    }
-    return (int)(*s - *symbol);
-}
-
-static uint64_t hash(uint64_t h, const char *s, size_t n)              /* FNV-1a                                  */
-{
-    for (size_t k = 0; k < n; k++)
-        h = (h ^ (unsigned char)s[k]) * 0x100000001b3u;
-    return h;
-}
-static const uint64_t hash_start = 0xcbf29ce484222325u;
-
-/* -- vocabulary -------------------------------------------------------------------------------------------------------------------- */
-static int32_t *slot(const eg_data *d, const char *s, size_t n)
-{
-    size_t at = (size_t)eg__train_mix(hash(hash_start, s, n)) % (size_t)d->slots;
-    for (;; at = (at + 1) % (size_t)d->slots) {
-        int32_t t = d->table[at];
-        if (!t || (strlen(d->symbol[t]) == n && !memcmp(d->symbol[t], s, n)))
-            return &d->table[at];
-    }
-}
-
-static bool grow(eg_data *d)
-{
-    int room = d->room ? 2 * d->room : 64;
-    const char **symbol = eg_owner_alloc(d->owner, (size_t)room * sizeof *symbol);
-    int32_t *table = eg_owner_alloc(d->owner, (size_t)room * 2 * sizeof *table);
-    if (!symbol || !table)
-        return false;
-    if (d->symbols)
-        memcpy(symbol, d->symbol, (size_t)d->symbols * sizeof *symbol);
-    d->symbol = symbol, d->table = table, d->room = room, d->slots = 2 * room;
-    for (int32_t t = EG_FIRST; t < d->symbols; t++)
-        *slot(d, symbol[t], strlen(symbol[t])) = t;
-    return true;
-}
-
-static int32_t token_of(eg_data *d, const char *s, size_t n)           /* adds it if it is new; −1: out of memory  */
-{
-    if (d->symbols == d->room && !grow(d))
-        return -1;
-    int32_t *at = slot(d, s, n);
-    if (!*at) {
-        char *copy = eg_owner_alloc(d->owner, n + 1);
-        if (!copy)
-            return -1;
-        memcpy(copy, s, n);
-        d->symbol[d->symbols] = copy;
-        *at = d->symbols++;
-    }
-    return *at;
-}
-
-static eg_data *open_data(eg_ctx *cx, const char *name)
-{
-    eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
-    eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    if (d && !name)
-        eg_fail(cx, "data: the name is NULL");
-    char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
-    if (!copy)
-        return NULL;
-    strcpy(copy, name);
-    *d = (eg_data){ .cx = cx, .owner = owner, .name = copy };
-    if (!grow(d))
-        return NULL;
-    d->symbol[EG_PAD] = "·", d->symbol[EG_SEP] = "|", d->symbol[EG_STOP] = "■";
-    d->symbols = EG_FIRST;
-    return d;
-}
 
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
@@ -130,13 +16,13 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
                 EG_LONGEST);
         return NULL;
     }
-    eg_data *d = open_data(cx, task->name);
+    eg_data *d = eg__data_open(cx, task->name);
     if (!d)
         return NULL;
     d->task = task, d->longest_input = task->longest_input, d->longest_output = task->longest_output;
     const char *s = task->symbols, *end = s + strlen(s), *symbol;
-    for (int n; (n = next_symbol(false, &s, end, &symbol)) != 0; )
-        if (n < 0 || token_of(d, symbol, (size_t)n) < 0) {
+    for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0; )
+        if (n < 0 || eg__data_token(d, symbol, (size_t)n) < 0) {
             eg_fail(cx, "data: the symbols of task %s are not UTF-8", task->name);
             return NULL;
         }
@@ -148,12 +34,12 @@ static int side(eg_data *d, long long line, const char *s, const char *end, int6
 {
     const char *symbol;
     int n, count = 0;
-    while ((n = next_symbol(d->words, &s, end, &symbol)) != 0) {
+    while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         if (n < 0)
             eg_fail(d->cx, "%s:%lld: not UTF-8", d->name, line);
         else if (count == EG_LONGEST)
             eg_fail(d->cx, "%s:%lld: more than %d symbols on one side", d->name, line, EG_LONGEST);
-        else if ((d->tokens[at + count] = token_of(d, symbol, (size_t)n)) >= 0) {
+        else if ((d->tokens[at + count] = eg__data_token(d, symbol, (size_t)n)) >= 0) {
             count++;
             continue;
         }
@@ -170,7 +56,7 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
         eg_fail(d->cx, "%s:%lld: a line is input TAB output, with exactly one tab", d->name, line);
         return false;
     }
-    pair *p = &d->pairs[d->count];
+    eg__pair *p = &d->pairs[d->count];
     p->at = at;
     p->inputs = side(d, line, s, tab, at);
     p->outputs = p->inputs < 0 ? -1 : side(d, line, tab + 1, end, at + p->inputs);
@@ -264,50 +150,24 @@ static eg_data *parse(eg_data *d, const char *text)
 
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
 {
-    eg_data *d = open_data(cx, name);
+    eg_data *d = eg__data_open(cx, name);
     if (d && !text)
         eg_fail(cx, "data: the text of %s is NULL", name);
     char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
     return copy ? parse(d, strcpy(copy, text)) : NULL;
 }
 
-static char *whole_file(eg_data *d, FILE *f)
-{
-    size_t room = 65536, used = 0, got;
-    char *text = eg_owner_alloc(d->owner, room);
-    while (text && (got = fread(text + used, 1, room - used - 1, f)) > 0) {
-        used += got;
-        if (used == room - 1) {
-            char *more = eg_owner_alloc(d->owner, 2 * room);
-            if (more)
-                memcpy(more, text, used);
-            text = more;
-            room *= 2;
-        }
-    }
-    if (text && ferror(f)) {
-        eg_fail(d->cx, "%s: %s", d->name, strerror(errno));
-        return NULL;
-    }
-    if (text && memchr(text, 0, used)) {
-        eg_fail(d->cx, "%s: not a text file (a zero byte)", d->name);
-        return NULL;
-    }
-    return text;
-}
-
 eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
 {
-    eg_data *d = open_data(cx, path);
+    eg_data *d = eg__data_open(cx, path);
     if (!d)
         return NULL;
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        eg_fail(cx, "%s: %s", path, strerror(errno));
+    size_t count;
+    char *text = eg__data_file(d, path, &count);
+    if (text && memchr(text, 0, count)) {
+        eg_fail(cx, "%s: not a text file (a zero byte)", path);
         return NULL;
     }
-    char *text = whole_file(d, f);
-    fclose(f);
     return text ? parse(d, text) : NULL;
 }
 
@@ -334,11 +194,11 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
-    if (!d || !e)
+    if (!d || !e || d->free_text)
         return -1;
     if (!d->task) {
         uint64_t n = (uint64_t)d->count;
-        const pair *p = &d->pairs[permuted(eg__train_mix(seed) + number / n, n, number % n)];
+        const eg__pair *p = &d->pairs[permuted(eg__train_mix(seed) + number / n, n, number % n)];
         *e = (eg_example){ .inputs = p->inputs, .outputs = p->outputs };
         memcpy(e->input, d->tokens + p->at, (size_t)p->inputs * sizeof *e->input);
         memcpy(e->output, d->tokens + p->at + p->inputs, (size_t)p->outputs * sizeof *e->output);
@@ -358,11 +218,9 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
 
 uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
 {
-    uint64_t h = hash_start;
-    for (int k = 0; k < e->inputs; k++) {
-        const char *s = d->symbol[e->input[k]];
-        h = hash(h, s, strlen(s) + d->words);       /* words: the zero byte keeps them apart                       */
-    }
+    uint64_t h = eg__hash_start;
+    for (int k = 0; k < e->inputs; k++)
+        h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);     /* words: the zero byte keeps them apart */
     return eg__train_mix(h);
 }
 
@@ -374,10 +232,8 @@ const char *eg_data_text(const eg_data *d)              { return d ? d->text : N
 bool eg_data_decoder(const eg_data *d)                  { return d && (!d->task || d->task->decoder); }
 int64_t eg_data_size(const eg_data *d)                  { return d ? d->count : 0; }
 int eg_data_symbols(const eg_data *d)                   { return d ? d->symbols : 0; }
-const char *eg_data_symbol(const eg_data *d, int token) { return d && token >= 0 && token < d->symbols ? d->symbol[token] : NULL; }
-int eg__data_longest(const eg_data *d, bool output)     { return output ? d->longest_output : d->longest_input; }
-bool eg__data_asks(const eg_data *d)                    { return d->task && d->task->asks; }
-const eg_task *eg__data_task(const eg_data *d)          { return d->task; }
+const char *eg_data_symbol(const eg_data *d, int token) { return d && token >= 0 && token < d->symbols ? d->symbol[token].s : NULL; }
+bool eg_data_free(const eg_data *d)                     { return d && d->free_text; }
 eg_ctx *eg__data_context(const eg_data *d)              { return d ? d->cx : NULL; }
 
 int64_t eg__data_uneven(const eg_data *d)
@@ -386,41 +242,4 @@ int64_t eg__data_uneven(const eg_data *d)
         if (d->pairs[k].inputs != d->pairs[k].outputs)
             return k;
     return -1;
-}
-
-int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
-{
-    if (d && (!text || !tokens))
-        eg_fail(d->cx, "%s: the %s to read is NULL", d->name, text ? "room for what there is" : "text");
-    if (!d || !text || !tokens)
-        return -1;
-    const char *s = text, *end = s + strlen(s), *symbol;
-    int n, count = 0;
-    while ((n = next_symbol(d->words, &s, end, &symbol)) != 0) {
-        int32_t t = n < 0 ? 0 : *slot(d, symbol, (size_t)n);
-        if (n < 0)
-            eg_fail(d->cx, "%s: the input is not UTF-8", d->name);
-        else if (!t)
-            eg_fail(d->cx, "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol, d->symbols - EG_FIRST);
-        else if (count >= room)
-            eg_fail(d->cx, "%s: the input has more than %d symbols", d->name, room);
-        else {
-            tokens[count++] = t;
-            continue;
-        }
-        return -1;
-    }
-    return count;
-}
-
-size_t eg_data_write(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
-{
-    size_t at = 0;
-    if (room)
-        *out = 0;
-    for (int k = 0; d && k < count; k++) {
-        const char *s = eg_data_symbol(d, tokens[k]);
-        at += (size_t)snprintf(at < room ? out + at : NULL, at < room ? room - at : 0, "%s%s", d->words && k ? " " : "", s ? s : "?");
-    }
-    return at;
 }

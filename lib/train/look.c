@@ -1,7 +1,5 @@
-/* look.c: what a trained model says, where it looks, and whether its gradients are right. */
+/* look.c: what a trained model says, and where it looks. */
 #include "trainer.h"
-#include <eingrad/grad.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,200 +19,169 @@ static void quiet_end(eg_ctx *cx, quiet q)
         eg_train(cx);
 }
 
-/* -- predict ---------------------------------------------------------------------------------------------------------------------- */
-static int64_t prompt_of(eg_trainer *t, const char *input, int32_t *tokens)       /* input, SEP; −1 after an error   */
+/* -- asking ------------------------------------------------------------------------------------------------------------------------- */
+/* The tokens that an answer follows: input SEP, or of a text the prompt as it is. Their number; −1 after an error. */
+static int64_t prompt_of(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
-    int64_t room = t->decoder ? t->longest - t->separator : t->longest, n;
-    if ((n = eg_data_read(t->data, input, (int)(room < EG_LONGEST ? room : EG_LONGEST), tokens)) < 0)
-        return -1;
-    if (n == 0) {
-        eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
-        return -1;
+    bool text = t->data->free_text;
+    int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
+    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {      /* as after a line's end */
+        eg_clear(t->cx);
+        tokens[0] = EG_FIRST, n = 1;
     }
-    if (t->separator)
+    if (n == 0)
+        eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
+    if (n > 0 && t->separator)
         tokens[n++] = EG_SEP;
-    return n;
+    return n > 0 ? n : -1;
 }
 
-static eg_tensor *logits_of(eg_trainer *t, int64_t length, const int32_t *tokens, eg_tensor **weights)
+static int64_t input_room(const eg_trainer *t)
 {
-    return eg_transformer_run(t->net, eg_from_n(t->cx, EG_I32, tokens, 2, (int64_t[]){ 1, length }), .where = t->decoder ? "j <= i" : NULL,
-                              .weights = weights);
+    int64_t room = t->longest - t->separator;
+    return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
 }
 
-/* tokens: the prompt (its number of tokens in *prompt), then the answer; returns how many in all, -1 after an error */
+static eg_tensor *logits_of(eg_trainer *t, int64_t rows, int64_t length, const int32_t *tokens, eg_tensor **weights)
+{
+    return t->kind->logits(&t->net, t->cx, &(eg__batch){ .rows = rows, .length = length, .tokens = tokens }, weights);
+}
+
+/* -- decoding ------------------------------------------------------------------------------------------------------------------------ */
+/* How many of n tokens of a text the model sees: all up to its context, then from half of it up to all of it again, so that most steps add
+ * one place behind those that a cache holds. */
+static int64_t seen(int64_t n, int64_t context)
+{
+    int64_t half = context / 2;
+    return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
+}
+
+typedef struct asking { eg_trainer *t; int32_t *window; } asking;
+static eg_tensor *next(void *user, const eg_prefixes *p)
+{
+    const asking *a = user;
+    int64_t n = seen(p->length, a->t->longest);
+    for (int64_t r = 0; r < p->rows; r++)
+        memcpy(a->window + r * n, p->tokens + (r + 1) * p->length - n, (size_t)n * sizeof *a->window);
+    return eg_select(logits_of(a->t, p->rows, n, a->window, NULL), 1, n - 1);
+}
+
+/* in the open scope; NULL after an error */
+static const eg_decoded *decoded(eg_trainer *t, const int32_t *tokens, int64_t n, const eg_generate_args *o)
+{
+    bool text = t->data->free_text, plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
+    int64_t most = text ? INT32_MAX / 2 : t->longest - n + 1, longest = o->length ? o->length : text ? 200 : most;
+    eg_owner *owner = eg_owner_open(t->cx);
+    asking a = { t, NULL };
+    if (longest < 1 || longest > INT32_MAX / 2)
+        eg_fail(t->cx, "generate: the length must be from 1 to 2^30, not %lld", (long long)longest);
+    if (o->beam < 0 || o->beam > 4096)
+        eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
+    if (owner && !eg_error(t->cx))
+        a.window = eg_owner_alloc(owner, (size_t)(o->beam > 1 ? o->beam : 1) * (size_t)t->longest * sizeof *a.window);
+    if (!a.window)
+        return NULL;
+    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = tokens, .prompts = n, .longest = longest < most ? longest : most,
+                     .least = EG_FIRST, .end = text ? 0 : EG_STOP, .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
+                     .top_p = o->top_p, .seed = o->seed, .beam = o->beam, .length_power = o->length_power);
+}
+
+static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
+{
+    size_t n = eg_data_write(t->data, (int)count, tokens, NULL, 0);
+    if (n + 1 > t->answer_room) {
+        t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
+        t->answer_room = t->answer ? 2 * (n + 1) : 0;
+    }
+    if (t->answer)
+        eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (bytes)
+        *bytes = n;
+    return t->answer;
+}
+
+const char *eg_trainer_generate_with(const eg_generate_args *given)
+{
+    eg_generate_args o = { .size = sizeof o };
+    if (given)
+        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_trainer *t = o.trainer;
+    if (!t || eg_error(t->cx))
+        return NULL;
+    if (!t->kind->writes) {
+        eg_fail(t->cx, "generate: an encoder answers all places at once; ask it with eg_trainer_predict");
+        return NULL;
+    }
+    if (!o.prompt && !t->data->free_text) {
+        eg_fail(t->cx, "generate: the prompt is NULL");
+        return NULL;
+    }
+    const char *answer = NULL;
+    quiet q = quiet_begin(t->cx);
+    eg_mark m = eg_push(t->cx);
+    eg_owner *owner = eg_owner_open(t->cx);
+    size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
+    int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
+    int64_t n = tokens ? prompt_of(t, o.prompt, tokens, (int64_t)room) : -1;
+    const eg_decoded *d = n < 0 ? NULL : decoded(t, tokens, n, &o);
+    if (d)
+        answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
+    eg_pop(t->cx, m);
+    quiet_end(t->cx, q);
+    return answer;
+}
+
+/* -- the likeliest answer ------------------------------------------------------------------------------------------------------------- */
+/* tokens: the prompt (its number of tokens in *prompt), then the answer; returns how many in all, −1 after an error */
 static int64_t answer(eg_trainer *t, const char *input, int32_t *tokens, int64_t *prompt)
 {
-    int64_t n = prompt_of(t, input, tokens), first = n;
-    bool more = n > 0;
+    int64_t n = *prompt = prompt_of(t, input, tokens, input_room(t));
+    if (n < 0)
+        return -1;
     quiet q = quiet_begin(t->cx);
-    while (more && !eg_error(t->cx)) {
-        eg_mark m = eg_push(t->cx);
-        eg_tensor *logits = logits_of(t, t->decoder ? n : first, tokens, NULL);
-        int32_t next = eg__trainer_best(t, logits, t->decoder ? n - 1 : n - first);
-        for (; !t->decoder && n < 2 * first - 1; next = eg__trainer_best(t, logits, n - first))
-            tokens[n++] = next;
-        more = t->decoder && next != EG_STOP && n < t->longest;
-        if (next != EG_STOP)
-            tokens[n++] = next;
-        eg_pop(t->cx, m);
+    eg_mark m = eg_push(t->cx);
+    if (t->kind->writes) {
+        const eg_decoded *d = decoded(t, tokens, n, &(eg_generate_args){ .temperature = EG_OFF });
+        for (int64_t k = 0; d && k < d->sequence->count; k++)
+            tokens[n++] = d->sequence->tokens[k];
+    } else {
+        const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits_of(t, 1, n, tokens, NULL), 2, t->least, EG_END, 1)));
+        for (int64_t k = 0; best && k < *prompt; k++)
+            tokens[n++] = (int32_t)best[k] + t->least;
     }
+    eg_pop(t->cx, m);
     quiet_end(t->cx, q);
-    *prompt = first;
     return eg_error(t->cx) ? -1 : n;
 }
 
 const char *eg_trainer_predict(eg_trainer *t, const char *input)
 {
-    int32_t tokens[3 * EG_LONGEST];
-    int64_t prompt, n = t && !eg_error(t->cx) ? answer(t, input, tokens, &prompt) : -1;
-    if (n < 0)
+    if (!t || eg_error(t->cx))
         return NULL;
-    size_t room = eg_data_write(t->data, (int)(n - prompt), tokens + prompt, NULL, 0) + 1;
-    if (room > t->answer_room) {
-        t->answer = eg_owner_alloc(t->owner, 2 * room);
-        t->answer_room = t->answer ? 2 * room : 0;
+    if (t->data->free_text) {
+        eg_fail(t->cx, "%s: a text has no answers; go on with it by eg_trainer_generate", eg_data_name(t->data));
+        return NULL;
     }
-    if (t->answer)
-        eg_data_write(t->data, (int)(n - prompt), tokens + prompt, t->answer, t->answer_room);
-    return t->answer;
+    int64_t prompt, n = answer(t, input, t->asked, &prompt);
+    return n < 0 ? NULL : written(t, t->asked + prompt, n - prompt, NULL);
 }
 
 /* -- attend ------------------------------------------------------------------------------------------------------------------------ */
 eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
 {
-    int32_t tokens[3 * EG_LONGEST];
     if (!t || eg_error(t->cx))
         return NULL;
-    int64_t prompt, n = t->decoder ? answer(t, input, tokens, &prompt) : prompt_of(t, input, tokens);
+    int64_t prompt, n = t->kind->writes && !t->data->free_text ? answer(t, input, t->asked, &prompt) : prompt_of(t, input, t->asked, input_room(t));
     if (n < 0)
         return NULL;
     n = n < t->longest ? n : t->longest;            /* an answer that never stops                                  */
     quiet q = quiet_begin(t->cx);
-    logits_of(t, n, tokens, t->weights);
-    eg_tensor *all = eg_contiguous(eg_squeeze(eg_stack_n(0, (int)t->net->layers, t->weights), 1));      /* l b h i j, b = 1 */
+    logits_of(t, 1, n, t->asked, t->weights);
+    eg_tensor *all = eg_contiguous(eg_squeeze(eg_stack_n(0, (int)t->o.layers, t->weights), 1));      /* l b h i j, b = 1 */
     quiet_end(t->cx, q);
     for (int64_t k = 0; k < n; k++)
-        t->label[k] = eg_data_symbol(t->data, tokens[k]);
+        t->label[k] = eg_data_symbol(t->data, t->asked[k]);
     if (labels)
         *labels = t->label;
     return eg_error(t->cx) ? NULL : all;
-}
-
-/* -- gradients ---------------------------------------------------------------------------------------------------------------------- */
-enum { ROWS = 8, DIRECTIONS = 3 };
-typedef struct probe { eg_trainer *t; eg_transformer *net; eg_params *params; eg__batch batch; } probe;
-
-static eg_tensor *loss_of(const probe *p)
-{
-    eg_tensor *target, *logits = eg__trainer_logits(p->t, p->net, p->batch, &target, NULL);
-    return eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF);
-}
-
-/* θ ← θ₀ + step · sign / √n, and the loss there */
-static double loss_at(const probe *p, eg_tensor *x, const double *from, const double *sign, double step)
-{
-    double *at = eg_mut_f64(x);
-    for (int64_t k = 0, n = eg_size(x); at && k < n; k++)
-        at[k] = from[k] + step * sign[k];
-    eg_mark m = eg_push(p->t->cx);
-    bool was = eg_nograd(p->t->cx, true);
-    double loss = eg_item(loss_of(p));
-    eg_nograd(p->t->cx, was);
-    eg_pop(p->t->cx, m);
-    return loss;
-}
-
-/* (4 D(δ) − D(2δ))/3 with D(δ) = (f(δ) − f(−δ))/2δ: error O(δ⁴). Richardson 1911 */
-static double slope(const probe *p, eg_tensor *x, const double *from, const double *sign)
-{
-    const double d = 1e-3;
-    double near = loss_at(p, x, from, sign, d) - loss_at(p, x, from, sign, -d);
-    double far = loss_at(p, x, from, sign, 2 * d) - loss_at(p, x, from, sign, -2 * d);
-    return (4 * near / (2 * d) - far / (4 * d)) / 3;
-}
-
-static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])      /* for each tensor and direction: analytic, numeric */
-{
-    int count = eg_params_count(p->params);
-    for (int k = 0; k < count; k++) {
-        eg_mark m = eg_push(p->t->cx);
-        eg_tensor *x = eg_params_at(p->params, k)->x;
-        int64_t n = eg_size(x);
-        const double *a = eg_f64(g[k]), *from = eg_f64(eg_copy(x));
-        double *sign = eg_mut_f64(eg_zeros_like(x));
-        for (int r = 0; r < DIRECTIONS && sign && from && a; r++) {
-            double sum = 0;
-            eg_dice dice = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
-            for (int64_t i = 0; i < n; i++) {
-                sign[i] = (eg_roll(&dice, 2) ? 1 : -1) / sqrt((double)n);
-                sum += a[i] * sign[i];
-            }
-            pair[k * DIRECTIONS + r][0] = sum;
-            pair[k * DIRECTIONS + r][1] = slope(p, x, from, sign);
-        }
-        if (from && sign)
-            loss_at(p, x, from, sign, 0);           /* puts θ₀ back                                                */
-        eg_pop(p->t->cx, m);
-        if (eg_error(p->t->cx))
-            return false;
-    }
-    return true;
-}
-
-static bool twin(probe *p)                          /* the model in f64, with its numbers                          */
-{
-    eg_trainer *t = p->t;
-    p->params = eg_params_open(t->cx, .dtype = EG_F64);
-    p->net = eg_transformer_new(p->params, "", .vocabulary = t->vocabulary, .length = t->longest, .d_model = t->o.d_model,
-                                .heads = t->o.heads, .layers = t->o.layers, .width = t->o.width);
-    int64_t rows = t->tests < ROWS ? t->tests : ROWS;
-    p->batch = eg__trainer_fill(t, 0, rows < t->o.batch ? rows : t->o.batch, eg__trainer_test);
-    return p->net && p->batch.rows && !eg_params_copy(p->params, t->params);
-}
-
-int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
-{
-    if (!t || eg_error(t->cx))
-        return -1;
-    uint64_t draws = eg_draws(t->cx);
-    bool training = eg_training(t->cx), was = eg_nograd(t->cx, false);
-    eg_eval(t->cx);
-    eg_mark m = eg_push(t->cx);
-    probe p = { .t = t };
-    eg_trainer_check_report r = { 0 };
-    eg_owner *owner = eg_owner_open(t->cx);
-    int count = eg_params_count(t->params);
-    eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL, **g = x ? x + count : NULL;
-    double (*pair)[2] = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *pair) : NULL;
-    if (pair && twin(&p)) {
-        for (int k = 0; k < count; k++)
-            x[k] = eg_params_at(p.params, k)->x;
-        double largest = 0;
-        bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare(&p, g, pair);
-        for (int k = 0; done && k < count * DIRECTIONS; k++)
-            largest = fmax(largest, fabs(pair[k][1]));
-        for (int k = 0; done && k < count; k++) {
-            bool right = true;
-            for (int d = 0; d < DIRECTIONS; d++) {
-                const double *one = pair[k * DIRECTIONS + d];
-                double error = largest > 0 ? fabs(one[0] - one[1]) / largest : fabs(one[0]);
-                right &= error <= 1e-6;
-                if (!(error <= r.worst)) {
-                    r.worst = error;
-                    r.worst_name = eg_params_at(t->params, k)->name;
-                }
-            }
-            r.entries += eg_size(x[k]);
-            r.right += right ? eg_size(x[k]) : 0;
-        }
-    }
-    eg_pop(t->cx, m);
-    eg_nograd(t->cx, was);
-    if (training)
-        eg_train(t->cx);
-    eg_set_draws(t->cx, draws);
-    if (out)
-        *out = r;
-    return eg_error(t->cx) ? -1 : 0;
 }

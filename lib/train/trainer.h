@@ -2,38 +2,61 @@
 #ifndef EG_TRAIN_TRAINER_H
 #define EG_TRAIN_TRAINER_H
 #include "data.h"
+#include <eingrad/decode.h>
 #include <eingrad/model.h>
 
 enum { SIZE_MOST = 1 << 20 };   /* of layers, widths and batch: products of two fit, and what is saved can be loaded  */
+
+/* A batch, or rows of one: rows × length tokens; target EG_PAD: does not count */
+typedef struct eg__batch {
+    int64_t rows, length;
+    const int32_t *tokens, *target; const bool *keep;
+    bool padded;                /* an encoder's rows differ in length                                              */
+} eg__batch;
+
+/* -- network.c: what is trained, a row each ---------------------------------------------------------------------------------------- */
+typedef struct eg__network { const struct eg__kind *kind; eg_transformer *one; } eg__network;
+typedef struct eg__kind {
+    const char *name;
+    bool writes;                /* one token after the other, until STOP; else one for each of the input's        */
+    bool (*make)(eg__network *, eg_params *, const eg_trainer *, double dropout);
+    eg_tensor *(*logits)(const eg__network *, eg_ctx *, const eg__batch *, eg_tensor **weights);       /* (b l v)  */
+} eg__kind;
+const eg__kind *eg__kind_find(const char *name);                    /* NULL: none                                 */
+bool eg__network_make(eg__network *, const eg__kind *, eg_params *, const eg_trainer *, double dropout);  /* false after an error */
 
 struct eg_trainer {
     eg_ctx   *cx;
     eg_owner *owner;
     eg_data  *data;
     eg_params *params;
-    eg_transformer *net;
+    const eg__kind *kind;
+    eg__network net;
     eg_opt   *opt;
+    eg_tensor **sum, **part;    /* gradients over micro-batches                                                    */
     eg_trainer_args o;          /* with the defaults filled in                                                    */
-    bool      decoder, separator;
+    bool      separator;        /* SEP between input and answer                                                    */
+    int32_t   least;            /* the smallest token that is an answer                                           */
     int64_t   longest, vocabulary;
-    int64_t   step; uint64_t cursor; /* steps done; number of the next training example                            */
-    int64_t   tests; uint64_t *test; /* numbers of the test examples                                               */
+    uint64_t  cursor;           /* number of the next training example                                            */
+    int64_t   tests; uint64_t *test; /* numbers of the test examples; of a corpus, places                          */
     int32_t  *tokens, *target; bool *keep; int64_t *length;  /* one batch                                          */
-    double    exact, batch_exact, seconds;
-    char     *answer; size_t answer_room;       /* of eg_trainer_predict                                           */
+    eg_progress now;            /* of the last step                                                               */
+    int64_t   waited;           /* looks without a smaller held-out loss                                          */
+    const char *best_path;
+    char     *answer; size_t answer_room;       /* of eg_trainer_generate                                         */
     eg_tensor **weights;        /* one per layer: of eg_trainer_attend                                            */
     const char **label;         /* of eg_trainer_attend                                                            */
+    int32_t  *asked;            /* tokens of a question and its answer                                            */
 };
 
-typedef struct eg__batch {      /* rows × length tokens; target EG_PAD: does not count                              */
-    int64_t rows, length;
-    bool padded;                /* an encoder's rows differ in length                                              */
-} eg__batch;
-
 eg_trainer *eg__trainer_make(const eg_trainer_args *, int64_t vocabulary, int64_t longest);
-eg__batch eg__trainer_fill(eg_trainer *, int64_t first, int64_t rows, const eg_example *(*next)(eg_trainer *, int64_t k, eg_example *)); /* rows 0: an error */
-const eg_example *eg__trainer_test(eg_trainer *, int64_t k, eg_example *);
-/* logits (b l v) of the tokens; target gets the batch's targets where it is not NULL */
-eg_tensor *eg__trainer_logits(eg_trainer *, const eg_transformer *, eg__batch, eg_tensor **target, eg_tensor **weights);
-int32_t eg__trainer_best(const eg_trainer *, eg_tensor *logits, int64_t place);    /* the likeliest symbol (or STOP) at this place of b l */
+
+/* -- batch.c ------------------------------------------------------------------------------------------------------------------------- */
+bool eg__batch_tests(eg_trainer *);                                 /* chooses them; false after an error         */
+eg__batch eg__batch_next(eg_trainer *);                             /* rows 0: an error                           */
+eg__batch eg__batch_test(eg_trainer *, int64_t first, int64_t rows);
+int64_t eg__batch_counted(const eg__batch *);                       /* targets that count                          */
+eg_score eg__batch_score(const eg_trainer *, const eg__batch *, eg_tensor *logits);
+eg_tensor *eg__batch_loss(const eg_trainer *, const eg__batch *, eg_tensor *logits, double smoothing);
 #endif

@@ -1,0 +1,120 @@
+/* gradients.c: whether the gradients of a trained model are right. */
+#include "trainer.h"
+#include <eingrad/grad.h>
+#include <math.h>
+
+enum { ROWS = 8, DIRECTIONS = 3 };
+typedef struct probe { eg_trainer *t; eg__network net; eg_params *params; eg__batch batch; } probe;
+
+static eg_tensor *loss_of(const probe *p)
+{
+    return eg__batch_loss(p->t, &p->batch, p->net.kind->logits(&p->net, p->t->cx, &p->batch, NULL), p->t->o.smoothing);
+}
+
+/* θ ← θ₀ + step · sign / √n, and the loss there */
+static double loss_at(const probe *p, eg_tensor *x, const double *from, const double *sign, double step)
+{
+    double *at = eg_mut_f64(x);
+    for (int64_t k = 0, n = eg_size(x); at && k < n; k++)
+        at[k] = from[k] + step * sign[k];
+    eg_mark m = eg_push(p->t->cx);
+    bool was = eg_nograd(p->t->cx, true);
+    double loss = eg_item(loss_of(p));
+    eg_nograd(p->t->cx, was);
+    eg_pop(p->t->cx, m);
+    return loss;
+}
+
+/* (4 D(δ) − D(2δ))/3 with D(δ) = (f(δ) − f(−δ))/2δ: error O(δ⁴). Richardson 1911 */
+static double slope(const probe *p, eg_tensor *x, const double *from, const double *sign)
+{
+    const double d = 1e-3;
+    double near = loss_at(p, x, from, sign, d) - loss_at(p, x, from, sign, -d);
+    double far = loss_at(p, x, from, sign, 2 * d) - loss_at(p, x, from, sign, -2 * d);
+    return (4 * near / (2 * d) - far / (4 * d)) / 3;
+}
+
+static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])      /* for each tensor and direction: analytic, numeric */
+{
+    int count = eg_params_count(p->params);
+    for (int k = 0; k < count; k++) {
+        eg_mark m = eg_push(p->t->cx);
+        eg_tensor *x = eg_params_at(p->params, k)->x;
+        int64_t n = eg_size(x);
+        const double *a = eg_f64(g[k]), *from = eg_f64(eg_copy(x));
+        double *sign = eg_mut_f64(eg_zeros_like(x));
+        for (int r = 0; r < DIRECTIONS && sign && from && a; r++) {
+            double sum = 0;
+            eg_dice dice = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
+            for (int64_t i = 0; i < n; i++) {
+                sign[i] = (eg_roll(&dice, 2) ? 1 : -1) / sqrt((double)n);
+                sum += a[i] * sign[i];
+            }
+            pair[k * DIRECTIONS + r][0] = sum;
+            pair[k * DIRECTIONS + r][1] = slope(p, x, from, sign);
+        }
+        if (from && sign)
+            loss_at(p, x, from, sign, 0);           /* puts θ₀ back                                                */
+        eg_pop(p->t->cx, m);
+        if (eg_error(p->t->cx))
+            return false;
+    }
+    return true;
+}
+
+static bool twin(probe *p)                          /* the model in f64, with its numbers                          */
+{
+    eg_trainer *t = p->t;
+    p->params = eg_params_open(t->cx, .dtype = EG_F64);
+    int64_t rows = t->tests < ROWS ? t->tests : ROWS;
+    if (!eg__network_make(&p->net, t->kind, p->params, t, 0))
+        return false;
+    p->batch = eg__batch_test(t, 0, rows < t->o.batch ? rows : t->o.batch);
+    return p->batch.rows && !eg_params_copy(p->params, t->params);
+}
+
+int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
+{
+    if (!t || eg_error(t->cx))
+        return -1;
+    uint64_t draws = eg_draws(t->cx);
+    bool training = eg_training(t->cx), was = eg_nograd(t->cx, false);
+    eg_eval(t->cx);
+    eg_mark m = eg_push(t->cx);
+    probe p = { .t = t };
+    eg_trainer_check_report r = { 0 };
+    eg_owner *owner = eg_owner_open(t->cx);
+    int count = eg_params_count(t->params);
+    eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL, **g = x ? x + count : NULL;
+    double (*pair)[2] = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *pair) : NULL;
+    if (pair && twin(&p)) {
+        for (int k = 0; k < count; k++)
+            x[k] = eg_params_at(p.params, k)->x;
+        double largest = 0;
+        bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare(&p, g, pair);
+        for (int k = 0; done && k < count * DIRECTIONS; k++)
+            largest = fmax(largest, fabs(pair[k][1]));
+        for (int k = 0; done && k < count; k++) {
+            bool right = true;
+            for (int d = 0; d < DIRECTIONS; d++) {
+                const double *one = pair[k * DIRECTIONS + d];
+                double error = largest > 0 ? fabs(one[0] - one[1]) / largest : fabs(one[0]);
+                right &= error <= 1e-6;
+                if (!(error <= r.worst)) {
+                    r.worst = error;
+                    r.worst_name = eg_params_at(t->params, k)->name;
+                }
+            }
+            r.entries += eg_size(x[k]);
+            r.right += right ? eg_size(x[k]) : 0;
+        }
+    }
+    eg_pop(t->cx, m);
+    eg_nograd(t->cx, was);
+    if (training)
+        eg_train(t->cx);
+    eg_set_draws(t->cx, draws);
+    if (out)
+        *out = r;
+    return eg_error(t->cx) ? -1 : 0;
+}

@@ -1,0 +1,423 @@
+/* test_text.c: language models of a text, and what training has beside the steps: parts of a batch, early stop, the best checkpoint. */
+#if HAVE_CONFIG_H
+#include <config.h>                     /* EG_DEBUG_ALLOC */
+#endif
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "tests.h"
+#include "train/data.h"                 /* eg__corpus_place */
+
+static eg_ctx *cx;
+static void open_f32(void) { cx = eg_open(.threads = 2); }
+static void close_cx(void) { eg_close(cx); }
+
+static eg_data *repeated(const char *word, int64_t size)
+{
+    static char text[8000];
+    for (int64_t k = 0; k < size; k++)
+        text[k] = word[k % (int64_t)strlen(word)];
+    return eg_data_corpus_of(cx, text, (size_t)size, "repeated");
+}
+
+static eg_trainer *small(eg_data *d, eg_trainer_args o)
+{
+    o.size = sizeof o, o.data = d, o.layers = 1, o.d_model = 16, o.heads = 2, o.batch = o.batch ? o.batch : 8;
+    return eg_trainer_new_with(&o);
+}
+
+/* -- the text -------------------------------------------------------------------------------------------------------------------------- */
+static const char odd[] = "a\0b\n\\x41\xff\xc3\xa9\xe2\x82\xac\xed\xa0\x80\x7f\t\"a\0b\n\\x41\xff\xc3\xa9";    /* 0, a backslash, é, €, half a surrogate */
+
+START_TEST(any_bytes_are_a_text)
+{
+    char path[] = "/tmp/eg_odd_XXXXXX", out[64];
+    close(mkstemp(path));
+    eg_data *d = eg_data_corpus_of(cx, odd, sizeof odd - 1, "odd");
+    eg_assert_ok(cx);
+    ck_assert(eg_data_free(d) && eg_data_decoder(d) && !eg_data_text(d));
+    ck_assert_int_eq(eg_data_size(d), 27);      /* é and € are one symbol each, the surrogate is three bytes                           */
+    ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 17);
+    size_t n = eg_data_write(d, (int)d->count, d->tokens, out, sizeof out);
+    ck_assert_uint_eq(n, sizeof odd - 1);
+    ck_assert(!memcmp(out, odd, n));
+    ck_assert_uint_eq(eg_data_write(d, (int)d->count, d->tokens, out, 4), n);
+    ck_assert(!memcmp(out, "a\0b", 4));
+    eg_trainer *t = small(d, (eg_trainer_args){ .context = 1 });
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    eg_trainer *again = eg_trainer_load(cx, path, .answers = true);
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_data_symbols(eg_trainer_data(again)), EG_FIRST + 17);
+    size_t bytes[2];
+    char first[800];
+    const char *text = eg_trainer_generate(t, .length = 100, .seed = 4, .bytes = &bytes[0]);
+    memcpy(first, text, bytes[0]);
+    text = eg_trainer_generate(again, .length = 100, .seed = 4, .bytes = &bytes[1]);
+    ck_assert(bytes[0] == bytes[1] && bytes[0] >= 100 && !memcmp(first, text, bytes[0]));
+    ck_assert_int_eq(eg_trainer_step(again, NULL), -1);
+    eg_assert_error(cx, "odd: the text was left out when the model was loaded");
+    ck_assert_int_eq(eg_trainer_evaluate(again, NULL), -1);
+    eg_assert_error(cx, "odd: the text was left out");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(training_stays_before_what_is_held_out)
+{
+    eg_data *d = repeated("abcdefg", 700);
+    int64_t least = 700, most = 0;
+    ck_assert_int_eq(d->held, 630);
+    for (uint64_t k = 0; k < 20000; k++) {
+        int64_t at = eg__corpus_place(d, 3, k, 20);
+        least = at < least ? at : least;
+        most = at > most ? at : most;
+    }
+    ck_assert(least == 0 && most + 20 == d->held - 1);  /* the last target is the last symbol before it                               */
+    eg_trainer *t = small(d, (eg_trainer_args){ .context = 20 });
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
+    ck_assert(s.sequences == 4 && s.tokens == 69);      /* 69 targets in windows of 20, 20, 20 and 9                                  */
+    eg_example e;
+    ck_assert_int_eq(eg_trainer_test(t, 0, &e), -1);
+    ck_assert_int_eq(eg_data_example(d, 0, 0, &e), -1);
+    eg_assert_ok(cx);
+}
+END_TEST
+
+START_TEST(a_rhythm_is_learnt)                  /* to almost 0 bits, and gone on with beyond the context                              */
+{
+    eg_data *d = repeated("abcabd", 1200);
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16, .steps = 150, .context = 12, .lr = 5e-3);
+    eg_progress p;
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert_int_eq(p.step, 150);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
+    ck_assert_msg(s.loss < 0.15, "%g", s.loss);         /* the first places of a window cannot know                                   */
+    ck_assert_double_eq(p.held, s.loss);
+    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 31, .temperature = EG_OFF), "dabcabdabcabdabcabdabcabdabcabd");
+    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 7, .beam = 3), "dabcabd");
+    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcabdabcabdabcabdabcab", .length = 4, .top_k = 1), "dabc");
+    const char *const *tokens;
+    eg_tensor *w = eg_trainer_attend(t, "abcabd", &tokens);
+    ck_assert(eg_dim(w, 2) == 6 && !strcmp(tokens[5], "d"));
+    ck_assert_double_eq(eg_get(w, 0, 0, 2, 3), 0);      /* causal                                                                     */
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert(r.right == r.entries);
+}
+END_TEST
+
+START_TEST(a_seed_is_a_text)
+{
+    eg_trainer *t = small(repeated("abcdefghij", 400), (eg_trainer_args){ .context = 8 });
+    char first[64];
+    strcpy(first, eg_trainer_generate(t, .length = 40, .seed = 7));
+    ck_assert_uint_eq(strlen(first), 40);
+    ck_assert_str_eq(eg_trainer_generate(t, .length = 40, .seed = 7), first);
+    ck_assert_str_ne(eg_trainer_generate(t, .length = 40, .seed = 8), first);
+    ck_assert_str_ne(eg_trainer_generate(t, .length = 40, .seed = 7, .prompt = "j"), first);
+    eg_threads(cx, 1);
+    ck_assert_str_eq(eg_trainer_generate(t, .length = 40, .seed = 7), first);
+}
+END_TEST
+
+START_TEST(texts_refused)
+{
+    eg_data *d = repeated("abc", 300), *task = eg_data_task(cx, eg_task_find("copy"));
+    ck_assert_ptr_null(eg_data_corpus_of(cx, "", 0, "none"));
+    eg_assert_error(cx, "none: a text of 0 characters; 20 are needed");
+    ck_assert_ptr_null(eg_data_corpus_of(cx, "a", 1, "one"));
+    eg_assert_error(cx, "one: a text of 1 characters; 20 are needed");
+    ck_assert_ptr_null(eg_data_corpus_of(cx, NULL, 1, "null"));
+    eg_assert_error(cx, "data: the text of null is NULL");
+    ck_assert_ptr_null(eg_data_corpus(cx, "/nowhere/at.all"));
+    eg_assert_error(cx, "/nowhere/at.all: No such file");
+    ck_assert_ptr_null(eg_data_corpus(cx, "/tmp"));
+    eg_assert_error(cx, "/tmp: Is a directory");
+    ck_assert_ptr_null(small(d, (eg_trainer_args){ .context = 30 }));
+    eg_assert_error(cx, "trainer: context 30 is longer than what is held out of repeated, 29 and one more");
+    ck_assert_ptr_null(small(d, (eg_trainer_args){ .context = -1 }));
+    eg_assert_error(cx, "trainer: context must be positive, not -1");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .context = 4 }));
+    eg_assert_error(cx, "trainer: context 4, but only a text has one");
+    ck_assert_ptr_null(small(d, (eg_trainer_args){ .model = "encoder" }));
+    eg_assert_error(cx, "trainer: a text is learnt by a decoder, not by model \"encoder\"");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .smoothing = 1 }));
+    eg_assert_error(cx, "trainer: smoothing must be in [0, 1), not 1");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .micro_batches = 9 }));
+    eg_assert_error(cx, "trainer: a batch of 8 cannot be divided into 9 micro-batches");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .early_stop = -1 }));
+    eg_assert_error(cx, "trainer: early_stop must not be negative, not -1");
+    eg_trainer *t = small(d, (eg_trainer_args){ .context = 8 }), *copy = small(task, (eg_trainer_args){ .steps = 5 });
+    ck_assert_ptr_null(eg_trainer_predict(t, "abc"));
+    eg_assert_error(cx, "repeated: a text has no answers");
+    ck_assert_ptr_null(eg_trainer_generate(t, .prompt = "xyz"));
+    eg_assert_error(cx, "the symbol \"x\" is not in the vocabulary of 3");
+    ck_assert_ptr_null(eg_trainer_generate(t, .length = -3));
+    eg_assert_error(cx, "generate: the length must be from 1");
+    ck_assert_ptr_null(eg_trainer_generate(t, .temperature = -1));
+    eg_assert_error(cx, "decode: the temperature must be positive, not -1");
+    ck_assert_ptr_null(eg_trainer_generate(t, .temperature = NAN));
+    eg_assert_error(cx, "decode: the temperature must be positive");
+    ck_assert_ptr_null(eg_trainer_generate(t, .beam = -1));
+    eg_assert_error(cx, "generate: beam must be from 1");
+    ck_assert_ptr_null(eg_trainer_generate(t, .beam = 4, .temperature = 0.5));
+    eg_assert_error(cx, "decode: a beam of 4 draws nothing");
+    ck_assert_ptr_null(eg_trainer_generate(copy, .prompt = "abc"));
+    eg_assert_error(cx, "generate: an encoder answers all places at once");
+    ck_assert_ptr_null(eg_trainer_generate(small(eg_data_task(cx, eg_task_find("majority")), (eg_trainer_args){ .steps = 5 })));
+    eg_assert_error(cx, "generate: the prompt is NULL");
+    ck_assert_ptr_null(eg_trainer_generate_with(NULL));
+    eg_assert_ok(cx);
+}
+END_TEST
+
+/* -- resuming ---------------------------------------------------------------------------------------------------------------------------- */
+static char *bytes_of(const char *path, long *size)
+{
+    static const long room = 1 << 20;
+    FILE *f = fopen(path, "rb");
+    char *bytes = malloc((size_t)room);
+    *size = (long)fread(bytes, 1, (size_t)room, f);
+    ck_assert(*size > 0 && *size < room);
+    fclose(f);
+    return bytes;
+}
+
+static bool stops(void *user, eg_trainer *t, const eg_progress *p) { return (void)t, p->step == *(const int64_t *)user; }
+
+/* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with; the text in a file */
+START_TEST(a_resumed_text_has_the_same_bits)
+{
+    char text[] = "/tmp/eg_text_XXXXXX", whole[] = "/tmp/eg_whole_XXXXXX", parts[] = "/tmp/eg_parts_XXXXXX";
+    int fd = mkstemp(text);
+    for (int k = 0; k < 100; k++)
+        ck_assert_int_eq(write(fd, "do not go gentle ", 17), 17);
+    close(fd), close(mkstemp(whole)), close(mkstemp(parts));
+    for (int run = 0; run < 2; run++) {
+        cx = eg_open(.threads = run ? 2 : 1);
+        eg_trainer *t = small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 10, .steps = 14, .evaluate = 2, .early_stop = 6, .dropout = 0.1,
+                                                                           .micro_batches = 1 + 2 * _i, .clip_norm = 0.5, .smoothing = 0.1 });
+        ck_assert_int_eq(eg_trainer_run(t, stops, &(int64_t){ run ? 7 : 14 }, NULL), 0);
+        if (run) {
+            ck_assert_int_eq(eg_trainer_save(t, parts), 0);
+            eg_close(cx);
+            cx = eg_open(.threads = 1, .seed = 99);
+            t = eg_trainer_load(cx, parts, 0);
+            ck_assert_msg(t != NULL, "%s", eg_error(cx));
+            ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, NULL), 0);
+        }
+        ck_assert_int_eq(eg_trainer_save(t, run ? parts : whole), 0);
+        eg_close(cx);
+    }
+    long n, m;
+    char *a = bytes_of(whole, &n), *b = bytes_of(parts, &m);
+    ck_assert(n == m && !memcmp(a, b, (size_t)n));
+    free(a), free(b);
+    cx = eg_open();
+    FILE *f = fopen(text, "a");
+    fputs("into that good night", f);
+    fclose(f);
+    ck_assert_ptr_null(eg_trainer_load(cx, parts, 0));
+    eg_assert_error(cx, "when it had 1700 characters; ");
+    eg_data *other = eg_data_corpus_of(cx, "do not go gentle", 16, "short");
+    ck_assert_ptr_null(other);
+    eg_clear(cx);
+    ck_assert_ptr_null(eg_trainer_load(cx, parts, .data = eg_data_task(cx, eg_task_find("sort"))));
+    eg_assert_error(cx, "a model of ");
+    unlink(text);
+    ck_assert_ptr_null(eg_trainer_load(cx, parts, 0));
+    eg_assert_error(cx, "No such file");
+    ck_assert_ptr_nonnull(eg_trainer_load(cx, parts, .answers = true));
+    eg_close(cx);
+    unlink(whole), unlink(parts);
+}
+END_TEST
+
+/* -- parts of a batch -------------------------------------------------------------------------------------------------------------------- */
+START_TEST(parts_of_a_batch_are_the_batch)      /* uneven parts, uneven lengths, clipping: the same parameters to rounding                */
+{
+    static const struct { eg_dtype type; double tolerance; } types[] = { { EG_F64, 1e-11 }, { EG_F32, 2e-4 } };
+    static const char *const tasks[] = { "reverse", "addition" };
+    cx = eg_open(.dtype = types[_i % 2].type, .threads = 2);
+    eg_data *d = eg_data_task(cx, eg_task_find(tasks[_i / 2]));
+    eg_trainer_args o = { .batch = 11, .clip_norm = 0.7, .smoothing = 0.1, .steps = 50 };
+    eg_progress p, q;
+    eg_trainer *whole = small(d, o);
+    o.micro_batches = 4;
+    eg_trainer *parts = small(d, o);
+    for (int k = 0; k < 6; k++) {
+        ck_assert_int_eq(eg_trainer_step(whole, &p), 0);
+        ck_assert_int_eq(eg_trainer_step(parts, &q), 0);
+        ck_assert_double_eq_tol(p.loss, q.loss, types[_i % 2].tolerance);
+        ck_assert_double_eq_tol(p.norm, q.norm, types[_i % 2].tolerance * 10);
+        ck_assert(p.clipped == q.clipped && p.clipped > 0 && p.longest_step == q.longest_step);
+    }
+    for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
+        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x, eg_params_at(eg_trainer_params(parts), k)->x, types[_i % 2].tolerance * 50);
+    eg_close(cx);
+}
+END_TEST
+
+#if !EG_DEBUG_ALLOC                     /* the peak is the arena's */
+START_TEST(parts_take_less_memory)
+{
+    size_t peak[2];
+    for (int k = 0; k < 2; k++) {
+        cx = eg_open(.threads = 1);
+        eg_trainer *t = small(eg_data_task(cx, eg_task_find("reverse")), (eg_trainer_args){ .batch = 64, .micro_batches = k ? 8 : 1 });
+        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        eg_stats_reset(cx);
+        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        peak[k] = eg_stats(cx).used_peak;
+        eg_close(cx);
+    }
+    ck_assert_msg(peak[1] < peak[0] / 2, "%zu and %zu bytes", peak[0], peak[1]);
+}
+END_TEST
+#endif
+
+/* -- looks at the test set ------------------------------------------------------------------------------------------------------------- */
+START_TEST(early_stop_counts_looks)             /* a model that cannot change: one look sets the mark, three more do not better it      */
+{
+    eg_trainer *t = small(eg_data_task(cx, eg_task_find("sort")), (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
+    eg_progress p;
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best == p.held);
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert_int_eq(p.step, 8);
+    t = small(eg_data_task(cx, eg_task_find("sort")), (eg_trainer_args){ .early_stop = 1, .steps = 40 });
+    ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
+}
+END_TEST
+
+START_TEST(the_best_is_kept)                    /* a learning rate that spoils what it learnt                                          */
+{
+    char path[] = "/tmp/eg_best_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer *t = small(repeated("abcdefgh", 400), (eg_trainer_args){ .context = 8, .evaluate = 1, .steps = 25, .lr = 0.3, .schedule = { EG_CONSTANT, 1, 0, 0 } });
+    eg_progress p;
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_keep_best(t, path), 0);
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert(p.best_step < 25 && p.best < p.held);
+    eg_trainer *best = eg_trainer_load(cx, path, .data = repeated("abcdefgh", 400));
+    ck_assert_msg(best != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_now(best).step, p.best_step);
+    ck_assert_int_eq(eg_trainer_evaluate(best, &s), 0);
+    ck_assert_double_eq(s.loss, p.best);
+    ck_assert_int_eq(eg_trainer_keep_best(t, "/nowhere/best"), 0);
+    ck_assert_int_eq(eg_trainer_keep_best(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_keep_best(NULL, NULL), -1);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(smoothing_is_of_training_alone)
+{
+    eg_progress p[2];
+    eg_score s[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t = small(eg_data_task(cx, eg_task_find("copy")), (eg_trainer_args){ .smoothing = 0.3 * k });
+        ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
+        ck_assert_int_eq(eg_trainer_step(t, &p[k]), 0);
+    }
+    ck_assert_double_eq(s[0].loss, s[1].loss);
+    ck_assert(fabs(p[0].loss - p[1].loss) > 1e-3);
+}
+END_TEST
+
+/* -- the user's own task ------------------------------------------------------------------------------------------------------------------ */
+static void first_letter(eg_dice *dice, eg_example *e)
+{
+    e->inputs = e->outputs = 3;
+    for (int k = 0; k < 3; k++)
+        e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++)
+        e->output[k] = e->input[0];
+}
+static const eg_task own = { "own", "the first letter, three times", "aβc😀\\", 3, 3, false, false, first_letter, 3e-3, 10, 150 };
+static const eg_task another = { "own", "the same with other letters", "abcde", 3, 3, false, false, first_letter, 3e-3, 10, 150 };
+
+START_TEST(a_task_of_the_users_is_loaded)
+{
+    char path[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path));
+    eg_data *d = eg_data_task(cx, &own);
+    eg_trainer *t = small(d, (eg_trainer_args){ .seed = 3 });
+    eg_progress p, q;
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "the task \"own\" is not one of eingrad's; load it with .data");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, eg_task_find("sort"))));
+    eg_assert_error(cx, "a model of own, not of sort");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, &another)));
+    eg_assert_error(cx, "its vocabulary is not that of own");
+    eg_trainer *again = eg_trainer_load(cx, path, .data = d);
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_step(again, &q), 0);
+    ck_assert(p.loss == q.loss && p.step == q.step && p.norm == q.norm);
+    unlink(path);
+}
+END_TEST
+
+static void *failing(void *user, void *p, size_t old_size, size_t new_size)
+{
+    int *left = user;
+    (void)old_size;
+    if (!new_size)
+        free(p);
+    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
+}
+
+START_TEST(memory_may_end_anywhere)
+{
+    char path[] = "/tmp/eg_oom_XXXXXX";
+    close(mkstemp(path));
+    int n = 0;
+    for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
+        int left = n;
+        cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
+        eg_trainer *t = cx ? small(repeated("abcde", 200), (eg_trainer_args){ .context = 4, .micro_batches = 2 }) : NULL;
+        good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) && eg_trainer_generate(t, .length = 9) &&
+               eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) && eg_trainer_load(cx, path, .answers = true);
+        ck_assert(!cx || good == !eg_error(cx));
+        eg_close(cx);
+    }
+    ck_assert_int_gt(n, 5);
+    unlink(path);
+}
+END_TEST
+
+Suite *suite_text(void)
+{
+    Suite *s = suite_create("text");
+    TCase *t = tcase_create("text");
+    tcase_add_checked_fixture(t, open_f32, close_cx);
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, any_bytes_are_a_text);
+    tcase_add_test(t, training_stays_before_what_is_held_out);
+    tcase_add_test(t, a_rhythm_is_learnt);
+    tcase_add_test(t, a_seed_is_a_text);
+    tcase_add_test(t, texts_refused);
+    tcase_add_test(t, early_stop_counts_looks);
+    tcase_add_test(t, the_best_is_kept);
+    tcase_add_test(t, smoothing_is_of_training_alone);
+    tcase_add_test(t, a_task_of_the_users_is_loaded);
+    suite_add_tcase(s, t);
+    t = tcase_create("contexts");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, a_resumed_text_has_the_same_bits, 0, 2);
+    tcase_add_loop_test(t, parts_of_a_batch_are_the_batch, 0, 4);
+#if !EG_DEBUG_ALLOC
+    tcase_add_test(t, parts_take_less_memory);
+#endif
+    tcase_add_test(t, memory_may_end_anywhere);
+    suite_add_tcase(s, t);
+    return s;
+}
