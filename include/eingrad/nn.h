@@ -36,6 +36,21 @@ EG_API int        eg_params_save(const eg_params *, const char *path);  /* one s
 EG_API int        eg_params_load(eg_params *, const char *path);        /* values by name, cast; other names than opt.… refused  */
 EG_API int        eg_params_read(eg_params *, const eg_safetensors *, const char *path); /* … from an open file; path: for messages */
 
+/* -- files of others: a parameter of ours ↔ a tensor of theirs, whose axes are written in the letters of ours ------------------------
+ *   { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }   part 0 of 3 (letter c) of a tensor (3 h d, m) is W_q (m h d)
+ *   { "W_q", "W_q.#.weight", "d m" }                 one tensor for each index of the letter that is left out, h: W_q.0.weight …
+ *   { "*.norm.gain", "layers.*.norm.weight", "m" }   * is a number, the same on both sides
+ * Of several rows for one parameter, reading takes the first whose tensor is in the file, writing the first that can hold it. */
+typedef struct eg_alias { const char *ours, *theirs, *axes; int part, parts; } eg_alias;          /* a list ends with ours NULL */
+/* Styles: "torch" (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder, Transformer without embeddings), "torch.decoder"
+ * (TransformerDecoderLayer, TransformerDecoder), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj), "labml"
+ * (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). NULL if there is none (no error). */
+EG_API const eg_alias *eg_aliases(const char *style);
+/* Every parameter of the list (of its names under …) must be found, and every tensor whose name begins with `under` ("" or "encoder.") used. */
+EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
+EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path, const char *under, const eg_alias *);
+EG_API int eg_params_save_as(const eg_params *, const char *path, const char *under, const eg_alias *);
+
 /* -- initial values: in place, from the context's draws; each returns w -------------------------------------------------------- */
 /* Fans are those of the logical matrix, so heads stacked in one tensor and heads apart start with one spread: W_q "m h d" is m × hd. */
 EG_API eg_tensor *eg_init_xavier  (eg_tensor *w, int64_t fan_in, int64_t fan_out); /* uniform in ±√(6/(fan_in + fan_out)). Glorot, Bengio 2010 */

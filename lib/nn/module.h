@@ -14,6 +14,7 @@ static inline int64_t width_or(int64_t given, int64_t otherwise) { return given 
     if (given) memcpy(&a##_copy, given, (given)->size < sizeof a##_copy ? (given)->size : sizeof a##_copy); \
     const type *a = &a##_copy
 
+const char *eg__nn_prefix(const eg_params *);           /* "" or "name." */
 char *eg__nn_name(eg_params *, const char *name);       /* the full name under p, kept as long as p; NULL after an error */
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);

@@ -60,6 +60,7 @@ static char *joined(eg_params *p, const char *name, const char *end)
     return text;
 }
 
+const char *eg__nn_prefix(const eg_params *p)     { return p ? p->prefix : ""; }
 char *eg__nn_name(eg_params *p, const char *name) { return p ? joined(p, name ? name : "", "") : NULL; }
 
 eg_params *eg_params_under(eg_params *p, const char *name)
