@@ -438,6 +438,171 @@ START_TEST(cache_refuses)
 }
 END_TEST
 
+/* -- linear attention ------------------------------------------------------------------------------------------------------------------ */
+/* its definition, with all scores at once */
+static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *where, int64_t offset, eg_tensor *keep)
+{
+    eg_tensor *s = eg_einsum("bihd,bjhd->bhij", eg_shift(eg_elu(q, 1), 1), eg_shift(eg_elu(k, 1), 1));
+    int64_t sizes[] = { eg_dim(q, 1), eg_dim(k, 1) };
+    if (where)
+        s = eg_on("bhij,ij", eg_mul, s, eg_cast(eg_where_mask(cx, where, "i [j]", offset, sizes), eg_type(q)));
+    if (keep)
+        s = eg_on("bhij,bj", eg_mul, s, eg_cast(keep, eg_type(q)));
+    return eg_einsum("bhij,bjhe->bihe", eg_on("bhij,bhi", eg_div, s, eg_sum("bhi[j]", s)), v);
+}
+
+START_TEST(linear_attention_is_its_definition)  /* below, at and beyond a chunk; values and all gradients                                  */
+{
+    static const struct { int64_t i, j; const char *where; int64_t offset; bool pad; } cases[] = {
+        { 5, 7, NULL, 0, false }, { 130, 90, NULL, 0, true }, { 5, 5, "j <= i", 0, false }, { 64, 64, "j<=i", 0, false }, { 150, 150, "j <= i", 0, true },
+        { 1, 9, "j <= i", 8, false }, { 70, 80, "j <= i", 10, true } };
+    int64_t n = cases[_i].i, l = cases[_i].j;
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3), *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *keep = NULL;
+    if (cases[_i].pad)
+        keep = eg_gt(eg_normal(cx, 1, 1, 2, l), eg_zeros(cx, 2, l));
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = cases[_i].where, .offset = cases[_i].offset,
+                                       .keep = { keep ? "bj" : NULL, keep });
+    eg_tensor *z = dense(q, k, v, cases[_i].where, cases[_i].offset, keep), *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v }, *one[3], *two[3];
+    eg_assert_close(y, z, 1e-12);
+    ck_assert(!eg_grad(y, seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
+    for (int x = 0; x < 3; x++)
+        eg_assert_close(one[x], two[x], 1e-11);
+    eg_tensor *moved = eg_linear_attention("ibhd,jbhd,jbhe->hibe", eg_transpose(q, 0, 1), eg_transpose(k, 0, 1), eg_transpose(v, 0, 1),
+                                           .where = cases[_i].where, .offset = cases[_i].offset, .keep = { keep ? "bj" : NULL, keep });
+    eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-13);
+}
+END_TEST
+
+static eg_tensor *linear(void *where, eg_tensor *const *x)
+{
+    return eg_linear_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = where);
+}
+START_TEST(linear_attention_to_second_order)
+{
+    static char causal[] = "j <= i";
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 3, 2), *k = eg_normal(cx, 0, 1, 2, 3, 2), *v = eg_normal(cx, 0, 1, 2, 3, 2);
+    eg_assert_grad2(linear, _i ? causal : NULL, q, k, v);
+}
+END_TEST
+
+START_TEST(linear_attention_in_the_module)      /* grouped heads, a cache, weights on request; a place without keys                         */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .core = eg_linear_attention_with);
+    randomise(p);
+    bool keep[2][6] = { { 0 }, { 1, 1, 1, 1, 1, 1 } };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w, *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w), *one = eg_mha_run(m, x, .where = "j <= i");
+    eg_assert_close(y, one, 0);
+    eg_assert_close(eg_sum("b h i [j]", w), eg_ones(cx, 2, 4, 6), 1e-13);
+    ck_assert(eg_get(w, 0, 3, 0, 1) == 0 && eg_get(w, 0, 3, 0, 0) == 1);
+    eg_tensor *vs = eg_on("bjge,ge", eg_add, eg_einsum("bjm,mge->bjge", x, m->W_v), m->b_v);
+    eg_tensor *by_weights = eg_einsum("bhij,bjhe,heo->bio", w, eg_rearrange("b j g e -> b j (g r=2) e", vs), m->W_o);
+    eg_assert_close(eg_add(by_weights, m->b_o), y, 1e-12);
+    eg_tensor *none = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 6) }), *g;
+    eg_assert_close(eg_select(none, 0, 0), eg_expand(m->b_o, 6, 8), 0);
+    ck_assert_int_eq(eg_grad(none, eg_ones_like(none), 1, &x, &g), 0);
+    eg_assert_close(eg_select(g, 0, 0), eg_zeros(cx, 6, 8), 0);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    eg_tensor *parts[6];
+    for (int t = 0; t < 6; t++)
+        parts[t] = eg_mha_run(m, eg_slice(x, 1, t, t + 1, 1), .where = "j <= i", .cache = c);
+    eg_assert_close(eg_concat_n(1, 6, parts), y, 1e-12);
+    eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB                                                 */
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g;
+    eg_stats_reset(cx);
+    size_t before = eg_stats(cx).used;
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i");
+    ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &q, &g), 0);
+    ck_assert_msg(eg_stats(cx).used_peak - before < 60u << 20, "%zu bytes", eg_stats(cx).used_peak - before);
+}
+END_TEST
+
+START_TEST(linear_attention_refuses)
+{
+    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2), *bias = eg_ones(cx, 4, 4);
+    const struct { const char *spec; eg_attention_args o; const char *why; } cases[] = {
+        { "bihd,bjhd,bjhe->bihe", { .where = "j < i" }, ".where can be \"j <= i\" only, not \"j < i\"" },
+        { "bihd,bjhd,bjhe->bihe", { .where = "j <= i", .k = keys, .v = keys }, "'j' is 5 and 'i' is 4 with 0 before" },
+        { "bihd,bjhd,bjhe->bihe", { .bias = { "ij", bias } }, "there is no softmax that .bias could be added before" },
+        { "bihd,bjhd,bjhe->bihe", { .dropout = 0.1 }, "there are no weights to drop" },
+        { "bihd,bjhd,bjhe->bihe", { .keep = { "bj", bias } }, ".keep is f64; it needs bool or integers" },
+        { "bihd,bjhd,bjhe->bihe", { .keep = { "ij", eg_cast(bias, EG_BOOL) } }, ".keep has the letter 'i' of the query" },
+        { "bihd,bjhd->bihd", { 0 }, "needs three operands and an output" },
+        { "bihd,bihd,bihd->bihd", { 0 }, "needs a query's place, one key's place and one width of the value alone" },
+        { "bid,bjd,bje->bie", { 0 }, "operand 1 has rank 4" },
+        { "bihd,bjhd,bjhe->bihe", { .k = keys }, "index 'j' is 5 in operand 2 but 4 in operand 3" },
+    };
+    eg_attention_args o = cases[_i].o;
+    o.size = sizeof o, o.spec = cases[_i].spec, o.q = x;
+    o.k = o.k ? o.k : x, o.v = o.v ? o.v : x;
+    ck_assert(!eg_ok(eg_linear_attention_with(&o)));
+    eg_assert_error(cx, cases[_i].why);
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", x, NULL, x)));
+    eg_clear(cx);
+}
+END_TEST
+
+/* -- local and block-sparse attention: predicates of the module --------------------------------------------------------------------------- */
+START_TEST(local_and_block_sparse)              /* against all scores with the same mask                                                     */
+{
+    static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2", "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .where = where[_i]);
+    randomise(p);
+    int64_t sizes[] = { 11, 11 };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8), *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2], *h[2];
+    eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q), *k = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_k), m->b_k);
+    eg_tensor *v = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_v), m->b_v);
+    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 0.5), *e = eg_on("bhij,ij", eg_mul, eg_exp(s), eg_cast(mask, EG_F64));
+    eg_tensor *z = eg_add(eg_einsum("bhij,bjhd,hdm->bim", eg_on("bhij,bhi", eg_div, e, eg_sum("bhi[j]", e)), v, m->W_o), m->b_o);
+    eg_assert_close(y, z, 1e-12);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 11, 8), *xs[] = { x, m->W_k };
+    ck_assert(!eg_grad(y, seed, 2, xs, g) && !eg_grad(z, seed, 2, xs, h));
+    for (int n = 0; n < 2; n++)
+        eg_assert_close(g[n], h[n], 1e-12);
+}
+END_TEST
+
+static eg_tensor *self(void *m, eg_tensor *const *x) { return eg_mha_run(m, x[0]); }
+START_TEST(drop_in_modules_to_second_order)
+{
+    static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" }, { .where = "i/2 == j/2 | j < 1" }, { .core = eg_linear_attention_with } };
+    eg_mha_args a = kinds[_i];
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 4, a.heads = 2;
+    eg_mha *m = eg_mha_new_with(&a);
+    randomise(a.params);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 4, 4);
+    eg_assert_grad2(self, m, x);
+}
+END_TEST
+
+START_TEST(parameters_without_a_part)           /* rows 0.3, 1.10                                                                              */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 4, .heads = 2);
+    eg_linear *spare = eg_linear_new(p, "spare", .in = 4, .out = 4);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4), *y = eg_mha_run(m, x);
+    const eg_named *out[16];
+    ck_assert_int_eq(eg_params_unused(p, 1, &y, out), 2);
+    ck_assert_str_eq(out[0]->name, "spare.W");
+    ck_assert_str_eq(out[1]->name, "spare.b");
+    eg_tensor *ys[] = { y, eg_linear_run(spare, x) };
+    ck_assert_int_eq(eg_params_unused(p, 2, ys, NULL), 0);
+    ck_assert_int_eq(eg_params_unused(p, 1, ys + 1, out), 8);
+    eg_tensor *deep = x;                        /* a long history, each step twice an operand                                                */
+    for (int k = 0; k < 3000; k++)
+        deep = eg_add(deep, deep);
+    ck_assert_int_eq(eg_params_unused(p, 1, &deep, NULL), 10);
+    ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 && eg_params_unused(NULL, 0, NULL, NULL) == -1);
+}
+END_TEST
+
 Suite *suite_mha(void)
 {
     Suite *s = suite_create("mha");
@@ -467,6 +632,17 @@ Suite *suite_mha(void)
     tcase_add_test(t, cache_cut_and_pick);
     tcase_add_test(t, cache_of_a_memory);
     tcase_add_test(t, cache_refuses);
+    suite_add_tcase(s, t);
+    t = tcase_create("others");
+    tcase_add_checked_fixture(t, open_f64, close_cx);
+    tcase_add_loop_test(t, linear_attention_is_its_definition, 0, 7);
+    tcase_add_loop_test(t, linear_attention_to_second_order, 0, 2);
+    tcase_add_test(t, linear_attention_in_the_module);
+    tcase_add_test(t, linear_attention_takes_linear_memory);
+    tcase_add_loop_test(t, linear_attention_refuses, 0, 10);
+    tcase_add_loop_test(t, local_and_block_sparse, 0, 4);
+    tcase_add_loop_test(t, drop_in_modules_to_second_order, 0, 3);
+    tcase_add_test(t, parameters_without_a_part);
     suite_add_tcase(s, t);
     return s;
 }

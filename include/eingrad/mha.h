@@ -25,6 +25,11 @@ EG_API int       eg_cache_pick(eg_cache *, eg_tensor *index); /* batch b becomes
 typedef struct eg_rotary_args { size_t size; const char *spec; eg_tensor *x; double base; int64_t offset; bool interleaved; } eg_rotary_args; /* base 10000 */
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
+/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1, in time and memory O(length) --------------
+ * The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or "j <= i" (then as many keys as queries and .offset), .keep of keys.
+ * No other mask, bias or dropout. .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5, 9, 10 */
+EG_API eg_tensor *eg_linear_attention_with(const eg_attention_args *);
+
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias --------------------------------
  * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani et al. 2017, §3.2.2.
  *   "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"   eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim"
@@ -90,11 +95,13 @@ EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);  /* the numbers, from an
 
 #ifndef __cplusplus
 #define eg_rotary(...)           eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
+#define eg_linear_attention(...) eg_linear_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
 #define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
 #else
 } /* extern "C" */
 inline eg_tensor *eg_rotary(const char *spec, eg_tensor *x, eg_rotary_args o = eg_rotary_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rotary_with(&o); }
+inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_linear_attention_with(&o); }
 EG_CXX_NEW_(eg_mha, eg_mha_args)
 inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args()) { o.size = sizeof o; o.mha = m; o.query = x; return eg_mha_run_with(&o); }
 #endif

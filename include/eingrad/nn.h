@@ -31,6 +31,7 @@ EG_API int        eg_params_count(const eg_params *);    /* tensors             
 EG_API int64_t    eg_params_size(const eg_params *);     /* numbers in them                                                    */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);    /* in order of making; NULL past the end                     */
 EG_API eg_tensor *eg_params_find(const eg_params *, const char *name); /* NULL if there is none (no error)                     */
+EG_API int        eg_params_unused(const eg_params *, int count, eg_tensor *const *ys, const eg_named **out); /* those that ys were not made from; out: room for all of them, or NULL; how many, or −1 */
 EG_API int        eg_params_copy(eg_params *to, const eg_params *from); /* values by name, cast; every name of `to` must be there; 0 or −1 */
 EG_API int        eg_params_save(const eg_params *, const char *path);  /* one safetensors file; 0 or −1                       */
 EG_API int        eg_params_load(eg_params *, const char *path);        /* values by name, cast; other names than opt.… refused  */

@@ -142,11 +142,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         m->specs = s;
         m->batch = eg__nn_text(p, "%s", batch);
         s->batch = (int)strlen(batch);
-        char heads[48] = "h", keys[2] = "h";                /* how the core sees query heads and key heads        */
-        if (m->kv_heads != m->heads) {
-            snprintf(heads, sizeof heads, "(g=%lldr)", (long long)m->kv_heads);
-            keys[0] = 'g';
-        }
+        bool groups = m->kv_heads != m->heads;
+        const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";    /* as the core sees them           */
         if (m->d_k_each) {
             s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
             s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
@@ -158,7 +155,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
             s->project[EG_K] = eg__nn_text(p, "%s,mhd->%sjhd", k, batch);
             s->project[EG_V] = eg__nn_text(p, "%s,mhe->%sjhe", k, batch);
             s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys, batch, keys, batch, heads);
-            s->weights = eg__nn_text(p, m->kv_heads != m->heads ? "%sgrij" : "%shij", batch);
+            s->weights = eg__nn_text(p, "%s%sij", batch, heads);
             s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
             s->turn_q = eg__nn_text(p, "%sihd,id", batch);
             s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);

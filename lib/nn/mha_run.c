@@ -113,6 +113,22 @@ static eg_masked of_head(eg_masked mask, int64_t head, char *room)
 /* -- the core ---------------------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a) { return m->core ? m->core(a) : eg_attention_with(a); }
 
+/* the axis h as two, g and r; or, if r is 0, these two as one */
+static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
+{
+    int64_t dims[EG_RANK_MAX];
+    int n = 0;
+    if (!eg_ok(x))
+        return x;
+    for (int k = 0; k < eg_rank(x); k++) {
+        dims[n++] = k == axis ? g : eg_dim(x, k);
+        if (k == axis && r)
+            dims[n++] = r;
+        k += k == axis && !r;
+    }
+    return eg_reshape_n(x, n, dims);
+}
+
 /* heads of one width, in groups or not */
 static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
@@ -136,19 +152,12 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     o.spec = s->core;
     o.weights_axes = s->weights;
     o.scale = m->scale;
+    o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o), **const out[] = { o.weights, o.dropped };
-    for (int k = 0; k < 2 && groups; k++) {
-        if (!out[k] || !eg_ok(*out[k]))
-            continue;
-        int axis = s->batch, rank = eg_rank(*out[k]);
-        int64_t dims[EG_RANK_MAX];
-        for (int d = 0; d < rank; d++)
-            dims[d] = eg_dim(*out[k], d);
-        dims[axis] = m->heads;
-        for (int d = axis + 1; d < rank - 1; d++)
-            dims[d] = dims[d + 1];
-        *out[k] = eg_reshape_n(*out[k], rank - 1, dims);
-    }
+    for (int k = 0; k < 2 && groups; k++)
+        if (out[k])
+            *out[k] = regrouped(*out[k], s->batch, m->heads, 0);
+    y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
