@@ -12,7 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #ifdef __cplusplus
-#include <complex>
 extern "C" {
 #endif
 #if defined(__GNUC__)
@@ -174,7 +173,7 @@ inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
 inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
-inline eg_dtype eg_type_of_(const std::complex<double> *) { return EG_C128; }
+template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *) { static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>"); return EG_C128; }
 #define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
 template <class T_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, const T_ *data, D_... d) { EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(data), data, rank_, dims_)); }
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }
