@@ -171,6 +171,7 @@ prints '' predict copy.safetensors hello world
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 || bad 'predict: lines of standard input'
 same out out2
 prints 'layer 0, head 1' attend copy.safetensors hello
+prints 'mean of two different heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
 grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
 runs attend copy.safetensors hello -o map.png

@@ -47,6 +47,8 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
         if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1,
                                         .colour = in_colour(stdout), .width = terminal_width()))
             status = say_error(cx, NULL);
+        else print_heads(w);
+        if (!status && eg_error(cx)) status = say_error(cx, NULL);
     }
     free(name);
     free(panel);
@@ -71,7 +73,7 @@ static int run(const command *c, int count, char **word)
 
 const command attend_command = {
     .name = "attend", .usage = "MODEL INPUT [-o FILE.png|.svg]",
-    .about = "every head of a trained model as a heat map, tokens on the axes",
+    .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
     .more = "A decoder's tokens are the input, a separator and its own answer. After -- comes an input that begins with -.\n",
     .options = options, .run = run,
 };

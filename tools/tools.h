@@ -71,6 +71,9 @@ bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* the end of `train`; exit status */
 int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
 
-extern const command train_command, predict_command, generate_command, attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
-    info_command;
+/* -- heads.c ----------------------------------------------------------------------------------------------------------------- */
+void print_heads(eg_tensor *weights);   /* layer h i j: what each head does, and how alike they are         */
+
+extern const command train_command, predict_command, generate_command, attend_command, einsum_command, explain_command,
+    gradcheck_command, mask_command, ops_command, info_command;
 #endif

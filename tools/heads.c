@@ -1,0 +1,43 @@
+/* heads.c: the heads of a model in a table, under their heat maps. */
+#include "tools.h"
+
+enum { WIDEST = 16 };                   /* heads whose likeness is printed */
+
+static void table(const eg_head *h, int64_t layer, int64_t heads)
+{
+    for (int64_t k = 0; k < heads; k++, h++)
+        printf("%5lld %4lld  %-8s %7.3f %6.2f %8.2f %8.0f%% %5.0f%% %5.0f%% %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k, h->label,
+               h->entropy, h->spread, h->distance, 100 * h->previous, 100 * h->self, 100 * h->next, 100 * h->first, 100 * h->top,
+               100 * h->saturated);
+}
+
+static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
+{
+    eg_tensor *s = eg_head_similarity("[h] i j", w), *mean = eg_head_diversity("[h] i j", w);
+    if (!eg_ok(s) || !eg_ok(mean)) return;
+    printf("layer %lld", (long long)layer);
+    for (int64_t k = 0; k < heads; k++) printf(" %6lld", (long long)k);
+    putchar('\n');
+    for (int64_t k = 0; k < heads; k++) {
+        printf("%7lld", (long long)k);
+        for (int64_t g = 0; g < heads; g++) printf(" %6.2f", eg_get(s, k, g));
+        putchar('\n');
+    }
+    printf("mean of two different heads: %.2f\n", eg_item(mean));
+}
+
+/* w: layer h i j. A query's own place among the keys is its own number, for a decoder and an encoder alike. */
+void print_heads(eg_tensor *w)
+{
+    const int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1);
+    printf("\nmeans over the rows above; entropy in nats, spread 0 is one key and 1 all alike, distance in tokens\n"
+           "layer head  label    entropy spread distance previous  self  next first top-3 saturated\n");
+    for (int64_t l = 0; l < layers; l++) {
+        const eg_head *h = eg_heads(eg_select(w, 0, l));
+        if (!h) return;
+        table(h, l, heads);
+    }
+    if (heads < 2 || heads > WIDEST) return;
+    printf("\nhow alike heads are: 1 where their rows are the same, 0 where they share no key\n");
+    for (int64_t l = 0; l < layers; l++) likeness(eg_select(w, 0, l), l, heads);
+}
