@@ -34,6 +34,12 @@ EG_API int        eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tenso
 EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);         /* ∂y/∂x: y's axes, then x's; the cheaper of both modes     */
 EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b); /* ∂²y/∂a∂b: a's axes, then b's; y of one element      */
 
+/* y = f(user, xs), of which nothing is kept but y: the sweep calls f again, with the same random draws and train or eval state, and
+ * takes the gradient through that; of any order, in both modes. What f reads through `user` gets its gradient too, and may not change in
+ * between. Refused: f that returns another shape or reads other tensors when it is called again. xs[0] names the context. Chen et al. 2016 */
+typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
+EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
+
 /* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one ------------------------------ */
 typedef struct eg_sample {              /* how the table test calls the row; ended by { 0 }                                   */
     eg_tensor *(*call)(eg_tensor *const *x);                      /* through its public function                              */
@@ -69,7 +75,6 @@ EG_API const eg_op *eg_op_at(int k);                              /* the table: 
  * a analytic, n numeric, err the numeric side's own estimate, s the largest |n|: right if |a − n| ≤ rtol |n| + atol s + err;
  * an entry is covered if 0 in place of a would have been refused. An input without a covered entry is tried again scaled by 0.1
  * and 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there, WRONG if not. */
-typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs); /* returns any float tensor                               */
 typedef enum eg_verdict { EG_RIGHT, EG_WRONG, EG_KINK, EG_NOISE, EG_UNTESTED, EG_ZERO, EG_EMPTY } eg_verdict;
 typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {

@@ -32,13 +32,16 @@ static bool pull(eg_sweep *s, bool *sums, int64_t k)
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
     const eg_tensor *outer = s->cx->blame;
+    const uint64_t before = s->cx->pull, mine = ++s->cx->pulls;
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
         if (!t->op->rule) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
         if (!eg__sweep_fresh(s, t, i)) return false;
         s->cx->blame = t;
+        s->cx->pull = mine;
         eg_tensor *c = t->op->rule(t, g, i);
+        s->cx->pull = before;
         s->cx->blame = outer;
         eg__sweep_resume(s);
         if (s->cx->failed) return false;

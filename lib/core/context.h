@@ -30,6 +30,7 @@ struct eg_ctx {
     uintptr_t text, text_size;  /* the library's code: core/caller.c        */
     const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
     uint64_t seed, draw, seq, scopes, sweep;
+    uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
     eg_dtype dtype;
     int  threads;
     bool training, recording, failed;

@@ -2,7 +2,7 @@
 #include "impl.h"
 
 #define LISTS(X) X(view) X(read) X(einsum) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(norm) \
-    X(loss) X(dropout) X(index) X(join) X(scan) X(sort) X(band)
+    X(loss) X(dropout) X(index) X(join) X(scan) X(sort) X(band) X(recompute)
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
 #define REF(name) eg__##name##_rows,

@@ -1,0 +1,188 @@
+/* recompute.c: eg_checkpoint: y = f(xs) whose insides are dropped and computed again when a sweep needs them (Chen et al. 2016).
+ *
+ * f runs once in a scope of its own. What its graph reads from outside that scope, the xs and whatever f reads through `user`, become the
+ * operands of one node; then the scope goes. The rule runs f again, with the same draws and in the same state (train or eval), and takes
+ * the gradient through that: in the open scope where it is recorded, so that it can be differentiated again, else in a scope that goes too. */
+#include "autograd/sweep.h"
+#include <string.h>
+
+typedef struct again {
+    eg_function *f;
+    void *user;
+    eg_tensor *y;               /* f's first result, while the node is made                                      */
+    uint64_t seed, draw;
+    bool training;
+    uint64_t pull;              /* the pull (eg_ctx.pull) in which dx was made for the cotangent g               */
+    eg_tensor *g, **dx;         /* one per operand; NULL: nobody asked for it                                    */
+    eg_tensor *x[];
+} again;
+
+/* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the order of the graph ---------------- */
+typedef struct reads { int n, room; eg_tensor **x; } reads;
+static bool push(eg_ctx *cx, reads *r, eg_tensor *x)
+{
+    if (r->n == r->room) {
+        eg_tensor **more = eg__alloc(cx, (size_t)(r->room = r->room ? 2 * r->room : 32) * sizeof *more);
+        if (!more) return false;
+        if (r->n) memcpy(more, r->x, (size_t)r->n * sizeof *more);
+        r->x = more;
+    }
+    r->x[r->n++] = x;
+    return true;
+}
+static bool outside(eg_tensor *y, uint64_t born, reads *found)
+{
+    eg_ctx *cx = y->cx;
+    const uint64_t number = ++cx->sweep;
+    reads stack = { 0 };
+    if (!push(cx, &stack, y)) return false;
+    while (stack.n) {
+        const eg_tensor *t = stack.x[--stack.n];
+        for (int i = 0; i < t->count; i++) {
+            eg_tensor *x = t->in[i];
+            if (x->sweep == number) continue;
+            x->sweep = number;
+            x->slot = -1;
+            if (!push(cx, x->seq <= born ? found : &stack, x)) return false;
+        }
+    }
+    return true;
+}
+
+/* -- f once more, recorded, with the draws it had -------------------------------------------------------------------------------- */
+static eg_tensor *replay(eg_tensor *y)
+{
+    const again *s = y->attr;
+    eg_ctx *cx = y->cx;
+    char where[256], a[256], b[256];
+    const uint64_t seed = cx->seed, draw = cx->draw, born = cx->seq;
+    const bool training = cx->training, recording = cx->recording;
+    const eg_tensor *blame = cx->blame;
+    cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true, cx->blame = NULL;
+    eg_tensor *r = s->f(s->user, s->x);
+    cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording, cx->blame = blame;
+    if (cx->failed) return NULL;
+    reads now = { 0 };
+    const bool tensor = eg_ok(r) && r->cx == cx, like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
+    if (like && !outside(r, born, &now)) return NULL;
+    bool same = like && now.n == y->count;
+    for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
+    if (same) return r;
+    eg__origin_once(y, where, sizeof where);
+    if (!tensor) eg_fail(cx, "%s: f returned no tensor of this context when it was called again", where);
+    else if (!like)
+        eg_fail(cx, "%s: f returned %s %s when it was called again, and %s %s at first", where, eg_type_name((eg_dtype)r->dtype),
+                eg__dims_text(r, a, sizeof a), eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+    else eg_fail(cx, "%s: f reads %d tensors from outside when it is called again, and other ones, %d, at first", where, now.n, y->count);
+    return NULL;
+}
+
+/* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ------------------------------------------------------------ */
+static bool again_shape(eg_tensor *y)
+{
+    const again *s = y->attr;
+    if (s->y) return eg__shape_like(y, (eg_dtype)s->y->dtype, s->y);
+    eg_fail(y->cx, "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
+    return false;
+}
+static bool again_forward(eg_tensor *y) { eg__copy(y, ((const again *)y->attr)->y); return true; }
+
+/* The cotangents of all operands that this sweep asks for at once, since f is dear. */
+static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
+{
+    eg_ctx *cx = y->cx;
+    const size_t room = (size_t)y->count * sizeof *dx;
+    eg_tensor **x = eg__alloc(cx, room), **d = eg__alloc(cx, room);
+    int n = 0;
+    if (!x || !d) return false;
+    for (int k = 0; k < y->count; k++) {
+        const bool asked = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
+        if (asked && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
+    }
+    const bool keep = cx->recording;
+    const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
+    eg_tensor *r = replay(y);
+    const bool good = r && !eg_grad(r, g, n, x, d);
+    for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
+    eg_pop(cx, m);
+    for (int k = n = 0; k < y->count; k++) if (dx[k]) dx[k] = x[n++];
+    return good && !cx->failed;
+}
+static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    again *s = (again *)(uintptr_t)y->attr;
+    eg_ctx *cx = y->cx;
+    const uint64_t pull = cx->pull;
+    if (pull && s->pull == pull && s->g == g && s->dx[i]) return s->dx[i];
+    eg_tensor **dx = eg__alloc(cx, (size_t)y->count * sizeof *dx);
+    if (!dx) return eg__poison(cx);
+    memset(dx, 0, (size_t)y->count * sizeof *dx);
+    if (!gradients(y, g, i, dx)) return eg__poison(cx);
+    s->pull = pull;
+    s->g = g;
+    s->dx = dx;
+    return dx[i];
+}
+static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    eg_ctx *cx = y->cx;
+    const size_t room = (size_t)y->count * sizeof *dx;
+    eg_tensor **x = eg__alloc(cx, room), **v = eg__alloc(cx, room);
+    int n = 0;
+    if (!x || !v) return eg__poison(cx);
+    for (int k = 0; k < y->count; k++) if (dx[k]) { x[n] = y->in[k]; v[n++] = dx[k]; }
+    const bool keep = cx->recording;
+    const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
+    eg_tensor *r = replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
+    if (!keep) t = eg_keep(t);
+    eg_pop(cx, m);
+    return t;
+}
+
+/* For the table test: a function of two inputs and of one more that it reads through `user`. */
+static eg_tensor *sampled(void *user, eg_tensor *const *x)
+{
+    return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
+}
+static eg_tensor *again_call(eg_tensor *const *x) { return eg_checkpoint(sampled, x[2], 2, x); }
+static const eg_sample again_samples[] = { { again_call, "3x4, 4x2, 3x2", -1, 1 }, { 0 } };
+static const eg_op again_op = {
+    .name = "checkpoint", .equation = "y = f(x_1 ... x_n), computed again in the sweep", .gradient = "dx_i = the rules inside f", .arity = -1,
+    .shape = again_shape, .forward = again_forward, .rule = again_rule, .uses = EG_USES_OPERANDS, .samples = again_samples, .jvp = again_jvp,
+};
+const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
+
+/* The node lies in the scope around the open one, which goes with all that f made. */
+static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
+{
+    eg_ctx *cx = r->cx;
+    eg__arena *inner = cx->top;
+    reads found = { 0 };
+    if (!outside(r, born, &found)) return eg__poison(cx);
+    if (!found.n) return eg_keep(r);                            /* a constant */
+    s->y = r;
+    cx->top = inner->outer;
+    eg_tensor *y = eg_apply(&again_op, s, size, found.n, found.x);
+    cx->top = inner;
+    if (y->attr) ((again *)(uintptr_t)y->attr)->y = NULL;       /* goes with the scope */
+    return y;
+}
+eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
+{
+    eg_ctx *cx = eg__context_of(count, xs);
+    if (!cx) return NULL;
+    if (!f) return eg_fail(cx, "checkpoint: the function is NULL");
+    if (!eg__check_all(cx, "checkpoint", count, xs)) return eg__poison(cx);
+    const size_t size = sizeof(again) + (size_t)count * sizeof *xs;
+    again *s = eg__alloc(cx, size);
+    if (!s) return eg__poison(cx);
+    *s = (again){ .f = f, .user = user, .seed = cx->seed, .draw = cx->draw, .training = cx->training };
+    memcpy(s->x, xs, (size_t)count * sizeof *xs);
+    const eg_mark m = eg_push(cx);
+    const uint64_t born = cx->seq;
+    eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
+    if (!cx->failed && (!eg_ok(r) || r->cx != cx)) eg_fail(cx, "checkpoint: f returned no tensor of this context");
+    if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);
+    eg_pop(cx, m);
+    return cx->failed ? eg__poison(cx) : y;
+}

@@ -1,0 +1,197 @@
+/* test_recompute.c: eg_checkpoint: the same values, draws and gradients as without it, in less memory. Its row is in the table test too. */
+#include <eingrad/check.h>
+#include <string.h>
+#include "tests.h"
+
+typedef struct layer { eg_tensor *w, *b; int calls, change; } layer;
+static eg_tensor *block(void *user, eg_tensor *const *x)
+{
+    layer *l = user;
+    l->calls++;
+    eg_tensor *h = eg_einsum("im,mn->in", x[0], l->w);
+    for (int k = 0; k < 6; k++) h = eg_tanh(eg_add(h, l->b));
+    return eg_dropout(h, 0.4);
+}
+static eg_tensor *plain(eg_function *f, void *user, int count, eg_tensor *const *xs) { (void)count; return f(user, xs); }
+typedef eg_tensor *way(eg_function *f, void *user, int count, eg_tensor *const *xs);
+
+enum { LAYERS = 6 };
+typedef struct outcome { double loss, dx[64], dw[64], hv[64]; size_t peak; uint64_t draws; } outcome;
+static void step(outcome *o, way *through, int rows, bool record)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9, .threads = 1);
+    eg_tensor *x = eg_uniform(cx, -1, 1, rows, 4), *xs[2] = { x }, *d[2], *v[2];
+    layer l[LAYERS];
+    for (int k = 0; k < LAYERS; k++) l[k] = (layer){ .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_uniform(cx, -1, 1, 4) };
+    xs[1] = l[2].w;
+    eg_mark m = eg_push(cx);
+    eg_stats_reset(cx);
+    const size_t before = eg_stats(cx).used;
+    eg_tensor *h = x;
+    for (int k = 0; k < LAYERS; k++) h = through(block, &l[k], 1, &h);
+    eg_tensor *loss = eg_sum(NULL, eg_square(h));
+    eg_nograd(cx, !record);
+    ck_assert_msg(!eg_grad(loss, NULL, 2, xs, d), "%s", eg_error(cx));
+    eg_nograd(cx, false);
+    for (int k = 0; k < LAYERS; k++) ck_assert_int_eq(l[k].calls, through == plain ? 1 : 2);
+    o->peak = eg_stats(cx).used_peak - before;
+    o->loss = eg_item(loss);
+    o->draws = eg_draws(cx);
+    memcpy(o->dx, eg_f64(d[0]), 4 * (size_t)(rows < 16 ? rows : 16) * sizeof(double));
+    memcpy(o->dw, eg_f64(d[1]), 16 * sizeof(double));
+    if (record) {
+        eg_tensor *u = eg_ones_like(x);
+        ck_assert_msg(!eg_hvp(loss, 2, xs, (eg_tensor *[]){ u, xs[1] }, v), "%s", eg_error(cx));
+        memcpy(o->hv, eg_f64(v[1]), 16 * sizeof(double));
+        eg_tensor *twice;                       /* reverse over reverse says the same */
+        eg_tensor *along = eg_add(eg_sum(NULL, d[0]), eg_sum(NULL, eg_mul(d[1], eg_detach(xs[1]))));
+        ck_assert_msg(!eg_grad(along, NULL, 1, &xs[1], &twice), "%s", eg_error(cx));
+        eg_assert_close(twice, v[1], 1e-12);
+    }
+    eg_pop(cx, m);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+static void assert_same(const double *a, const double *b, int n)
+{
+    for (int k = 0; k < n; k++) ck_assert_double_eq_tol(a[k], b[k], 1e-13 * (1 + fabs(b[k])));
+}
+START_TEST(values_draws_and_gradients_are_the_same)
+{
+    static outcome with, without;
+    for (int record = 0; record < 2; record++) {
+        step(&without, plain, 5, record);
+        step(&with, eg_checkpoint, 5, record);
+        ck_assert_double_eq(with.loss, without.loss);
+        ck_assert_uint_eq(with.draws, without.draws);
+        assert_same(with.dx, without.dx, 20);
+        assert_same(with.dw, without.dw, 16);
+        if (record) assert_same(with.hv, without.hv, 16);
+    }
+}
+END_TEST
+
+START_TEST(the_peak_is_lower)
+{
+    static outcome with, without;
+    step(&without, plain, 2000, false);
+    step(&with, eg_checkpoint, 2000, false);
+    ck_assert_msg(with.peak * 2 < without.peak, "%zu bytes at most with, %zu without", with.peak, without.peak);
+    assert_same(with.dw, without.dw, 16);
+}
+END_TEST
+
+START_TEST(train_or_eval_is_put_back)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
+    layer l = { .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_ones(cx, 4) };
+    eg_tensor *x = eg_ones(cx, 3, 4), *dx, *expect;
+    eg_eval(cx);
+    eg_tensor *y = eg_checkpoint(block, &l, 1, &x);
+    eg_grad(block(&l, &x), x, 1, &x, &expect);
+    eg_train(cx);
+    eg_set_draws(cx, 77);
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);
+    eg_assert_close(dx, expect, 1e-14);
+    ck_assert(eg_training(cx));
+    ck_assert_uint_eq(eg_draws(cx), 77);
+    eg_close(cx);
+}
+END_TEST
+
+/* A nest, a cotangent used twice, an input that f returns, a constant, a result that is no float, and nothing recorded. */
+static eg_tensor *nested(void *user, eg_tensor *const *x)
+{
+    eg_tensor *h = eg_checkpoint(block, user, 1, x);
+    return eg_add(h, eg_square(h));
+}
+static eg_tensor *identity(void *user, eg_tensor *const *x) { (void)user; return x[0]; }
+static eg_tensor *constant(void *user, eg_tensor *const *x) { (void)user; return eg_ones(eg_context(x[0]), 2); }
+static eg_tensor *largest(void *user, eg_tensor *const *x) { (void)user; return eg_argmax(NULL, x[0]); }
+START_TEST(corners)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
+    layer l = { .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_ones(cx, 4) };
+    eg_tensor *x = eg_uniform(cx, -1, 1, 3, 4), *dx[2], *expect[2];
+    eg_set_draws(cx, 5);
+    eg_grad(eg_sum(NULL, nested(&l, &x)), NULL, 2, (eg_tensor *[]){ x, l.w }, expect);
+    eg_set_draws(cx, 5);
+    eg_tensor *y = eg_checkpoint(nested, &l, 1, &x);
+    y = eg_sum(NULL, y);
+    eg_nograd(cx, true);
+    ck_assert_msg(!eg_grad(y, NULL, 2, (eg_tensor *[]){ x, l.w }, dx), "%s", eg_error(cx));
+    eg_assert_close(dx[0], expect[0], 1e-14);
+    eg_assert_close(dx[1], expect[1], 1e-14);
+    ck_assert_ptr_null(eg_op_of(eg_checkpoint(block, &l, 1, &x)));
+    eg_nograd(cx, false);
+    ck_assert_ptr_eq(eg_checkpoint(identity, NULL, 1, &x), x);
+    ck_assert_ptr_null(eg_op_of(eg_checkpoint(constant, NULL, 1, &x)));
+    ck_assert_int_eq(eg_type(eg_checkpoint(largest, NULL, 1, &x)), EG_I64);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *moody(void *user, eg_tensor *const *x)
+{
+    layer *l = user;
+    const int call = l->calls++;
+    if (!call) return eg_mul(x[0], l->w);
+    switch (l->change) {
+    case 0:  return eg_sum(NULL, eg_mul(x[0], l->w));
+    case 1:  return eg_mul(x[0], l->b);
+    case 2:  return NULL;
+    case 3:  return eg_fail(eg_context(x[0]), "moody: no more");
+    default: return eg_mul(x[0], x[0]);
+    }
+}
+static const char *const refusal[] = {
+    "f returned f64 () when it was called again, and f64 (4,) at first", "f reads 2 tensors from outside when it is called again",
+    "f returned no tensor of this context when it was called again", "moody: no more", "f reads 1 tensors from outside",
+};
+START_TEST(a_function_that_changes_its_mind_is_refused)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    layer l = { .w = eg_ones(cx, 4), .b = eg_ones(cx, 4), .change = _i };
+    eg_tensor *x = eg_ones(cx, 4), *y = eg_checkpoint(moody, &l, 1, &x), *dx;
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
+    eg_assert_error(cx, refusal[_i]);
+    l.calls = 0;
+    y = eg_checkpoint(moody, &l, 1, &x);
+    eg_fill(l.w, 3);                                            /* what f reads through user is watched as well */
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
+    ck_assert_msg(strstr(eg_error(cx), "of checkpoint"), "%s", eg_error(cx));
+    eg_assert_error(cx, "was changed in place");
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(checkpoint_refuses)
+{
+    eg_ctx *cx = eg_open(), *other = eg_open();
+    eg_tensor *x = eg_ones(cx, 4);
+    ck_assert(!eg_ok(eg_checkpoint(NULL, NULL, 1, &x)));
+    eg_assert_error(cx, "checkpoint: the function is NULL");
+    ck_assert(!eg_ok(eg_checkpoint(block, NULL, 2, (eg_tensor *[]){ x, NULL })));
+    eg_assert_error(cx, "checkpoint: operand 2 is NULL");
+    ck_assert(!eg_ok(eg_checkpoint(identity, NULL, 2, (eg_tensor *[]){ x, eg_ones(other, 1) })));
+    eg_assert_error(cx, "checkpoint: operand 2 belongs to another context");
+    ck_assert_ptr_null(eg_checkpoint(identity, NULL, 0, NULL));
+    eg_close(other);
+    eg_close(cx);
+}
+END_TEST
+
+Suite *suite_recompute(void)
+{
+    Suite *s = suite_create("recompute");
+    TCase *t = tcase_create("recompute");
+    tcase_add_test(t, values_draws_and_gradients_are_the_same);
+    tcase_add_test(t, the_peak_is_lower);
+    tcase_add_test(t, train_or_eval_is_put_back);
+    tcase_add_test(t, corners);
+    tcase_add_loop_test(t, a_function_that_changes_its_mind_is_refused, 0, sizeof refusal / sizeof *refusal);
+    tcase_add_test(t, checkpoint_refuses);
+    suite_add_tcase(s, t);
+    return s;
+}
