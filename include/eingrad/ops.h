@@ -138,6 +138,8 @@ typedef struct eg_softmax_args {
 } eg_softmax_args;
 EG_API eg_tensor *eg_softmax_with    (const eg_softmax_args *);   /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
 EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);   /* y = x − ln Σ e^x   masked entries −inf                   */
+/* FUSED: the weights exist a tile at a time, memory is O(length); UNFUSED: einsum, softmax, einsum. The same up to rounding.   */
+typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 typedef struct eg_attention_args {
     size_t size;
     const char *spec; eg_tensor *q, *k, *v;
@@ -147,6 +149,12 @@ typedef struct eg_attention_args {
     eg_tensor **weights;                /* out: the weights before dropout, letters of `weights_axes`                         */
     const char *weights_axes;           /* NULL: output letters without the value's own, the summed letters last              */
     eg_tensor **dropped;                /* out: the weights after dropout                                                     */
+    eg_form form;                       /* whether the weights are in memory; default: by the sizes                           */
+    eg_tensor **lse;                    /* out: ln Σ e^scores, letters of the weights without the keys; −inf of nothing       */
+    eg_tensor **scores;                 /* out: scale q·k + bias, after .score, before the masks; letters as the weights      */
+    int64_t *empty;                     /* out: how many rows have nothing to attend to                                       */
+    eg_masked lengths;                  /* { "b", t }: only the first t[b] keys; integers                                     */
+    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user; /* the scores become score(user, scores), letters as the weights, before the masks     */
 } eg_attention_args;
 /* y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe".
  * Refused: a letter in one operand only that is not in the output; no letter that only q and k share. Vaswani et al. 2017, eq. 1. */

@@ -2,6 +2,7 @@
 #ifndef EG_GEMM_H
 #define EG_GEMM_H
 #include "einsum/einsum.h"
+#include "einsum/pack.h"
 
 enum { EG_AXES_MAX = 3 * EG_RANK_MAX };     /* of one pair */
 enum { EG_KC = 256 };                       /* k is summed in blocks of this many, in every kernel: same bits */
@@ -38,10 +39,6 @@ bool eg__apart(eg_ctx *, const eg_gemm *);                   /* … so blocks of
 bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *b, void *c, bool add); /* map.c: no sum; floats; b may be NULL */
 bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* sum.c: dots, matrix times vector, reductions; b may be NULL */
 void eg__plain(eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* plain.c: any type */
-
-/* -- pack.c: one micro-panel --------------------------------------------------------------------------------------------------- */
-typedef struct eg_run { int64_t at, n, stride; } eg_run;     /* k: element `at`, n of them, `stride` apart */
-void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run, const void *src, void *dst, int64_t k);
 
 /* -- lists: where the element number `i` of a list of axes lies in an operand -------------------------------------------------- */
 typedef struct eg_place { int64_t a, b, c; } eg_place;       /* offsets in elements */

@@ -83,6 +83,7 @@ typedef struct eg_predicate eg_predicate;
 /* NULL after a message with caret; refuses letters that are not among the n */
 const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n, const eg_axis_name *const *axis);
 unsigned eg__where_uses(const eg_predicate *);              /* bit k: axis k occurs as an index (not only as |k|) */
+size_t eg__where_bytes(const eg_predicate *);              /* it points nowhere: bytes can be copied */
 bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *sizes);
 /* axis `run` goes index[run]… */
 void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index, const int64_t *sizes, uint8_t *out);

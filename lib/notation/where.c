@@ -360,6 +360,7 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     return y;
 }
 unsigned eg__where_uses(const eg_predicate *p) { return p->uses; }
+size_t eg__where_bytes(const eg_predicate *p) { return sizeof *p + (size_t)p->steps * sizeof(step); }
 
 /* -- values ---------------------------------------------------------------------------------------------------------------------- */
 static bool value(const eg_predicate *p, const int64_t *index, const int64_t *sizes, int run, int64_t at)

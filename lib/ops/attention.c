@@ -5,9 +5,9 @@
  *   k and v, not q, not y    the softmax: the keys
  *   every other of q or k    axes of the scores: batches first, then queries; keys last, so that a row lies together
  *
- * The weights are a tensor between two einsums; `weigh` is what a fused form will replace. Vaswani et al. 2017, eq. 1. */
-#include "einsum/einsum.h"
-#include "ops/softmax.h"
+ * What is bound becomes an eg_attending (flash.h), on which both forms work: einsum, softmax, einsum (attend.c), or tiles (flash.c), where
+ * a letter of q and y alone is a query, and one that k or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
+#include "ops/flash.h"
 #include <math.h>
 #include <string.h>
 
@@ -18,6 +18,7 @@ typedef struct roles {
     int rank, inner;                    /* of the scores; keys                                                */
     uint16_t score[EG_RANK_MAX];        /* their axes                                                         */
     double width;                       /* d                                                                  */
+    uint16_t number[EG_AXES_MAX];       /* by axis: its number in the eg_attending                            */
 } roles;
 
 static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_Q | IN_K); }
@@ -61,11 +62,6 @@ static bool assign(roles *r, const eg_bound *b)
     return false;
 }
 
-static const uint16_t *letters(const eg_bound_term *t, uint16_t *room)
-{
-    for (int k = 0; k < t->items; k++) room[k] = t->item[k].axis;
-    return room;
-}
 static bool short_enough(const eg_bound *b)
 {
     for (int t = 0; t <= 3; t++) {
@@ -73,16 +69,6 @@ static bool short_enough(const eg_bound *b)
         if (term->items > EG_RANK_MAX) { eg__refuse(b, t < 3 ? t : b->terms, -1, "%d axes; at most %d", term->items, EG_RANK_MAX); return false; }
     }
     return true;
-}
-
-/* q, k → the weights over r->score. */
-static eg_tensor *weigh(const roles *r, const eg_masking *mask, double scale)
-{
-    const eg_bound *b = r->bound;
-    uint16_t ql[EG_RANK_MAX], kl[EG_RANK_MAX];
-    eg_tensor *q = scale == 1 ? b->term[0].x : eg_scale(b->term[0].x, scale);
-    eg_tensor *s = eg__einsum(2, (eg_tensor *[]){ q, b->term[1].x }, (const uint16_t *[]){ letters(&b->term[0], ql), letters(&b->term[1], kl) }, r->rank, r->score);
-    return eg__softmax_masked(mask, s, false);
 }
 
 /* The order in which the weights are handed out, as places in r->score: that of the names, or: as in the output, the keys last. */
@@ -114,39 +100,187 @@ static bool handed(const roles *r, int names, int *order)
     return true;
 }
 
+/* -- the bound string as an eg_attending ------------------------------------------------------------------------------------------- */
+static eg_kind kind_of(unsigned in)
+{
+    return is_dot(in) ? EG_KIND_DOT : is_key(in) ? EG_KIND_KEY : in == (IN_Q | IN_Y) ? EG_KIND_QUERY : in == (IN_V | IN_Y) ? EG_KIND_VALUE : EG_KIND_BATCH;
+}
+static bool has(const eg_attending *a, int term, uint16_t axis)
+{
+    for (int k = 0; k < a->rank[term]; k++) if (a->label[term][k] == axis) return true;
+    return false;
+}
+/* The axes of a term, those that stand twice once: of an operand the diagonal is taken. */
+static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t, const uint16_t *number)
+{
+    uint16_t all[EG_RANK_MAX];
+    a->rank[term] = 0;
+    for (int k = 0; k < t->items; k++) {
+        all[k] = number[t->item[k].axis];
+        if (!has(a, term, all[k])) a->label[term][a->rank[term]++] = all[k];
+    }
+    return t->x && a->rank[term] < t->items ? eg__einsum(1, (eg_tensor *[]){ t->x }, (const uint16_t *[]){ all }, a->rank[term], a->label[term]) : t->x;
+}
+
+/* { "b", t } as a mask over b and the keys: j < t[b] */
+static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *t)
+{
+    const eg_bound *b = r->bound;
+    const eg_axis_name *key = &b->axis[r->score[r->rank - 1]];
+    const int term = (int)(t - b->term);
+    eg_tensor *x = t->x;
+    if (x->dtype != EG_I32 && x->dtype != EG_I64) return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64", eg_type_name(x->dtype));
+    if (r->inner != 1) return eg_fail(b->cx, "attention: .lengths counts along one index, but there are %d to attend over; use .keep", r->inner);
+    if (has(a, EG_ATT_KEEP2, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
+        return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'", key->length, key->text);
+    for (int64_t k = 0, n = eg_size(x); k < n; k++) {
+        const eg_tensor *whole = eg_contiguous(x);
+        if (!eg_ok(whole)) return eg__poison(b->cx);
+        const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k] : ((const int64_t *)(const void *)whole->data)[k];
+        if (length >= 0 && length <= key->size) continue;
+        return eg_fail(b->cx, "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld", (long long)length, (long long)k,
+                       key->length, key->text, (long long)key->size);
+    }
+    a->label[EG_ATT_KEEP2][a->rank[EG_ATT_KEEP2]++] = a->score[r->rank - 1];
+    return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1), eg_unsqueeze(x, x->rank));
+}
+
+static eg_attending *attending(roles *r, const eg_masking *mask, int lengths_term, double scale, eg_tensor **x)
+{
+    const eg_bound *b = r->bound;
+    const eg_predicate *where;
+    int moved;
+    if (!eg__masks_where(mask, &where, &moved)) return NULL;
+    eg_attending *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
+    if (!a) return NULL;
+    *a = (eg_attending){ .scores = r->rank, .inner = r->inner, .scale = scale, .offset = mask->offset, .moved = moved, .masked = where != NULL };
+    if (where) memcpy(a->predicate, where, eg__where_bytes(where));
+    for (int k = 0; k < b->axes; k++) {
+        if (!r->in[k]) continue;
+        a->size[a->axes] = b->axis[k].size;
+        a->kind[a->axes] = (uint8_t)kind_of(r->in[k]);
+        r->number[k] = (uint16_t)a->axes++;
+    }
+    for (int s = 0; s < r->rank; s++) a->score[s] = r->number[r->score[s]];
+    const int term[EG_ATT_TERMS] = { 0, 1, 2, mask->bias, mask->keep, lengths_term };
+    for (int t = 0; t < EG_ATT_TERMS; t++) {
+        a->rank[t] = -1;
+        if (term[t] >= 0) x[t] = distinct(a, t, &b->term[term[t]], r->number);
+    }
+    distinct(a, EG_ATT_Y, &b->out, r->number);
+    for (int s = 0; s < r->rank - r->inner; s++) {              /* an index that the output lacks is summed at last */
+        if (has(a, EG_ATT_Y, a->score[s])) continue;
+        if (a->rank[EG_ATT_Y] == EG_RANK_MAX)
+            return eg__refuse(b, b->terms, -1, "with the indices that are summed at last the result would have more than %d axes", EG_RANK_MAX), NULL;
+        a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
+    }
+    if (x[EG_ATT_KEEP] && eg_ok(x[EG_ATT_KEEP]) && x[EG_ATT_KEEP]->dtype != EG_BOOL) x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL);
+    if (lengths_term >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[lengths_term]);
+    for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t] && !eg_ok(x[t])) return NULL;
+    return eg__failed(b->cx) ? NULL : a;
+}
+static eg_tensor *result(const roles *r, const eg_attending *a, eg_tensor *y)
+{
+    const eg_bound *b = r->bound;
+    uint16_t want[EG_RANK_MAX];
+    bool same = a->rank[EG_ATT_Y] == b->out.items;
+    for (int k = 0; k < b->out.items; k++) {
+        want[k] = r->number[b->out.item[k].axis];
+        same &= k < a->rank[EG_ATT_Y] && a->label[EG_ATT_Y][k] == want[k];
+    }
+    return eg__merge(b, same || !eg_ok(y) ? y : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_ATT_Y] }, b->out.items, want));
+}
+
+/* -- what else is asked for ---------------------------------------------------------------------------------------------------------- */
+static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, const int *order)
+{
+    int back[EG_RANK_MAX];
+    char have[256], want[256];
+    if (!o->score || !eg_ok(s)) return s;
+    for (int k = 0; k < rank; k++) back[order[k]] = k;
+    eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score(o->user, x);
+    if (!y) return eg_fail(s->cx, "attention: .score returned NULL");
+    if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
+    if (!eg__same_shape(x, y) || y->dtype != x->dtype)
+        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s", eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
+                       eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
+    return eg_permute_n(y, rank, back);
+}
+static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
+{
+    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner), eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
+    *empty = (int64_t)eg_item(eg_sum(NULL, none));
+}
+/* The rows' ln Σ in the order of the weights, without the keys */
+static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, eg_tensor *scores, const int *order)
+{
+    const int rows = a->scores - a->inner;
+    int axes[EG_RANK_MAX], n = 0;
+    for (int k = 0; k < a->scores; k++) if (order[k] < rows) axes[n++] = order[k];
+    if (scores) return eg_permute_n(eg__attend_lse(a, x, scores), rows, axes);
+    const size_t bytes = eg__attending_bytes(a);
+    eg_attending *l = eg__alloc(x[0]->cx, bytes);
+    if (!l) return eg__poison(x[0]->cx);
+    memcpy(l, a, bytes);
+    l->rank[EG_ATT_V] = -1;
+    l->dropping = false;
+    l->rank[EG_ATT_Y] = rows;
+    for (int k = 0; k < rows; k++) l->label[EG_ATT_Y][k] = a->score[axes[k]];
+    return eg__flash_lse(l, x);
+}
+
+static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attending *a, eg_tensor *const *x, const int *order)
+{
+    const eg_dtype type = (eg_dtype)x[EG_ATT_Q]->dtype;
+    const bool fused = !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type) : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+    eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
+    if (!fused || o->weights || o->dropped || o->scores) s = scored(o, eg__attend_scores(a, x), a->scores, order);
+    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, x, s);
+    if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
+    y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, x, d);
+    if (!eg_ok(y)) return y;
+    if (o->empty && !fused) count_empty(w, a->inner, o->empty);
+    if (o->lse) *o->lse = log_sum(a, x, fused ? NULL : s, order);
+    if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
+    if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
+    if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
+    return result(r, a, y);
+}
+
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_tensor *xs[6] = { o.q, o.k, o.v };
+    eg_tensor *xs[7] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
     eg_ctx *cx = eg__context_of(3, xs);
-    if (o.weights) *o.weights = eg__poison(cx);
-    if (o.dropped) *o.dropped = eg__poison(cx);
+    eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
+    for (int k = 0; k < 4; k++) if (out[k]) *out[k] = eg__poison(cx);
+    if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail(cx, "attention: the spec is NULL");
     if (!isfinite(o.scale)) return eg_fail(cx, "attention: .scale is %g", o.scale);
+    const double dropout = eg__opt(o.dropout, 0);
+    if (!(dropout >= 0 && dropout <= 1)) return eg_fail(cx, "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);
+    if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED) return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given", (int)o.form);
+    if (o.form == EG_FUSED && o.score) return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, which that form does not have");
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
             return eg_fail(cx, "attention: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.q->dtype), k + 1, eg_type_name(xs[k]->dtype));
     }
     roles r;
-    eg_masking mask = { .where = o.where, .offset = o.offset };
     int n = 3, order[EG_RANK_MAX];
-    const char *spec = eg__masks_spec(cx, "attention", o.spec, &o.keep, &o.bias, o.weights_axes, xs, &n, &mask.keep, &mask.bias);
+    eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 }, { ".lengths", o.lengths, -1 } };
+    const char *spec = eg__masks_spec(cx, "attention", o.spec, 3, masks, o.weights_axes, xs, &n);
     const eg_bound *b = spec ? eg__bind("attention", spec, 0, n, xs, 0, NULL) : NULL;
     if (!b) return eg__poison(cx);
     if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over");
     if (!short_enough(b) || !assign(&r, b) || !handed(&r, o.weights_axes ? n - 1 : -1, order)) return eg__poison(cx);
-    mask.bound = b;
-    mask.rank = r.rank;
-    mask.inner = r.inner;
-    mask.axis = r.score;
-
-    eg_tensor *w = weigh(&r, &mask, eg__opt(o.scale, 1 / sqrt(r.width))), *d = eg_dropout(w, eg__opt(o.dropout, 0));
-    uint16_t vl[EG_RANK_MAX], yl[EG_RANK_MAX];
-    eg_tensor *y = eg__einsum(2, (eg_tensor *[]){ d, b->term[2].x }, (const uint16_t *[]){ r.score, letters(&b->term[2], vl) }, b->out.items, letters(&b->out, yl));
-    if (o.weights) *o.weights = eg_permute_n(w, r.rank, order);
-    if (o.dropped) *o.dropped = eg_permute_n(d, r.rank, order);
-    return eg__merge(b, y);
+    const eg_masking mask = { .bound = b, .rank = r.rank, .inner = r.inner, .axis = r.score, .where = o.where, .offset = o.offset,
+                              .keep = masks[0].term, .bias = masks[1].term };
+    if (!eg__masks_fit(&mask, (eg_dtype)o.q->dtype) || (masks[2].term >= 0 && !eg__masks_letters(&mask, masks[2].term, ".lengths"))) return eg__poison(cx);
+    eg_attending *a = attending(&r, &mask, masks[2].term, eg__opt(o.scale, 1 / sqrt(r.width)), x);
+    if (!a) return eg__poison(cx);
+    a->dropping = eg__drop_draw(cx, dropout, &a->drop);
+    return compute(&o, &r, a, x, order);
 }

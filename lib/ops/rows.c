@@ -133,19 +133,25 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
     return eg_reshape_n(y, rank, dim);
 }
 
+eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim)
+{
+    int order[EG_RANK_MAX] = { 0 }, have = 0;
+    bool mine[EG_RANK_MAX] = { false };
+    for (int r = 0; r < rank; r++)
+        for (int k = 0; k < n && !mine[r]; k++)
+            if (label[k] == axis[r]) { order[have++] = k; mine[r] = true; }
+    x = reordered(x, have, order);
+    for (int r = 0; have < rank && r < rank; r++) if (!mine[r]) x = eg_unsqueeze(x, r);
+    return have < rank ? eg_expand_n(x, rank, dim) : x;
+}
 eg_tensor *eg__align(const eg_bound *b, int term, int rank, const uint16_t *axis)
 {
     const eg_bound_term *t = &b->term[term];
-    int order[EG_RANK_MAX] = { 0 }, have = 0;
+    uint16_t label[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
-    for (int r = 0; r < rank; r++) {
-        int k = eg__item_of(t, axis[r]);
-        dim[r] = b->axis[axis[r]].size;
-        if (k >= 0) order[have++] = k;
-    }
-    eg_tensor *x = reordered(t->x, have, order);
-    for (int r = 0; have < rank && r < rank; r++) if (eg__item_of(t, axis[r]) < 0) x = eg_unsqueeze(x, r);
-    return have < rank ? eg_expand_n(x, rank, dim) : x;
+    for (int k = 0; k < t->items; k++) label[k] = t->item[k].axis;
+    for (int r = 0; r < rank; r++) dim[r] = b->axis[axis[r]].size;
+    return eg__align_labels(t->x, t->items, label, rank, axis, dim);
 }
 
 eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank, const uint16_t *axis)

@@ -27,6 +27,7 @@ int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim); /* the opera
 int eg__item_of(const eg_bound_term *, int axis);               /* the item that is this axis, or −1                   */
 bool eg__no_repeats(const eg_bound *, int term);                /* false after a message: an index stands twice       */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis); /* recorded views: the term's operand over these axes, the missing ones expanded */
+eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim); /* the same of x with those n axes */
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, const uint16_t *axis); /* the same, unrecorded, of x shaped as the term's operand */
 
 /* -- trailing axes, differentiable ------------------------------------------------------------------------------------------- */

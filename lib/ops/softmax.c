@@ -131,10 +131,8 @@ static const eg_op softmax_op = {
     .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule, .uses = EG_USES_RESULT, .samples = softmax_samples,
     .jvp = eg_jvp_symmetric, .forward_c128 = softmax_forward,
 };
-eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
-{
-    return eg_apply(&softmax_op, &inner, sizeof inner, keep ? 2 : 1, (eg_tensor *[]){ x, keep });
-}
+eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner) { return eg_apply(&softmax_op, &inner, sizeof inner, 1 + masks, x); }
+eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner) { return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner); }
 
 /* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf -------------------------------------------- */
 static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
@@ -166,41 +164,23 @@ static const eg_op log_softmax_op = {
 const eg_op *const eg__softmax_rows[] = { &softmax_op, &log_softmax_op, NULL };
 
 /* -- predicates as data: bool over the axes that occur in them, then aligned without copying --------------------------------------------- */
-static eg_tensor *predicate_mask(const eg_masking *o)
+eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const int64_t *size, int moved, int64_t offset)
 {
-    const eg_bound *b = o->bound;
-    eg_ctx *cx = b->cx;
-    const int rank = o->rank;
-    const eg_axis_name *name[EG_RANK_MAX] = { NULL };
-    int64_t size[EG_RANK_MAX];
-    for (int r = 0; r < rank; r++) {
-        name[r] = &b->axis[o->axis[r]];
-        size[r] = name[r]->size;
-    }
-    const eg_predicate *p = eg__where_parse(cx, b->who, o->where, rank, name);
-    if (!p) return NULL;
     const unsigned uses = eg__where_uses(p);
-    int64_t index[EG_RANK_MAX] = { 0 }, start[EG_RANK_MAX] = { 0 }, dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    int used[EG_RANK_MAX], n = 0, query = -1;
+    int64_t index[EG_RANK_MAX] = { 0 }, dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    int used[EG_RANK_MAX], n = 0;
     for (int r = 0; r < rank; r++)
         if (uses >> r & 1) {
-            if (r < rank - o->inner) query = r;                     /* the last letter that is not bracketed           */
             dim[n] = size[r];
             used[n++] = r;
         }
-    int64_t last;
-    if (query >= 0 && __builtin_add_overflow(o->offset, size[query], &last))
-        return eg_fail(cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who, (long long)o->offset,
-            (long long)size[query]), NULL;
-    if (query >= 0) start[query] = o->offset;
-    else if (o->offset) return eg_fail(cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move", b->who, (long long)o->offset, o->where), NULL;
     eg_tensor *m = eg__new(cx, EG_BOOL, n, dim);
     if (!m) return NULL;
     const int run = n ? used[n - 1] : -1;
     const int64_t count = n ? dim[n - 1] : 1, rows = count ? eg__count(n, dim) / count : 0;
     for (int64_t row = 0; row < rows; row++) {
         int64_t rest = row;
-        for (int r = 0; r < rank; r++) index[r] = start[r];
+        for (int r = 0; r < rank; r++) index[r] = r == moved ? offset : 0;
         for (int k = n - 1; k-- > 0; rest /= dim[k]) index[used[k]] += rest % dim[k];
         eg__where_row(p, run, count, index, size, (uint8_t *)m->data + row * count);
     }
@@ -208,7 +188,26 @@ static eg_tensor *predicate_mask(const eg_masking *o)
     return eg__alias(m, rank, size, stride, 0);
 }
 
-static bool letters_known(const eg_masking *o, int term, const char *which)
+bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved)
+{
+    const eg_bound *b = o->bound;
+    const eg_axis_name *name[EG_RANK_MAX] = { NULL };
+    int64_t last;
+    *where = NULL;
+    *moved = -1;
+    for (int r = 0; r < o->rank; r++) name[r] = &b->axis[o->axis[r]];
+    if (o->where && !(*where = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
+    for (int r = 0; o->where && r < o->rank - o->inner; r++) if (eg__where_uses(*where) >> r & 1) *moved = r;
+    if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
+        eg_fail(b->cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who, (long long)o->offset, (long long)name[*moved]->size);
+    else if (*moved < 0 && o->offset && o->where)
+        eg_fail(b->cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move", b->who, (long long)o->offset, o->where);
+    else if (*moved < 0 && o->offset)
+        eg_fail(b->cx, "%s: .offset is %lld, but there is no .where that it could move", b->who, (long long)o->offset);
+    return !eg__failed(b->cx);
+}
+
+bool eg__masks_letters(const eg_masking *o, int term, const char *which)
 {
     const eg_bound *b = o->bound;
     if (!eg__no_repeats(b, term)) return false;
@@ -223,28 +222,32 @@ static bool letters_known(const eg_masking *o, int term, const char *which)
     return true;
 }
 
-/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` says no --------------------------------------------------------------- */
-eg_tensor *eg__softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
+bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
 {
     const eg_bound *b = o->bound;
-    if (!eg__check(b->who, x)) return eg__poison(b->cx);
+    if (o->bias >= 0 && !eg__masks_letters(o, o->bias, ".bias")) return false;
+    if (o->bias >= 0 && b->term[o->bias].x->dtype != scores)
+        return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who, eg_type_name(b->term[o->bias].x->dtype), eg_type_name(scores)), false;
+    if (o->keep >= 0 && eg__is_inexact(b->term[o->keep].x->dtype))
+        return eg_fail(b->cx, "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias",
+                       b->who, eg_type_name(b->term[o->keep].x->dtype)), false;
+    return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
+}
+
+/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` says no --------------------------------------------------------------- */
+static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
+{
+    const eg_bound *b = o->bound;
     eg_tensor *operand[EG_ROW_OPERANDS - 1];
-    int n = 1;
-    if (o->bias >= 0) {
-        if (!letters_known(o, o->bias, ".bias")) return eg__poison(b->cx);
-        eg_tensor *bias = b->term[o->bias].x;
-        if (bias->dtype != x->dtype) return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who, eg_type_name(bias->dtype), eg_type_name(x->dtype));
-        x = eg_add(x, eg__align(b, o->bias, o->rank, o->axis));
-    }
-    if (o->where) {
-        if (!(operand[n++] = predicate_mask(o))) return eg__poison(b->cx);
-    } else if (o->offset) return eg_fail(b->cx, "%s: .offset is %lld, but there is no .where that it could move", b->who, (long long)o->offset);
+    const eg_predicate *where;
+    int64_t size[EG_RANK_MAX];
+    int n = 1, moved;
+    if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__masks_where(o, &where, &moved)) return eg__poison(b->cx);
+    if (o->bias >= 0) x = eg_add(x, eg__align(b, o->bias, o->rank, o->axis));
+    for (int r = 0; r < o->rank; r++) size[r] = b->axis[o->axis[r]].size;
+    if (where && !(operand[n++] = eg__where_tensor(b->cx, where, o->rank, size, moved, o->offset))) return eg__poison(b->cx);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
-        if (eg__is_inexact(keep->dtype))
-            return eg_fail(b->cx, "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias",
-                           b->who, eg_type_name(keep->dtype));
-        if (!letters_known(o, o->keep, ".keep")) return eg__poison(b->cx);
         if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);
         if (!eg_ok(keep) || !(operand[n++] = eg__align_alias(b, keep, o->keep, o->rank, o->axis))) return eg__poison(b->cx);
     }
@@ -252,25 +255,23 @@ eg_tensor *eg__softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
     return eg_apply(log ? &log_softmax_op : &softmax_op, &o->inner, sizeof o->inner, n, operand);
 }
 
-const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, const eg_masked *keep, const eg_masked *bias, const char *names,
-                           eg_tensor **xs, int *n, int *keep_term, int *bias_term)
+const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count, eg_mask_option *all, const char *names, eg_tensor **xs, int *n)
 {
-    const struct { const char *option; const eg_masked *mask; int *term; } all[] = { { ".keep", keep, keep_term }, { ".bias", bias, bias_term } };
     const char *arrow = strstr(spec, "->");
     const size_t head = arrow ? (size_t)(arrow - spec) : strlen(spec);
     size_t room = strlen(spec) + (names ? strlen(names) : 0) + 8;
-    for (int k = 0; k < 2; k++) room += all[k].mask->axes ? strlen(all[k].mask->axes) + 1 : 0;
+    for (int k = 0; k < count; k++) room += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
     char *out = eg__alloc(cx, room), *at = out;
     if (!out) return NULL;
     memcpy(at, spec, head);
     at += head;
-    for (int k = 0; k < 2; k++) {
-        const eg_masked *m = all[k].mask;
-        *all[k].term = -1;
+    for (int k = 0; k < count; k++) {
+        const eg_masked *m = &all[k].mask;
+        all[k].term = -1;
         if (!m->axes && !m->x) continue;
         if (!m->axes) return eg_fail(cx, "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }", who, all[k].option, all[k].option), NULL;
         if (!m->x) return eg_fail(cx, "%s: %s has the letters \"%s\" but its tensor is NULL", who, all[k].option, m->axes), NULL;
-        *all[k].term = *n;
+        all[k].term = *n;
         xs[(*n)++] = m->x;
         at += sprintf(at, ",%s", m->axes);
     }
@@ -288,8 +289,9 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };
     int n = 1;
-    eg_masking m = { .where = o.where, .offset = o.offset };
-    const char *spec = eg__masks_spec(o.x->cx, who, o.spec, &o.keep, &o.bias, NULL, xs, &n, &m.keep, &m.bias);
+    eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
+    const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, &n);
+    eg_masking m = { .where = o.where, .offset = o.offset, .keep = masks[0].term, .bias = masks[1].term };
     eg_focus f;
     if (!spec || !(m.bound = eg__bind(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL)) || !eg__focus_bound(&f, m.bound, o.x)) return eg__poison(o.x->cx);
     if (m.bound->arrow) return eg__refuse(m.bound, m.bound->terms, -1, "the result has the operand's axes; there is no output to name");
@@ -298,7 +300,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     m.axis = axis;
     m.rank = f.outer + f.inner;
     m.inner = f.inner;
-    return eg__focus_same(&f, eg__softmax_masked(&m, f.x, log));
+    return eg__focus_same(&f, softmax_masked(&m, f.x, log));
 }
 eg_tensor *eg_softmax_with(const eg_softmax_args *o) { return softmax("softmax", o, false); }
 eg_tensor *eg_log_softmax_with(const eg_softmax_args *o) { return softmax("log_softmax", o, true); }
