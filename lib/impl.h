@@ -89,7 +89,7 @@ void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *
 /* -- tensor/turn.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes ---------------------------------- */
 enum { EG_FAR = 16 << 20 };                         /* a result of more bytes goes past the caches, if `far` says so */
 void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512 */
+void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512: for little */
 
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */

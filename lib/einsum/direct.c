@@ -1,10 +1,11 @@
-/* direct.c: small products without packing b: c's contiguous axis m lies along vectors, b's elements are broadcast from wherever they
- * lie. a is read in place if it is contiguous along m; else a strip of it is turned first. What a batch costs beyond its arithmetic
- * is one call for each tile. An element is summed over k in the same order, in the same blocks, as by the packed way: same bits. */
+/* direct.c: products without packing b: c's contiguous axis m lies along vectors, b's elements are broadcast from wherever they lie. a
+ * is read in place if it is contiguous along m and near; else a strip of it is turned or copied first. It suits all but products that
+ * are large every way, where packing both is paid back. An element is summed over k in the same order, in the same blocks, as by the
+ * packed way: same bits. */
 #include "einsum/gemm.h"
 #include <stddef.h>
 
-enum { TILE_MOST = 12 };
+enum { TILE_MOST = 12, SHORT = 16, B_BYTES = 384 << 10, NEAR = 1024 };    /* columns of a tile; a short sum; bytes */
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
 typedef struct small { int lanes, most; tile_run *tile[2][2][TILE_MOST]; } small;       /* [vectors − 1][whole][columns − 1] */
 
@@ -143,50 +144,79 @@ static const small *small_of(eg_dtype dtype) { (void)dtype; return NULL; }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-bool eg__direct_suits(const eg_gemm *g)
+static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
+static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
+
+/* Columns of b that are used before the next strip of a comes: as many as stay in the second-level cache, by the lines they lie in. Where
+ * the sum is short the result's rows are what moves: then one tile's. */
+static int64_t block_of(const eg_gemm *g, const small *s)
 {
-    if (g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || g->m.axis[0].sc != 1) return false;
-    /* b is read anew for each strip of a: it must stay in the nearer caches, its rows too */
-    const int64_t m = g->m.total, n = g->n.total, k = g->k.total;
-    return m <= EG_DIRECT_MOST && n <= EG_DIRECT_MOST && k <= EG_DIRECT_MOST && small_of(g->dtype);
+    const int64_t w = (int64_t)width_of(g), k = least(g->k.total, EG_KC);
+    const int64_t apart = least(64, w * least(size_of(g->k.axis[0].sb), size_of(g->n.axis[0].sb)));
+    const int64_t most = k <= SHORT && g->n.total > 8 * s->most ? s->most : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
+    return least(most, (g->n.total + s->most - 1) / s->most * s->most);
+}
+/* a is read in place if its rows lie along vectors, and do not meet in a cache set where every tile of columns comes back to them */
+static bool in_place(const eg_gemm *g)
+{
+    return g->m.axis[0].sa == 1 &&
+           (g->n.total <= 2 * TILE_MOST || g->k.total <= TILE_MOST || size_of(g->k.axis[0].sa) * (int64_t)width_of(g) <= NEAR);
 }
 
-/* Strips [from, to) of a's rows, numbered through the batches */
-typedef struct job { const eg_gemm *g; const small *s; int64_t strips, strip; size_t width; } job;
+bool eg__direct_suits(const eg_gemm *g)
+{
+    const small *s = small_of(g->dtype);
+    if (!s || g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || g->m.axis[0].sc != 1) return false;
+    if (g->m.total > EG_KC && g->n.total > EG_KC && g->k.total > EG_KC) return false;      /* packing both is paid back */
+    const int64_t block = block_of(g, s);
+    return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most || g->m.total <= 2 * s->lanes;
+}
+bool eg__direct_in_place(const eg_gemm *g) { return in_place(g); }
+
+/* Strips [from, to) of a's rows by blocks of b's columns, numbered through the batches */
+typedef struct job { const eg_gemm *g; const small *s; int64_t strips, strip, blocks, block; size_t width; bool in_place; } job;
 static void strips(const job *t, int64_t from, int64_t to, char *room)
 {
     const eg_gemm *g = t->g;
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
-    const int64_t w = (int64_t)t->width, columns = (n->size + t->s->most - 1) / t->s->most;
-    const bool in_place = m->sa == 1;
-    const eg_run run = { 0, least(k->size, EG_KC), k->sa };
+    const int64_t w = (int64_t)t->width;
+    int64_t strip = from % t->strips, block = from / t->strips % t->blocks, off[2 * 16];
     eg_walk batch;
-    eg__walk_to(&batch, &g->batch, from / t->strips);
-    for (int64_t u = from; u < to; u++) {
-        const int64_t i = u % t->strips * t->strip, lanes = least(t->strip, m->size - i);
+    eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
+    if (!t->in_place) for (int64_t q = 0; q < t->strip; q++) off[q] = q * m->sa;
+    for (int64_t left = -1, tiles = 0, each = 0, longer = 0, u = from; u < to; u++) {
+        const int64_t i = strip * t->strip, lanes = least(t->strip, m->size - i);
         const int v = lanes > t->s->lanes, whole = lanes == (v + 1) * t->s->lanes;
+        if (left != block * t->block) {             /* columns shared out evenly: `longer` tiles have one more */
+            left = block * t->block;
+            const int64_t columns = least(t->block, n->size - left);
+            tiles = (columns + t->s->most - 1) / t->s->most;
+            each = columns / tiles;
+            longer = columns - each * tiles;
+        }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
             const int64_t kc = least(EG_KC, k->size - p);
-            const char *a = g->a + w * (batch.at.a + i * m->sa + p * k->sa), *b = g->b + w * (batch.at.b + p * k->sb);
+            const char *a = g->a + w * (batch.at.a + i * m->sa + p * k->sa);
+            const char *b = g->b + w * (batch.at.b + p * k->sb + left * n->sb);
             int64_t ak = k->sa;
-            bool full = whole;
-            if (!in_place) {
-                int64_t off[2 * 16];
-                for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
-                eg_run here = run;
-                here.n = kc;
+            if (!t->in_place) {
                 ak = (v + 1) * t->s->lanes;
-                eg__pack(t->width, (int)ak, lanes, off, m->sa, 1, &here, a, room, kc);
+                eg__pack(t->width, (int)ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
                 a = room;
             }
-            char *c = g->c + w * (batch.at.c + i);
-            for (int64_t q = 0, j = 0; q < columns; q++) {      /* columns shared out evenly */
-                const int64_t cols = (n->size - j + columns - q - 1) / (columns - q);
-                t->s->tile[v][full][cols - 1](lanes, kc, a, ak, b + w * j * n->sb, k->sb, n->sb, c + w * j * n->sc, n->sc, g->add || p > 0);
-                j += cols;
+            char *c = g->c + w * (batch.at.c + i + left * n->sc);
+            for (int64_t q = 0; q < tiles; q++) {
+                const int64_t cols = each + (q < longer);
+                t->s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->add || p > 0);
+                b += w * cols * n->sb;
+                c += w * cols * n->sc;
             }
         }
-        if ((u + 1) % t->strips == 0) eg__walk_on(&batch);
+        if (++strip < t->strips) continue;
+        strip = 0;
+        if (++block < t->blocks) continue;
+        block = 0;
+        eg__walk_on(&batch);
     }
 }
 
@@ -199,16 +229,18 @@ static void piece(void *user, int64_t k, int thread)
 
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
-    job t = { .g = g, .s = small_of(g->dtype), .width = g->dtype == EG_F64 ? 8 : 4 };
+    job t = { .g = g, .s = small_of(g->dtype), .width = width_of(g), .in_place = in_place(g) };
     t.strip = 2 * t.s->lanes;
     t.strips = (g->m.total + t.strip - 1) / t.strip;
-    const int64_t units = t.strips * g->batch.total;
+    t.block = block_of(g, t.s);
+    t.blocks = (g->n.total + t.block - 1) / t.block;
+    const int64_t units = t.strips * t.blocks * g->batch.total;
     const size_t room = (size_t)(t.strip * least(g->k.total, EG_KC)) * t.width;
     _Alignas(64) char near[1 << 13];
-    int team = eg__team(cx, units * t.strip * g->n.total * g->k.total, 1 << 22);
+    int team = eg__team(cx, units * t.strip * least(t.block, g->n.total) * g->k.total, 1 << 22);
     if (team > units) team = (int)units;
-    char *p = g->m.axis[0].sa == 1 ? NULL : room * (size_t)team <= sizeof near ? near : eg__scratch(cx, 0, room * (size_t)team);
-    if (!p && g->m.axis[0].sa != 1) return false;
+    char *p = t.in_place ? NULL : room * (size_t)team <= sizeof near ? near : eg__scratch(cx, 0, room * (size_t)team);
+    if (!p && !t.in_place) return false;
     if (team > 1) eg__parallel(cx, team, least(units, 4 * team), piece, &(shared){ &t, units, least(units, 4 * team), p, room });
     else strips(&t, 0, units, p);
     return true;

@@ -28,6 +28,7 @@ bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, 
 typedef struct eg_pairing eg_pairing;
 typedef enum eg_way { EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED, EG_WAY_APART } eg_way;
 eg_way eg__way(const eg_pairing *);
+bool eg__way_copies(const eg_pairing *);            /* EG_WAY_DIRECT: strips of an operand?           */
 size_t eg__pairing_bytes(int axes);
 void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);   /* in room of that size; at most 3 · EG_RANK_MAX axes */
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);

@@ -82,7 +82,7 @@ static const char *const ways[][2] = {      /* who does it, what is copied on th
     [EG_WAY_PLAIN]   = { "plain loop in i64", "none" },
     [EG_WAY_MAP]     = { "elementwise loop", "none" },
     [EG_WAY_SUM]     = { "dots and row sums", "none" },
-    [EG_WAY_DIRECT]  = { "small product in registers", "none" },
+    [EG_WAY_DIRECT]  = { "product in registers", "none" },
     [EG_WAY_PACKED]  = { "packed product", "blocks packed into panels" },
     [EG_WAY_APART]   = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
@@ -116,7 +116,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     e->bytes = width * (of_a + of_b + of_c);
     const eg_way way = eg__way(p->step[s].pairing);
     e->kernel = ways[way][0];
-    e->copies = ways[way][1];
+    e->copies = way == EG_WAY_DIRECT && eg__way_copies(p->step[s].pairing) ? "strips of an operand" : ways[way][1];
     if (alone_a > 1 || alone_b > 1)
         e->copies = alone_a > 1 && alone_b > 1 ? "both operands summed first"
                     : alone_a > 1              ? "the first operand summed first"

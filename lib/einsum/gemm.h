@@ -31,8 +31,8 @@ struct eg_pairing {
 
 bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, any m, n, k ≥ 1 */
 
-enum { EG_DIRECT_MOST = 128 };
-bool eg__direct_suits(const eg_gemm *);                      /* direct.c: small ones, whose c is contiguous along m, without packing … */
+bool eg__direct_suits(const eg_gemm *);                      /* direct.c: c is contiguous along m, not all sizes large: without packing … */
+bool eg__direct_in_place(const eg_gemm *);                   /* … or with strips of a copied … */
 bool eg__direct(eg_ctx *, const eg_gemm *);                  /* … by our own vector kernels */
 bool eg__apart_suits(const eg_gemm *, bool *small);          /* apart.c: batches are what lies nearest in an operand … (small: by direct.c) */
 bool eg__apart(eg_ctx *, const eg_gemm *);                   /* … so blocks of it are turned first */

@@ -16,7 +16,8 @@ static void NAME(turn)(int w, int64_t rows, const int64_t *off, int64_t n, const
     for (int64_t i = 0, next; i < rows; i = next) {
         const int64_t step = i + 1 < rows ? off[i + 1] - off[i] : 0;
         for (next = i + 1; next < rows && off[next] - off[next - 1] == step;) next++;
-        eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w, false);
+        if (n < 32 / (int64_t)sizeof(WORD)) eg__turn_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w);
+        else eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w, false);
     }
 }
 

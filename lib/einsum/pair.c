@@ -127,15 +127,62 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
     p->way = !eg__is_float(p->gemm.dtype) ? EG_WAY_PLAIN : nsummed ? EG_WAY_SUM : EG_WAY_MAP;
 }
 
+enum { BATCH, M, N, K };
+typedef struct roles { int n[4]; eg_axis axis[4][EG_AXES_MAX]; } roles;
+
+/* Free axes that do not fuse: with one of them along vectors (c is contiguous there) and one along columns, the others can be batches,
+ * and direct.c does what would be packed and scattered number by number. False: they are single already, or too short for that. */
+static bool single(roles *r, eg_dtype dtype)
+{
+    enum { SHORTEST = 8 };
+    const int64_t lanes = dtype == EG_F64 ? 8 : 16;
+    if (r->n[K] != 1 || r->n[M] + r->n[N] == 2) return false;
+    int along[2] = { -1, -1 }, side = -1;       /* of M, of N; who is along vectors */
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < r->n[M + s]; i++) if (r->axis[M + s][i].sc == 1) { side = s; along[s] = i; }
+    if (side < 0) return false;
+    const int64_t v = r->axis[M + side][along[side]].size;
+    if (10 * v < 7 * ((v + lanes - 1) / lanes * lanes)) return false;
+    const eg_axis *other = r->axis[N - side];
+    int best = 0;
+    for (int i = 1; i < r->n[N - side]; i++) if (other[i].size > other[best].size) best = i;
+    for (int i = 0; i < r->n[N - side]; i++) if (size_of(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
+    if (other[best].size < SHORTEST) return false;
+    along[!side] = best;
+    for (int s = 0; s < 2; s++) {
+        eg_axis *x = r->axis[M + s], kept = x[along[s]];
+        for (int i = 0; i < r->n[M + s]; i++) if (i != along[s]) r->axis[BATCH][r->n[BATCH]++] = x[i];
+        x[0] = kept;
+        r->n[M + s] = 1;
+    }
+    return true;
+}
+static void product(eg_pairing *p, const roles *r)
+{
+    eg_gemm *g = &p->gemm;
+    g->batch = take(p, r->n[BATCH], r->axis[BATCH]);
+    g->m = take(p, r->n[M], r->axis[M]);
+    g->n = take(p, r->n[N], r->axis[N]);
+    g->k = take(p, r->n[K], r->axis[K]);
+
+    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
+    const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
+    if (cn == 1 && cm != 1) exchange(p);
+    bool small = eg__direct_suits(g);
+    p->way = eg__apart_suits(g, &small) ? EG_WAY_APART : small ? EG_WAY_DIRECT : EG_WAY_PACKED;
+    if (!small && eg__kernel(g->dtype)->rows) exchange(p);
+}
+
 eg_way eg__way(const eg_pairing *p) { return p->way; }
+bool eg__way_copies(const eg_pairing *p) { return p->way == EG_WAY_DIRECT && !eg__direct_in_place(&p->gemm); }
 /* c's, and of each presum */
 size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }
 
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
-    eg_axis x[EG_AXES_MAX], role[5][EG_AXES_MAX];
-    enum { BATCH, M, N, K };
-    int n = 0, count[4] = { 0 };
+    eg_axis x[EG_AXES_MAX];
+    roles role = { .n = { 0 } };
+    int n = 0;
     bool empty_sum = false;
     *p = (eg_pairing){ .way = EG_WAY_NOTHING, .gemm = { .dtype = dtype } };
     for (int i = 0; i < axes; i++) {
@@ -172,21 +219,17 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     }
     for (int i = 0; i < n; i++) {
         int r = !x[i].in_c ? K : x[i].sa && x[i].sb ? BATCH : x[i].sa ? M : x[i].sb ? N : BATCH;
-        role[r][count[r]++] = x[i];
+        role.axis[r][role.n[r]++] = x[i];
     }
-    if (!count[K] || !count[M] || !count[N]) { simply(p, n, x, two); return; }
-    eg_gemm *g = &p->gemm;
-    g->batch = take(p, count[BATCH], role[BATCH]);
-    g->m = take(p, count[M], role[M]);
-    g->n = take(p, count[N], role[N]);
-    g->k = take(p, count[K], role[K]);
-
-    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
-    const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
-    if (cn == 1 && cm != 1) exchange(p);
-    bool small = eg__direct_suits(g);
-    p->way = eg__apart_suits(g, &small) ? EG_WAY_APART : small ? EG_WAY_DIRECT : EG_WAY_PACKED;
-    if (!small && eg__kernel(dtype)->rows) exchange(p);
+    if (!role.n[K] || !role.n[M] || !role.n[N]) { simply(p, n, x, two); return; }
+    const eg_pairing before = *p;
+    roles alone = role;
+    if (single(&alone, dtype)) {
+        product(p, &alone);
+        if (p->way == EG_WAY_DIRECT || (p->way == EG_WAY_APART && p->gemm.m.axis[0].sc == 1)) return;
+        *p = before;
+    }
+    product(p, &role);
 }
 
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
