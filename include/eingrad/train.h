@@ -91,7 +91,8 @@ typedef struct eg_trainer eg_trainer;
 typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
-    const char *model;                  /* "encoder", "decoder"; what the data asks for. An encoder needs input and output of one length */
+    const char *model;                  /* "encoder", "decoder", "seq2seq" (an encoder and a decoder that attends to it, `layers` each); what the
+                                         * data asks for. An encoder needs input and output of one length */
     int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model; of a corpus 3, 128, 4 */
     double  dropout, lr, clip_norm;     /* 0, the task's (pairs 1e-3, corpus 2e-3), none */
     eg_schedule schedule;               /* the task's warm-up, then cosine to 1/20 at `steps`; { EG_CONSTANT, 1 }: none */
@@ -138,8 +139,16 @@ typedef struct eg_generate_args {       /* as in decode.h */
     size_t *bytes;                      /* out: length of the text, which may hold zero bytes */
 } eg_generate_args;
 EG_API const char *eg_trainer_generate_with(const eg_generate_args *);  /* what follows the prompt; valid until the next call. Refused: an encoder */
-/* The weights (layer h i j) for an input; the axes' tokens are tokens[0 … i). A decoder's sequence is input SEP its own answer. In the open scope. */
-EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
+/* The weights (layer h i j) for an input, in the open scope. Of a decoder the sequence is input SEP its own answer. part: "encoder", "decoder",
+ * "cross"; NULL: the model's only one, of seq2seq "cross", whose rows are the symbols that are written, its columns the input's. */
+EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *part, const char *const **rows, const char *const **columns);
+EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);      /* the same where both axes are one; not of seq2seq */
+/* Heads whose result is 0 from now on, in all but eg_trainer_check; 0 heads: none. Attentions are numbered from 0, and named "0", "1" … or, of
+ * seq2seq, "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
+typedef struct eg_head_at { int attention, head; } eg_head_at;
+EG_API int    eg_trainer_heads_off(eg_trainer *, int count, const eg_head_at *);
+EG_API int    eg_trainer_attentions(const eg_trainer *);
+EG_API const char *eg_trainer_attention(const eg_trainer *, int k);    /* NULL past the end */
 EG_API eg_params  *eg_trainer_params(eg_trainer *);
 EG_API eg_opt     *eg_trainer_opt(eg_trainer *);
 EG_API eg_data    *eg_trainer_data(eg_trainer *);

@@ -50,77 +50,113 @@ bool eg__batch_tests(eg_trainer *t)
 }
 
 /* -- rows ------------------------------------------------------------------------------------------------------------------------------ */
-static int64_t sequence(const eg_trainer *t, const eg_example *e, int32_t *tokens, int32_t *target)    /* returns its length */
+typedef struct row { int32_t *tokens, *target, *source; int64_t length, sources; } row;       /* length 0: an error */
+
+static void example_row(const eg_trainer *t, const eg_example *e, row *r)
 {
-    int64_t prompt = e->inputs + t->separator, n = 0;
-    for (int k = 0; k < e->inputs; k++)
-        tokens[n++] = e->input[k];
-    if (!t->kind->writes) {
+    int32_t *tokens = r->tokens, *target = r->target;
+    int64_t n = 0;
+    if (!t->kind->writes)
         memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
-        return n;
-    }
+    if (t->kind->apart)
+        memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
+    for (int k = 0; !t->kind->apart && k < e->inputs; k++)
+        tokens[n++] = e->input[k];
     if (t->separator)
         tokens[n++] = EG_SEP;
-    for (int64_t k = 0; k < prompt - 1; k++)
+    for (int64_t k = 0; t->kind->writes && k < n - 1; k++)
         target[k] = EG_PAD;
-    for (int k = 0; k < e->outputs; k++)
+    for (int k = 0; t->kind->writes && k < e->outputs; k++)
         target[n - 1] = tokens[n] = e->output[k], n++;
-    target[n - 1] = EG_STOP;
-    return n;
+    if (t->kind->writes)
+        target[n - 1] = EG_STOP;
+    r->length = n;
 }
 
-static int64_t training_row(eg_trainer *t, int64_t k, int32_t *tokens, int32_t *target)    /* the stream's cursor counts */
+static void training_row(eg_trainer *t, int64_t k, row *r)      /* the stream's cursor counts */
 {
     (void)k;
-    if (t->data->free_text)
-        return eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, tokens, target);
+    if (t->data->free_text) {
+        r->length = eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, r->tokens, r->target);
+        return;
+    }
     eg_example e;
     for (int tries = 0; tries < SCAN; tries++) {
         if (eg_data_example(t->data, t->o.seed, t->cursor++, &e))
-            return 0;
-        if (!eg_data_held_out(t->data, &e))
-            return sequence(t, &e, tokens, target);
+            return;
+        if (!eg_data_held_out(t->data, &e)) {
+            example_row(t, &e, r);
+            return;
+        }
     }
     eg_fail(t->cx, "trainer: %d examples of %s on end are held out for tests", SCAN, eg_data_name(t->data));
-    return 0;
 }
 
-static int64_t test_row(eg_trainer *t, int64_t k, int32_t *tokens, int32_t *target)
+static void test_row(eg_trainer *t, int64_t k, row *r)
 {
     eg_example e;
     if (t->data->free_text)
-        return eg__corpus_window(t->data, (int64_t)t->test[k], t->longest, tokens, target);
-    return eg_data_example(t->data, t->o.seed, t->test[k], &e) ? 0 : sequence(t, &e, tokens, target);
+        r->length = eg__corpus_window(t->data, (int64_t)t->test[k], t->longest, r->tokens, r->target);
+    else if (!eg_data_example(t->data, t->o.seed, t->test[k], &e))
+        example_row(t, &e, r);
 }
 
-static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows, int64_t (*row)(eg_trainer *, int64_t, int32_t *, int32_t *))
+/* Rows of `wide` become rows of their longest, rounded up so that lengths are few, plans and memory reused; keep: what is no padding. */
+typedef struct closed { int64_t length; bool padded; } closed;
+static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length, int32_t *x, int32_t *y, bool *keep)
 {
-    int64_t wide = t->longest + 1, longest = 0, shortest = wide, *length = t->length;
-    if (t->data->free_text && !t->data->tokens)
-        eg_fail(t->cx, "%s: the text was left out when the model was loaded, so it can neither be trained nor evaluated", t->data->name);
+    int64_t longest = 0, shortest = wide;
     for (int64_t r = 0; r < rows; r++) {
-        if (eg_error(t->cx) || !(length[r] = row(t, first + r, t->tokens + r * wide, t->target + r * wide)))
-            return (eg__batch){ 0 };
         longest = length[r] > longest ? length[r] : longest;
         shortest = length[r] < shortest ? length[r] : shortest;
     }
-    /* few different lengths, so that plans and memory are reused */
-    int64_t round = (longest + ROUND - 1) / ROUND * ROUND, l = round < t->longest ? round : t->longest;
-    for (int64_t r = 0; r < rows; r++) {            /* close the rows up: l ≤ wide, so nothing is overwritten unread */
+    int64_t round = (longest + ROUND - 1) / ROUND * ROUND, l = round < most ? round : most;
+    for (int64_t r = 0; r < rows; r++) {            /* l ≤ wide, so nothing is overwritten unread */
         int64_t n = length[r];
-        memmove(t->tokens + r * l, t->tokens + r * wide, (size_t)n * sizeof *t->tokens);
-        memmove(t->target + r * l, t->target + r * wide, (size_t)n * sizeof *t->target);
-        for (int64_t k = 0; k < l; k++) {
-            t->keep[r * l + k] = k < n;
-            if (k >= n)
-                t->tokens[r * l + k] = t->target[r * l + k] = EG_PAD;
+        memmove(x + r * l, x + r * wide, (size_t)n * sizeof *x);
+        memset(x + r * l + n, EG_PAD, (size_t)(l - n) * sizeof *x);
+        if (y) {
+            memmove(y + r * l, y + r * wide, (size_t)n * sizeof *y);
+            memset(y + r * l + n, EG_PAD, (size_t)(l - n) * sizeof *y);
         }
+        memset(keep + r * l, true, (size_t)n);
+        memset(keep + r * l + n, false, (size_t)(l - n));
     }
-    return (eg__batch){ rows, l, t->tokens, t->target, t->keep, !t->kind->writes && shortest < l };
+    return (closed){ l, shortest < l };
+}
+
+static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows, void (*next)(eg_trainer *, int64_t, row *))
+{
+    int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
+    if (t->data->free_text && !t->data->tokens)
+        eg_fail(t->cx, "%s: the text was left out when the model was loaded, so it can neither be trained nor evaluated", t->data->name);
+    for (int64_t k = 0; k < rows; k++) {
+        row r = { t->tokens + k * wide, t->target + k * wide, t->kind->apart ? t->source + k * wide_source : NULL, 0, 0 };
+        if (!eg_error(t->cx))
+            next(t, first + k, &r);
+        if (!r.length)
+            return (eg__batch){ 0 };
+        t->length[k] = r.length, t->source_length[k] = r.sources;
+    }
+    closed own = close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep), source = { 0 };
+    if (t->kind->apart)
+        source = close_up(rows, wide_source, t->source_longest, t->source_length, t->source, NULL, t->source_keep);
+    return (eg__batch){ rows, own.length, source.length, t->tokens, t->target, t->source, t->keep, t->source_keep,
+                        !t->kind->writes && own.padded, source.padded };
 }
 
 eg__batch eg__batch_next(eg_trainer *t)                                     { return fill(t, 0, t->o.batch, training_row); }
 eg__batch eg__batch_test(eg_trainer *t, int64_t first, int64_t rows)        { return fill(t, first, rows, test_row); }
+
+eg__batch eg__batch_rows(const eg__batch *all, int64_t from, int64_t to)
+{
+    eg__batch b = *all;
+    int64_t at = from * all->length, source = from * all->sources;
+    b.rows = to - from, b.tokens += at, b.target += at, b.keep += at;
+    if (b.source)
+        b.source += source, b.source_keep += source;
+    return b;
+}
 
 /* -- results ------------------------------------------------------------------------------------------------------------------------- */
 int64_t eg__batch_counted(const eg__batch *b)

@@ -20,10 +20,19 @@ static void quiet_end(eg_ctx *cx, quiet q)
 }
 
 /* -- asking ------------------------------------------------------------------------------------------------------------------------- */
-/* The tokens that an answer follows: input SEP, or of a text the prompt as it is. Their number; −1 after an error. */
-static int64_t prompt_of(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
+typedef struct question { int32_t *source, *tokens; int64_t sources, count; } question;       /* count −1: an error */
+
+static int64_t input_room(const eg_trainer *t)
+{
+    int64_t room = t->kind->apart ? t->source_longest : t->longest - t->separator;
+    return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
+}
+
+/* Input SEP, or SEP beside the input, or of a text the prompt as it is. `tokens` has room for all of it. */
+static question ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
+    question q = { tokens, tokens, 0, 0 };
     int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
     if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {      /* as after a line's end */
         eg_clear(t->cx);
@@ -31,20 +40,19 @@ static int64_t prompt_of(eg_trainer *t, const char *input, int32_t *tokens, int6
     }
     if (n == 0)
         eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
+    if (t->kind->apart)
+        q.tokens = tokens + n, q.sources = n;
+    q.count = t->kind->apart ? 0 : n;
     if (n > 0 && t->separator)
-        tokens[n++] = EG_SEP;
-    return n > 0 ? n : -1;
+        q.tokens[q.count++] = EG_SEP;
+    if (n <= 0)
+        q.count = -1;
+    return q;
 }
 
-static int64_t input_room(const eg_trainer *t)
+static eg__batch batch_of(const question *q, int64_t count)
 {
-    int64_t room = t->longest - t->separator;
-    return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
-}
-
-static eg_tensor *logits_of(eg_trainer *t, int64_t rows, int64_t length, const int32_t *tokens, eg_tensor **weights)
-{
-    return t->kind->logits(&t->net, t->cx, &(eg__batch){ .rows = rows, .length = length, .tokens = tokens }, weights);
+    return (eg__batch){ .rows = 1, .length = count, .sources = q->sources, .tokens = q->tokens, .source = q->source };
 }
 
 /* -- decoding ------------------------------------------------------------------------------------------------------------------------ */
@@ -56,32 +64,60 @@ static int64_t seen(int64_t n, int64_t context)
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
-typedef struct asking { eg_trainer *t; int32_t *window; } asking;
+typedef struct asking { eg_trainer *t; eg_cache *cache; eg_tensor *memory; int64_t rows; int32_t *window; int64_t *from; } asking;
+
+/* The cache has as many rows at every step; those that no prefix needs repeat the first. */
 static eg_tensor *next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
-    int64_t n = seen(p->length, a->t->longest);
-    for (int64_t r = 0; r < p->rows; r++)
-        memcpy(a->window + r * n, p->tokens + (r + 1) * p->length - n, (size_t)n * sizeof *a->window);
-    return eg_select(logits_of(a->t, p->rows, n, a->window, NULL), 1, n - 1);
+    const eg_trainer *t = a->t;
+    int64_t n = seen(p->length, t->longest), held = eg_cache_length(a->cache), fresh = n - held;
+    if (!p->from || held + 1 != n) {
+        if (held && eg_cache_cut(a->cache, 0))
+            return NULL;
+        fresh = n;
+    } else if (a->rows > 1) {
+        for (int64_t r = 0; r < a->rows; r++)
+            a->from[r] = p->from[r < p->rows ? r : 0];
+        if (eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, a->from, 1, &a->rows)))
+            return NULL;
+    }
+    for (int64_t r = 0; r < a->rows; r++)
+        memcpy(a->window + r * fresh, p->tokens + ((r < p->rows ? r : 0) + 1) * p->length - fresh, (size_t)fresh * sizeof *a->window);
+    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = a->rows, .length = fresh, .tokens = a->window }, a->memory, a->cache);
+    return eg_slice(eg_select(logits, 1, fresh - 1), 0, 0, p->rows, 1);
+}
+
+static bool prepare(asking *a, const question *q)
+{
+    eg_trainer *t = a->t;
+    eg_owner *owner = eg_owner_open(t->cx);
+    a->window = owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
+    a->from = owner ? eg_owner_alloc(owner, (size_t)a->rows * sizeof *a->from) : NULL;
+    a->cache = owner ? eg_cache_new(owner, t->longest) : NULL;
+    if (!a->window || !a->from || !a->cache)
+        return false;
+    if (t->kind->apart) {
+        eg__batch b = batch_of(q, 1);
+        eg_tensor *one = t->kind->memory(&t->net, t->cx, &b);
+        a->memory = eg_contiguous(eg_expand(one, a->rows, -1, -1));
+    }
+    return !eg_error(t->cx);
 }
 
 /* in the open scope; NULL after an error */
-static const eg_decoded *decoded(eg_trainer *t, const int32_t *tokens, int64_t n, const eg_generate_args *o)
+static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text, plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
-    int64_t most = text ? INT32_MAX / 2 : t->longest - n + 1, longest = o->length ? o->length : text ? 200 : most;
-    eg_owner *owner = eg_owner_open(t->cx);
-    asking a = { t, NULL };
+    int64_t most = text ? INT32_MAX / 2 : t->longest - q->count + 1, longest = o->length ? o->length : text ? 200 : most;
+    asking a = { .t = t, .rows = o->beam > 1 ? o->beam : 1 };
     if (longest < 1 || longest > INT32_MAX / 2)
         eg_fail(t->cx, "generate: the length must be from 1 to 2^30, not %lld", (long long)longest);
     if (o->beam < 0 || o->beam > 4096)
         eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
-    if (owner && !eg_error(t->cx))
-        a.window = eg_owner_alloc(owner, (size_t)(o->beam > 1 ? o->beam : 1) * (size_t)t->longest * sizeof *a.window);
-    if (!a.window)
+    if (eg_error(t->cx) || !prepare(&a, q))
         return NULL;
-    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = tokens, .prompts = n, .longest = longest < most ? longest : most,
+    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens, .prompts = q->count, .longest = longest < most ? longest : most,
                      .least = EG_FIRST, .end = text ? 0 : EG_STOP, .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
                      .top_p = o->top_p, .seed = o->seed, .beam = o->beam, .length_power = o->length_power);
 }
@@ -122,8 +158,8 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg_owner *owner = eg_owner_open(t->cx);
     size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
-    int64_t n = tokens ? prompt_of(t, o.prompt, tokens, (int64_t)room) : -1;
-    const eg_decoded *d = n < 0 ? NULL : decoded(t, tokens, n, &o);
+    question ahead = tokens ? ask(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
+    const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
     if (d)
         answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
@@ -132,26 +168,35 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
 }
 
 /* -- the likeliest answer ------------------------------------------------------------------------------------------------------------- */
-/* tokens: the prompt (its number of tokens in *prompt), then the answer; returns how many in all, −1 after an error */
-static int64_t answer(eg_trainer *t, const char *input, int32_t *tokens, int64_t *prompt)
+typedef struct answer { question q; int64_t first, count; bool ended; } answer;       /* q.tokens[first … first + count); count −1: an error */
+
+static answer answer_to(eg_trainer *t, const char *input)
 {
-    int64_t n = *prompt = prompt_of(t, input, tokens, input_room(t));
-    if (n < 0)
-        return -1;
+    answer a = { .q = ask(t, input, t->asked, input_room(t)), .count = -1 };
+    a.first = a.q.count;
+    if (a.first < 0)
+        return a;
     quiet q = quiet_begin(t->cx);
     eg_mark m = eg_push(t->cx);
+    int32_t *to = a.q.tokens + a.first;
     if (t->kind->writes) {
-        const eg_decoded *d = decoded(t, tokens, n, &(eg_generate_args){ .temperature = EG_OFF });
-        for (int64_t k = 0; d && k < d->sequence->count; k++)
-            tokens[n++] = d->sequence->tokens[k];
+        const eg_decoded *d = decoded(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
+        if (d) {
+            memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
+            a.count = d->sequence->count, a.ended = d->sequence->ended;
+        }
     } else {
-        const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits_of(t, 1, n, tokens, NULL), 2, t->least, EG_END, 1)));
-        for (int64_t k = 0; best && k < *prompt; k++)
-            tokens[n++] = (int32_t)best[k] + t->least;
+        eg__batch b = batch_of(&a.q, a.first);
+        eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
+        const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+        for (int64_t k = 0; best && k < a.first; k++)
+            to[k] = (int32_t)best[k] + t->least;
+        a.count = a.first;
     }
     eg_pop(t->cx, m);
     quiet_end(t->cx, q);
-    return eg_error(t->cx) ? -1 : n;
+    a.count = eg_error(t->cx) ? -1 : a.count;
+    return a;
 }
 
 const char *eg_trainer_predict(eg_trainer *t, const char *input)
@@ -162,26 +207,60 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
         eg_fail(t->cx, "%s: a text has no answers; go on with it by eg_trainer_generate", eg_data_name(t->data));
         return NULL;
     }
-    int64_t prompt, n = answer(t, input, t->asked, &prompt);
-    return n < 0 ? NULL : written(t, t->asked + prompt, n - prompt, NULL);
+    answer a = answer_to(t, input);
+    return a.count < 0 ? NULL : written(t, a.q.tokens + a.first, a.count, NULL);
 }
 
-/* -- attend ------------------------------------------------------------------------------------------------------------------------ */
-eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
+/* -- where it looks ---------------------------------------------------------------------------------------------------------------- */
+static int part_of(eg_trainer *t, const char *name)         /* −1 after an error */
 {
-    if (!t || eg_error(t->cx))
+    int parts = eg__kind_parts(t->kind);
+    for (int k = 0; name && k < parts; k++)
+        if (!strcmp(t->kind->part[k].name, name))
+            return k;
+    if (name)
+        eg_fail(t->cx, "attend: there is no part \"%s\" in a model \"%s\"", name, t->kind->name);
+    return name ? -1 : parts - 1;
+}
+
+static void label(const eg_trainer *t, const char **to, int64_t count, const int32_t *tokens)
+{
+    for (int64_t k = 0; k < count; k++)
+        to[k] = eg_data_symbol(t->data, tokens[k]);
+}
+
+eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name, const char *const **rows, const char *const **columns)
+{
+    int part = !t || eg_error(t->cx) ? -1 : part_of(t, name);
+    if (part < 0)
         return NULL;
-    int64_t prompt, n = t->kind->writes && !t->data->free_text ? answer(t, input, t->asked, &prompt) : prompt_of(t, input, t->asked, input_room(t));
-    if (n < 0)
+    answer a = { .q = ask(t, input, t->asked, input_room(t)) };
+    if (t->kind->writes && !t->data->free_text && a.q.count > 0)
+        a = answer_to(t, input);
+    if (a.q.count < 0 || a.count < 0)
         return NULL;
+    int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->longest ? n : t->longest;            /* an answer that never stops                                  */
     quiet q = quiet_begin(t->cx);
-    logits_of(t, 1, n, t->asked, t->weights);
-    eg_tensor *all = eg_contiguous(eg_squeeze(eg_stack_n(0, (int)t->o.layers, t->weights), 1));      /* l b h i j, b = 1 */
+    eg__batch b = batch_of(&a.q, n);
+    t->kind->logits(&t->net, t->cx, &b, t->weights);
+    eg_tensor *all = eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));      /* l b h i j, b = 1 */
     quiet_end(t->cx, q);
-    for (int64_t k = 0; k < n; k++)
-        t->label[k] = eg_data_symbol(t->data, t->asked[k]);
-    if (labels)
-        *labels = t->label;
+    char letter = t->kind->apart ? t->kind->part[part].letter : 'd';
+    if (n == a.q.count + a.count)                   /* what the last place writes                                  */
+        a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
+    label(t, t->label[0], letter == 'e' ? a.q.sources : n, letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
+    label(t, t->label[1], letter == 'd' ? n : a.q.sources, letter == 'd' ? a.q.tokens : a.q.source);
+    if (rows)
+        *rows = t->label[0];
+    if (columns)
+        *columns = t->label[1];
     return eg_error(t->cx) ? NULL : all;
+}
+
+eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
+{
+    if (t && t->kind->apart)
+        eg_fail(t->cx, "attend: rows and columns of a model \"%s\" have tokens of their own; eg_trainer_look gives both", t->kind->name);
+    return eg_trainer_look(t, input, NULL, labels, NULL);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVERY = 25, ROUND_UP = 8 };
+enum { EVERY = 25 };
 
 static double now(void)
 {
@@ -25,7 +25,7 @@ static bool model_kind(eg_trainer_args *o)
         o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
     const eg__kind *kind = eg__kind_find(o->model);
     if (!kind)
-        eg_fail(cx, "trainer: model \"%s\" is neither encoder nor decoder", o->model);
+        eg_fail(cx, "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
     else if (o->data->free_text && strcmp(o->model, "decoder"))
         eg_fail(cx, "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
     if (eg_error(cx) || kind->writes)
@@ -97,15 +97,23 @@ static bool defaults(eg_trainer_args *o)
 
 static bool room(eg_trainer *t)                         /* what a step, a look and an answer need */
 {
-    size_t places = (size_t)(t->o.batch * (t->longest + ROUND_UP));
+    size_t rows = (size_t)t->o.batch, places = rows * (size_t)(t->longest + 1), sources = rows * (size_t)(t->source_longest + 1);
+    size_t most = (size_t)(t->longest + t->source_longest + 2);
     t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
     t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
     t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
-    t->length = eg_owner_alloc(t->owner, (size_t)t->o.batch * sizeof *t->length);
-    t->label = eg_owner_alloc(t->owner, (size_t)t->longest * sizeof *t->label);
-    t->asked = eg_owner_alloc(t->owner, (size_t)(3 * t->longest + 2) * sizeof *t->asked);
-    t->weights = eg_owner_alloc(t->owner, (size_t)t->o.layers * sizeof *t->weights);
-    return t->weights && t->asked && t->tokens && t->target && t->keep && t->length && t->label;
+    t->length = eg_owner_alloc(t->owner, 2 * rows * sizeof *t->length);
+    t->source_length = t->length + rows;
+    if (t->kind->apart) {
+        t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
+        t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
+    }
+    t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
+    t->label[1] = t->label[0] + most;
+    t->asked = eg_owner_alloc(t->owner, 3 * most * sizeof *t->asked);
+    t->weights = eg_owner_alloc(t->owner, (size_t)eg_trainer_attentions(t) * sizeof *t->weights);
+    return t->weights && t->asked && t->tokens && t->target && t->keep && t->length && t->label[0] &&
+           (!t->kind->apart || (t->source && t->source_keep)) && eg__attention_names(t);
 }
 
 static bool sums(eg_trainer *t)                         /* of gradients, where a batch comes in parts */
@@ -136,13 +144,14 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, int64_t vocabulary, i
     if (!t)
         return NULL;
     const eg__kind *kind = eg__kind_find(o.model);
-    bool text = o.data->free_text, separator = kind->writes && !text && !(o.data->task && o.data->task->asks);
+    bool text = o.data->free_text, separator = kind->apart || (kind->writes && !text && !(o.data->task && o.data->task->asks));
     o.model = kind->name;
     *t = (eg_trainer){ .cx = cx, .owner = owner, .data = o.data, .o = o, .kind = kind, .separator = separator,
                        .least = text || !kind->writes ? EG_FIRST : EG_STOP,
                        .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
     int64_t in = o.data->longest_input, out = o.data->longest_output;
-    t->longest = longest ? longest : text ? o.context : kind->writes ? in + separator + out : in;
+    t->longest = longest ? longest : text ? o.context : kind->apart ? separator + out : kind->writes ? in + separator + out : in;
+    t->source_longest = kind->apart ? in : 0;
     t->vocabulary = vocabulary ? vocabulary : eg_data_symbols(o.data);
     if (!room(t) || !eg__batch_tests(t))
         return NULL;
@@ -180,8 +189,8 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
     double targets = (double)eg__batch_counted(all);
     int64_t from = 0, parts = t->o.micro_batches;
     for (int64_t k = 0; k < parts; k++) {
-        int64_t to = (k + 1) * all->rows / parts, at = from * all->length;
-        eg__batch b = { to - from, all->length, all->tokens + at, all->target + at, all->keep + at, all->padded };
+        int64_t to = (k + 1) * all->rows / parts;
+        eg__batch b = eg__batch_rows(all, from, to);
         eg_mark m = eg_push(t->cx);
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
         eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing), (double)eg__batch_counted(&b) / targets);
