@@ -38,7 +38,7 @@ mkdir new
 # -- what there is ------------------------------------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
-for command in train predict generate attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
+for command in train predict evaluate generate attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
 for word in kernel threads types libraries; do prints "$word" info; done
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
@@ -247,7 +247,7 @@ fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers
 fresh '--layers must be a whole number' reverse --layers two
 fresh '--lr must be a number' reverse --lr nan
 fresh '--dropout must be a number from 0 to 0.99, not "1"' reverse --dropout 1
-fresh '--model must be one of encoder|decoder, not "rnn"' reverse --model rnn
+fresh '--model must be one of encoder|decoder|seq2seq, not "rnn"' reverse --model rnn
 fresh '--steps needs a value' reverse --steps
 fresh '64' reverse --heads 5
 fresh 'heads' reverse --heads 5
@@ -291,6 +291,8 @@ only
 # shellcheck disable=SC2086
 runs train --pairs "$in/good.tsv" $tiny --steps 3 --out new/good.safetensors
 prints 'b' predict new/good.safetensors a7
+refuses 'there is no part "cross" in a model "decoder"' attend new/good.safetensors a7 --part cross
+prints 'sequences exactly right' evaluate new/good.safetensors --heads-off 0.1
 # shellcheck disable=SC2086
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
@@ -331,11 +333,38 @@ refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
 refuses 'a prompt comes after --prompt' generate whole.safetensors the
 refuses 'No such file' generate none.safetensors
+prints 'bits a character, perplexity' evaluate whole.safetensors
+prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
+refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
 refuses 'a text has no answers' predict whole.safetensors rage
 printf 'more' >>../rage.txt
 refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
 rm -f out err; cd ..
 only best.safetensors killed.safetensors log.json whole.safetensors
+
+# -- encoder and decoder; heads off ------------------------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+{
+    runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/both.safetensors
+    grep -q 'gradients checked' out || bad 'train --model seq2seq: no gradients checked'
+    runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/early.safetensors
+}
+prints '' predict new/both.safetensors a7
+prints '' generate new/both.safetensors --prompt a7 --beam 3
+prints 'layer 0, head 1' attend new/both.safetensors a7
+prints 'layer 0, head 1' attend new/both.safetensors a7 --part encoder
+prints 'sequences exactly right' evaluate new/both.safetensors --heads-off e0.1,c0.0
+prints 'c0.1  ' evaluate new/both.safetensors --each-head
+runs predict new/both.safetensors --heads-off d0.0 a7
+refuses '--heads-off: there is no head "0.1"; the model has heads 0 to 1 of each of e0 to c0, such as e0.0' evaluate new/both.safetensors --heads-off 0.1
+refuses 'there is no head "c0.2"' predict new/both.safetensors --heads-off c0.2 a7
+refuses 'there is no head ""' evaluate new/both.safetensors --heads-off e0.1,
+refuses 'there is no head "c0.-1"' evaluate new/both.safetensors --heads-off c0.-1
+refuses 'exclude each other' evaluate new/both.safetensors --heads-off e0.1 --each-head
+refuses 'generate needs --prompt TEXT' generate new/both.safetensors
+refuses 'evaluate needs a model' evaluate
+refuses 'No such file' evaluate none.safetensors
+only both.safetensors early.safetensors
 
 echo "$count of the program"
 [ "$fails" = 0 ]

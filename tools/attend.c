@@ -4,10 +4,11 @@
 #include <string.h>
 #include <strings.h>
 
-typedef struct attend { const char *out; int64_t threads; } attend;
+typedef struct attend { const char *out, *part; int64_t threads; } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
     { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 0,   "part",    CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0,   "threads", WHOLE, "N",    "cores to use (default: all)", offsetof(attend, threads), 1, 1024, false },
     { 0 }
 };
@@ -20,8 +21,8 @@ static bool ends(const char *path, const char *end)
 
 static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
 {
-    const char *const *tokens;
-    eg_tensor *w = eg_trainer_attend(t, input, &tokens);        /* layer h i j */
+    const char *const *rows, *const *columns;
+    eg_tensor *w = eg_trainer_look(t, input, o->part, &rows, &columns);         /* layer h i j */
     if (!w) return say_error(cx, NULL);
     int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1), n = layers * heads;
     enum { ROOM = 64 };
@@ -35,7 +36,7 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     eg_tensor *x = eg_reshape(w, n, eg_dim(w, 2), eg_dim(w, 3));
     if (status) ;
     else if (o->out) {
-        if (eg_picture_save(o->out, x, .rows = tokens, .columns = tokens, .title = input, .panels = panel))
+        if (eg_picture_save(o->out, x, .rows = rows, .columns = columns, .title = input, .panels = panel))
             status = say_error(cx, NULL);
         else
             printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers, (long long)heads,
@@ -44,7 +45,7 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
         bool text = eg_data_free(eg_trainer_data(t));
         const char *answer = text ? "" : eg_trainer_predict(t, input);
         if (answer) printf("%s%s%s\nrows look at columns\n\n", input, text ? "" : " -> ", answer);
-        if (!answer || eg_heatmap_print(stdout, x, .rows = tokens, .columns = tokens, .panels = panel, .low = EG_OFF, .high = 1,
+        if (!answer || eg_heatmap_print(stdout, x, .rows = rows, .columns = columns, .panels = panel, .low = EG_OFF, .high = 1,
                                         .colour = in_colour(stdout), .width = terminal_width()))
             status = say_error(cx, NULL);
         else print_heads(w);
@@ -74,6 +75,7 @@ static int run(const command *c, int count, char **word)
 const command attend_command = {
     .name = "attend", .usage = "MODEL INPUT [-o FILE.png|.svg]",
     .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
-    .more = "A decoder's tokens are the input, a separator and its own answer. After -- comes an input that begins with -.\n",
+    .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq model's cross attention,\n"
+            "rows are the symbols that it writes, columns those of the input. After -- comes an input that begins with -.\n",
     .options = options, .run = run,
 };

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct predict { int64_t threads; } predict;
+typedef struct predict { const char *off; int64_t threads; } predict;
 static const option options[] = {
+    { 0, "heads-off", TEXT, "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", offsetof(predict, off), 0, 0, false },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024, false },
     { 0 }
 };
@@ -46,7 +47,8 @@ static int run(const command *c, int count, char **word)
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
     int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
-    if (t && w.count == 1) status = answer_lines(cx, t);
+    if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
+    if (t && !status && w.count == 1) status = answer_lines(cx, t);
     for (int k = 1; t && !status && k < w.count; k++)
         if (!answer(t, w.word[k])) status = say_error(cx, NULL);
     eg_close(cx);

@@ -45,13 +45,19 @@ typedef struct view { eg_tensor *w; int rows, columns; const char *row[EG_LONGES
 static bool look(eg_trainer *t, const char *input, view *v)
 {
     eg_data *d = eg_trainer_data(t);
-    bool decoder = strcmp(eg_trainer_config(t)->model, "decoder") == 0;
+    const char *model = eg_trainer_config(t)->model;
+    bool decoder = strcmp(model, "decoder") == 0, apart = strcmp(model, "seq2seq") == 0;
     int32_t token[EG_LONGEST];
     int inputs = eg_data_read(d, input, EG_LONGEST, token);
-    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_attend(t, input, &v->column);         /* layer h i j */
+    const char *const *row;
+    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);       /* layer h i j */
     if (!w) return false;
     int n = (int)eg_dim(w, -1), first = 0;
-    if (decoder) {                      /* the place before a symbol writes it */
+    if (apart) {                        /* a row is named after what it writes */
+        v->rows = (int)eg_dim(w, 2);
+        v->columns = n;
+        for (int k = 0; k < v->rows; k++) v->row[k] = row[k];
+    } else if (decoder) {                      /* the place before a symbol writes it */
         first = inputs < n && strcmp(v->column[inputs], eg_data_symbol(d, EG_SEP)) == 0 ? inputs : inputs - 1;
         v->rows = n - 1 - first;
         v->columns = n - 1;

@@ -68,12 +68,13 @@ bool progress_open (progress *, eg_trainer *, const char *log_path, bool append)
 bool progress_step (progress *, const eg_progress *);
 void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
+bool heads_off(eg_trainer *, const char *names);        /* evaluate.c: "0.1,1.3"; false after saying why        */
 /* the end of `train`; exit status */
 int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
 
 /* -- heads.c ----------------------------------------------------------------------------------------------------------------- */
 void print_heads(eg_tensor *weights);   /* layer h i j: what each head does, and how alike they are         */
 
-extern const command train_command, predict_command, generate_command, attend_command, einsum_command, explain_command,
+extern const command train_command, predict_command, evaluate_command, generate_command, attend_command, einsum_command, explain_command,
     gradcheck_command, mask_command, ops_command, info_command;
 #endif

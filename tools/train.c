@@ -18,7 +18,7 @@ static const option options[] = {
     { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
     { 0, "text",    TEXT,   "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
     { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
-    { 0, "model",   CHOICE, "encoder|decoder", "default: what the task asks for; pairs: decoder", MODEL(model), 0, 0, true },
+    { 0, "model",   CHOICE, "encoder|decoder|seq2seq", "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention", MODEL(model), 0, 0, true },
     { 0, "layers",  WHOLE,  "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
     { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64; of a text 128)", MODEL(d_model), 1, 65536, true },
     { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },

@@ -1,0 +1,107 @@
+/* eingrad evaluate: how a trained model does on what is held out, whole and without some of its heads. */
+#include "tools.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct evaluate { const char *text, *off; bool each; int64_t threads; } evaluate;
+#define AT(member) offsetof(evaluate, member), 0, 0, false
+static const option options[] = {
+    { 0, "heads-off", TEXT,  "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
+    { 0, "each-head", FLAG,  NULL,   "the same with each head off in turn: what it is for", AT(each) },
+    { 0, "text",      TEXT,  "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
+    { 0, "threads",   WHOLE, "N",    "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024, false },
+    { 0 }
+};
+
+static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *head)
+{
+    const char *dot = memchr(s, '.', n);
+    char number[16];
+    int64_t h;
+    if (!dot || n - (size_t)(dot - s) - 1 >= sizeof number) return false;
+    snprintf(number, sizeof number, "%.*s", (int)(n - (size_t)(dot - s) - 1), dot + 1);
+    for (int k = 0; eg_trainer_attention(t, k); k++) {
+        const char *name = eg_trainer_attention(t, k);
+        if (strlen(name) == (size_t)(dot - s) && !strncmp(name, s, strlen(name))) {
+            if (!read_whole(number, &h) || h < 0 || h >= eg_trainer_config(t)->heads) return false;
+            *head = (eg_head_at){ k, (int)h };
+            return true;
+        }
+    }
+    return false;
+}
+
+bool heads_off(eg_trainer *t, const char *names)
+{
+    eg_head_at *heads = calloc(strlen(names) / 2 + 1, sizeof *heads);
+    int count = 0, last = eg_trainer_attentions(t) - 1;
+    bool good = heads != NULL;
+    if (!heads) say("out of memory");
+    for (const char *s = names; good; s++) {
+        size_t n = strcspn(s, ",");
+        good = head_of(t, s, n, &heads[count++]);
+        if (!good) say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of %s to %s, such as %s.0", (int)n, s,
+                       (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0), eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
+        s += n;
+        if (!*s) break;
+    }
+    if (good && eg_trainer_heads_off(t, count, heads)) good = false, say_error(eg_params_context(eg_trainer_params(t)), NULL);
+    free(heads);
+    return good;
+}
+
+static void line(const eg_score *s, bool text)
+{
+    if (text)
+        printf("%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n", s->loss / log(2), exp(s->loss), (long long)s->right,
+               (long long)s->tokens, 100 * (double)s->right / (double)s->tokens);
+    else
+        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n", (long long)s->exact, (long long)s->sequences,
+               100 * (double)s->exact / (double)s->sequences, 100 * (double)s->right / (double)s->tokens, s->loss);
+}
+
+static int each_head(eg_trainer *t, const eg_score *all, bool text)
+{
+    eg_score s;
+    printf("\nwithout    %s   loss      more than with it\n", text ? "foretold" : "   exact");
+    for (int k = 0; eg_trainer_attention(t, k); k++)
+        for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
+            char name[48];
+            if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s)) return EXIT_FAILURE;
+            snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
+            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * (text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences), s.loss,
+                   s.loss - all->loss);
+            fflush(stdout);
+        }
+    return EXIT_SUCCESS;
+}
+
+static int run(const command *c, int count, char **word)
+{
+    evaluate o = { 0 };
+    words w;
+    parsed p = read_options(c, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count < 1) return say("evaluate needs a model, such as reverse.safetensors from %s train reverse", program());
+    if (w.count > 1) return say("evaluate takes one model, and there is \"%s\" too", w.word[1]);
+    if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
+    eg_ctx *cx = eg_open(.threads = (int)o.threads);
+    eg_data *data = o.text ? eg_data_corpus(cx, o.text) : NULL;
+    eg_trainer *t = eg_trainer_load(cx, w.word[0], .data = data);
+    int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
+    if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
+    eg_score s;
+    bool text = t && eg_data_free(eg_trainer_data(t));
+    if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
+    if (!status) line(&s, text);
+    if (!status && o.each && each_head(t, &s, text)) status = say_error(cx, NULL);
+    eg_close(cx);
+    return status;
+}
+
+const command evaluate_command = {
+    .name = "evaluate", .usage = "MODEL [OPTION...]",
+    .about = "how a trained model does on what was held out, whole or with heads off",
+    .options = options, .run = run,
+};
