@@ -85,6 +85,7 @@ prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4
 prints 'order 2: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
 prints 'order 4: gradcheck: passed: 36 of 36' gradcheck 'ij,jk,kl,lm->im' 3x3 3x3 3x3 3x3 --order 4
 prints '8 mutants, 8 caught' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --mutate --directions 1
+prints '(rtol 1e-11, atol 1e-12)' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --complex
 prints 'passed: 27 of 27 entries right, 3 covered' gradcheck 'ii->i' 3x3 --full
 prints 'passed' gradcheck '->' '()'
 prints 'passed' gradcheck '' '()'

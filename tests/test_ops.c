@@ -544,6 +544,8 @@ START_TEST(row_checked)
             for (const eg_report *o = r; o; o = o->higher)      /* samples on the flat side of relu and its kin are UNTESTED */
                 for (int i = 0; i < count && !o->passed; i++)
                     ck_assert_msg(o->right == o->entries && (o->input[i] == EG_RIGHT || o->input[i] == EG_UNTESTED || o->input[i] == EG_ZERO), "%s: %s", p.where, r->text);
+            r = eg_gradcheck(call_captured, &c, count, of, .oracle = EG_COMPLEX_STEP, .rtol = 1e-12, .atol = 1e-12);
+            ck_assert_msg(r && r->right == r->entries && !strstr(r->text, "differences instead") == !listed(no_complex, op->name), "%s: %s", p.where, r ? r->text : eg_error(cx));
             ck_assert_msg(eg_type(of[0]) == EG_F32 && eg_op_of(y), "%s: the check left its operands changed", p.where);
         }
         eg_pop(cx, m);

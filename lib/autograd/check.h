@@ -25,6 +25,7 @@ typedef struct eg__trial {
     uint64_t draws;
     bool     training, again;           /* again: f gave another value for the same inputs and draws                  */
     double   unit;                      /* rounding of f's arithmetic                                                 */
+    const char *unsupported;            /* an operation on which the complex step stopped: differences instead        */
     int64_t *calls, *sweeps;            /* cost                                                                       */
 } eg__trial;
 bool eg__trial_open(eg__trial *);                       /* cx, o, probe given: inputs moved, W drawn, f called twice   */
@@ -34,25 +35,33 @@ bool eg__trial_value(eg__trial *, double *out, double *size);   /* outs numbers,
 bool eg__trial_gradient(eg__trial *, double *a);        /* a[out · vars + var] by reverse mode                         */
 bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);   /* a[var] of ⟨seed, y⟩                    */
 
-/* -- check_slope.c: derivatives by differences -------------------------------------------------------------------------------------- */
+/* -- check_slope.c: derivatives along a direction -------------------------------------------------------------------------------------- */
 typedef struct eg__slope { double n, err, left, right, bend; } eg__slope;   /* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
 bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);      /* outs slopes; along a cell, or (−1) along a direction over all cells */
 void eg__direction(const eg__trial *, int number, int input, double *direction);        /* the number-th random direction of one input; −1: of all */
+bool eg__differences(eg__trial *, int64_t cell, const double *direction, eg__slope *s); /* the same, whatever the oracle   */
 bool eg__forward(eg__trial *, eg_report *, const double *a);    /* forward mode against the reverse gradient a, along one direction; a note if they differ */
+bool eg__off_tape(eg__trial *, eg_report *);            /* the complex step against differences, along one direction; a note if they differ */
 
 /* -- check_paths.c: what the tape says of the inputs ---------------------------------------------------------------------------------- */
+enum { EG_SITES = 3 };
+typedef struct eg__site { const char *name; const void *caller; } eg__site;     /* an operation, and the user's call that made it */
 typedef struct eg__path {
     bool alive, any;                    /* some path to f's result has a gradient; some path is there at all          */
-    char cut[96], used[160];            /* operations where a path with a gradient ends; those that have the input as an operand */
+    int  cuts, uses;                    /* more than EG_SITES are only counted                                        */
+    eg__site cut[EG_SITES], used[EG_SITES];     /* where a path with a gradient ends; what has the input as an operand */
 } eg__path;
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *);  /* one per input                                               */
-const char *eg__called(const eg_tensor *y, char *out, size_t room);     /* the operation that made y, as a message names it */
+
+/* -- check_blame.c: which rule is wrong? Notes for those that disagree with their own forward, or that none does ------------------------ */
+bool eg__blame(eg__trial *, eg_report *, bool cut);     /* cut: an operation without a gradient was named already       */
 
 /* -- check_mutate.c ------------------------------------------------------------------------------------------------------------------- */
 bool eg__mutate(eg__trial *, double scale, eg_report *);
 
 /* -- check_report.c ------------------------------------------------------------------------------------------------------------------- */
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...) __attribute__((format(printf, 5, 6)));
+const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);        /* "floor (model.c:8), detach" */
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);
 #endif

@@ -1,5 +1,6 @@
 /* check_report.c: a report in words: what was checked, the worst entries with their letters, what else was found, the cost. */
 #include "autograd/check.h"
+#include "autograd/sweep.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,13 +28,29 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     va_start(ap, format);
     vsnprintf(words, sizeof words, format, ap);
     va_end(ap);
-    eg_note *all = eg__alloc(c->cx, (size_t)(r->notes + 1) * sizeof *all);      /* few, and rarely more than one */
-    char *text = eg__alloc(c->cx, strlen(words) + 1);
+    eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);   /* few, and rarely more than one */
+    char *text = eg__alloc_in(c->probe->home, strlen(words) + 1);
     if (!all || !text) return;
     strcpy(text, words);
     if (r->notes) memcpy(all, r->note, (size_t)r->notes * sizeof *all);
     all[r->notes++] = (eg_note){ v, input, text };
     r->note = all;
+}
+
+const char *eg__sites_text(const eg__site *site, int count, char *out, size_t room)
+{
+    eg__lines l;
+    char line[128];
+    size_t w = 0;
+    out[0] = 0;
+    eg__lines_open(&l);
+    for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
+        eg__line(&l, site[k].caller, line, sizeof line);
+        w += (size_t)snprintf(out + w, room - w, line[0] ? "%s%s (%s)" : "%s%s", k ? ", " : "", site[k].name, line);
+    }
+    eg__lines_close(&l);
+    if (count > EG_SITES && w < room) snprintf(out + w, room - w, " and %d more", count - EG_SITES);
+    return out;
 }
 
 /* -- names: dW_q[m=3,h=0,d=2] -------------------------------------------------------------------------------------------------------- */
@@ -93,17 +110,17 @@ static void say_numbers(page *t, const eg_entry *e)
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
     say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict], e->analytic, e->numeric, e->error);
     if (e->verdict == EG_WRONG && of > 0) say(t, ", off by %.3g %%", 100 * apart / of);
-    if (e->verdict == EG_KINK || fabs(e->left - e->right) > 0.2 * (fabs(e->left) + fabs(e->right))) say(t, ", slope %.6g on the left, %.6g on the right", e->left, e->right);
-    else say(t, ", smooth");
+    say(t, ", left %.6g, right %.6g", e->left, e->right);
 }
 
 void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
 {
     page t = { .s = (char *)(uintptr_t)r->text };
-    bool passed = r->passed;
+    char words[512];
+    bool named[EG_CHECK_INPUTS] = { false };            /* the first entry of an input says what reads it */
     if (r->order > 1) say(&t, "order %d: ", r->order);
     say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
-        passed ? "passed" : "FAILED", (long long)r->right, (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered,
+        r->passed ? "passed" : "FAILED", (long long)r->right, (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered,
         r->worst, r->margin, c->o.rtol, c->o.atol);
     for (int k = 0; k < r->shown; k++) {
         const eg_entry *e = &r->entry[k];
@@ -111,7 +128,8 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         say(&t, "  ");
         say_entry(&t, c, e);
         say_numbers(&t, e);
-        if (path[e->input].used[0]) say(&t, "; %s used by %s", e->shared > 1 ? "first" : "it is", path[e->input].used);
+        if (path[e->input].uses && !named[e->input]) say(&t, "; used by %s", eg__sites_text(path[e->input].used, path[e->input].uses, words, sizeof words));
+        named[e->input] = true;
         say(&t, "\n");
     }
     for (int k = 0; k < r->notes; k++) {

@@ -1,4 +1,4 @@
-/* check_slope.c: derivatives along a direction: by central differences, and by forward mode.
+/* check_slope.c: derivatives along a direction: by central differences, by the complex step, by forward mode.
  *
  * Three differences at h, h/2, h/4 and Richardson's extrapolation: D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …,
  * R = (4 D(h/2) − D(h))/3, n = (16 R(h/2) − R(h))/15, whose own error estimate is |n − R(h/2)| plus the rounding of L over h.
@@ -22,7 +22,7 @@ static double step(const eg__trial *c, int64_t cell, const double *direction)
     return most / 256;
 }
 
-bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
 {
     const int64_t n = c->outs;
     eg_mark m = eg_push(c->cx);
@@ -70,31 +70,80 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
         }
 }
 
-/* A direction over cells as one tensor for each input. */
-static bool tangents(const eg__trial *c, const double *direction, eg_tensor **v)
+/* A direction over cells (or one cell) as a tensor for each input; a tensor given twice is listed once. Returns how many, −1 after an error. */
+static int tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x, eg_tensor **v)
 {
+    int count = 0;
     for (int k = 0; k < c->o.count; k++) {
-        if (!(v[k] = eg__new(c->cx, EG_F64, c->o.xs[k]->rank, c->o.xs[k]->dim))) return false;
-        double *to = (double *)(void *)v[k]->data;
-        for (int64_t j = 0, n = eg_size(v[k]); j < n; j++) to[j] = direction[c->var[c->var_of[k][j]].cell];
+        bool twice = false;
+        for (int j = 0; j < count; j++) twice |= x[j] == c->o.xs[k];
+        if (twice) continue;
+        x[count] = c->o.xs[k];
+        if (!(v[count] = eg__new(c->cx, EG_F64, x[count]->rank, x[count]->dim))) return -1;
+        double *to = (double *)(void *)v[count]->data;
+        for (int64_t j = 0, n = eg_size(v[count]); j < n; j++) {
+            const int64_t at = c->var[c->var_of[k][j]].cell;
+            to[j] = cell < 0 ? direction[at] : at == cell;
+        }
+        count++;
     }
+    return count;
+}
+
+/* What was recorded, again with an imaginary step: exact to rounding, but blind to what is not on the tape (eg__off_tape). */
+static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+{
+    eg_tensor *x[EG_CHECK_INPUTS], *v[EG_CHECK_INPUTS], *dy = NULL;
+    const eg_op *unsupported = NULL;
+    eg_mark m = eg_push(c->cx);
+    eg_tensor *y = eg__trial_call(c);
+    const int count = y ? tangents(c, cell, direction, x, v) : -1;
+    const bool good = count >= 0 && eg__complex_step(y, count, x, v, &dy, &unsupported);
+    const double *d = good ? eg_f64(dy) : NULL;
+    for (int64_t o = 0; d && o < c->outs; o++) {
+        double n = 0, size = 0;
+        for (int64_t k = c->o.full ? o : 0; k < (c->o.full ? o + 1 : c->size); k++) {
+            const double p = c->o.full ? d[k] : c->weight[k] * d[k];
+            n += p;
+            size += fabs(p);
+        }
+        s[o] = (eg__slope){ .n = n, .err = 1e-15 * size, .left = n, .right = n };
+    }
+    eg_pop(c->cx, m);
+    if (unsupported) c->unsupported = unsupported->name;
+    return d != NULL && !c->cx->failed;
+}
+bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+{
+    if (c->o.oracle == EG_COMPLEX_STEP) return complex_step(c, cell, direction, s);
+    return eg__differences(c, cell, direction, s);
+}
+
+bool eg__off_tape(eg__trial *given, eg_report *r)
+{
+    eg__trial t = *given, *c = &t;
+    eg__slope by_step, by_differences;
+    c->o.full = false;
+    c->outs = 1;
+    double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
+    if (!direction) return false;
+    eg__direction(c, 80000, -1, direction);
+    if (!complex_step(c, -1, direction, &by_step) || !eg__differences(c, -1, direction, &by_differences)) return false;
+    if (fabs(by_step.n - by_differences.n) > 1e-7 * fabs(by_differences.n) + 10 * by_differences.err)
+        eg__report_note(given, r, EG_WRONG, -1, "along a random direction differences of f say %.9g, and the complex step through what was recorded %.9g: "
+                        "a part of f is not on the tape, or there is a kink", by_differences.n, by_step.n);
     return true;
 }
+
 bool eg__forward(eg__trial *c, eg_report *r, const double *a)
 {
-    eg_tensor *x[EG_CHECK_INPUTS], *v[EG_CHECK_INPUTS], *y = NULL, *moved = NULL;
-    int count = 0;
+    eg_tensor *x[EG_CHECK_INPUTS], *v[EG_CHECK_INPUTS], *moved = NULL;
     eg_mark m = eg_push(c->cx);
     double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
     if (direction) eg__direction(c, 90000, -1, direction);
-    if (direction && tangents(c, direction, v) && (y = eg__trial_call(c))) {
-        for (int k = 0; k < c->o.count; k++) {          /* a tensor given twice moves once */
-            bool twice = false;
-            for (int j = 0; j < count; j++) twice |= x[j] == c->o.xs[k];
-            if (!twice) { x[count] = c->o.xs[k]; v[count++] = v[k]; }
-        }
-        moved = eg_jvp(y, count, x, v);
-    }
+    eg_tensor *y = direction ? eg__trial_call(c) : NULL;
+    const int count = y ? tangents(c, -1, direction, x, v) : -1;
+    if (count >= 0) moved = eg_jvp(y, count, x, v);
     const double *d = eg_ok(moved) ? eg_f64(moved) : NULL;
     double forward = 0, reverse = 0, size = 0;
     for (int64_t o = 0; d && o < c->outs; o++) {

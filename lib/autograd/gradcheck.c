@@ -54,7 +54,7 @@ static bool column(eg__trial *c, int64_t k, double *direction, const double *a, 
     return true;
 }
 
-/* -- an input without a covered entry: does another point test it? -------------------------------------------------------------------------- */
+/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE: none is clear; ZERO -------------------------------------------------------------------------- */
 static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *worst)
 {
     eg_mark m = eg_push(c->cx);
@@ -78,7 +78,8 @@ static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *wor
         if (e[k].verdict == EG_WRONG && (found != EG_WRONG || fabs(e[k].analytic - e[k].numeric) > fabs(worst->analytic - worst->numeric))) {
             found = EG_WRONG;
             *worst = e[k];
-        } else if (found == EG_ZERO && covered(c, &s[k], scale)) found = EG_UNTESTED;
+        } else if (e[k].verdict == EG_RIGHT && covered(c, &s[k], scale) && found != EG_WRONG) found = EG_UNTESTED;
+        else if (e[k].verdict != EG_RIGHT && found == EG_ZERO) found = EG_NOISE;
     }
     eg_pop(c->cx, m);
     return found;
@@ -88,7 +89,8 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
     static const char *const name[] = { "scaled by 0.1", "scaled by 0.01", "drawn again from [-1, 1)" };
     double *kept = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *kept);
     eg_verdict found = EG_ZERO;
-    if (!kept) return EG_UNTESTED;
+    bool unclear = false;
+    if (!kept) return EG_NOISE;
     memcpy(kept, c->point, (size_t)c->cells * sizeof *kept);
     for (int turn = 0; turn < 3 && found == EG_ZERO && !c->cx->failed; turn++) {
         for (int64_t k = 0; k < c->vars; k++) {
@@ -98,10 +100,12 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
         found = look(c, input, name[turn], worst);
         *where = name[turn];
+        unclear |= found == EG_NOISE;
+        if (found == EG_NOISE) found = EG_ZERO;
     }
     memcpy(c->point, kept, (size_t)c->cells * sizeof *kept);
     memcpy(c->memory, kept, (size_t)c->cells * sizeof *kept);
-    return found;
+    return found == EG_ZERO && unclear ? EG_NOISE : found;
 }
 
 /* -- one order ------------------------------------------------------------------------------------------------------------------------------- */
@@ -109,26 +113,41 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p, eg_entry *worst)
 {
     const char *where = NULL;
+    char ends[512];
     if (r->order > 1 && !p->alive) return EG_ZERO;      /* linear in it: zero, and the slopes agree */
     const eg_verdict v = elsewhere(c, k, &where, worst);
     if (v == EG_WRONG) {
         if (!p->any) eg__report_note(c, r, v, k, "f depends on it, but no recorded path leads from it to f's result");
-        else if (!p->alive) eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s", p->cut);
-    } else if (v == EG_UNTESTED) eg__report_note(c, r, v, k, "no entry is above the noise here; it can be tested with this input %s", where);
+        else if (!p->alive) eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s", eg__sites_text(p->cut, p->cuts, ends, sizeof ends));
+    } else if (v == EG_UNTESTED) eg__report_note(c, r, v, k, "0 of %lld %s are above the noise here; it can be tested with this input %s",
+                                                     (long long)(c->o.directions > 0 ? c->o.directions : eg_size(c->o.xs[k])), c->o.directions > 0 ? "directions" : "entries", where);
+    else if (v == EG_NOISE) { eg__report_note(c, r, EG_UNTESTED, k, "no entry is above the noise here, nor with this input scaled or drawn again"); return EG_UNTESTED; }
     else if (!p->any) { eg__report_note(c, r, EG_UNTESTED, k, "f does not read it: no recorded path leads from it to f's result"); return EG_UNTESTED; }
-    else if (!p->alive) { eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", p->cut); return EG_UNTESTED; }
+    else if (!p->alive) { eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", eg__sites_text(p->cut, p->cuts, ends, sizeof ends)); return EG_UNTESTED; }
     else if (r->order == 1) eg__report_note(c, r, EG_RIGHT, k, "zero: the gradient is zero here and elsewhere, analytic and numeric");
     return v;
 }
 
 static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
+    char ends[512];
     if (c->again) eg__report_note(c, r, EG_NOISE, -1, "f gives another value when it is called again with the same inputs and draws: it is not deterministic");
     if (c->probe->cast) eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f (%s): its rounding is 1e-7, and so is the check's", c->probe->cast);
-    for (int k = 0; k < c->o.count; k++)
-        if (r->order == 1 && path[k].alive && path[k].cut[0]) eg__report_note(c, r, EG_RIGHT, k, "one of its paths has zero gradient: %s", path[k].cut);
+    for (int k = 0; k < c->o.count; k++) {
+        bool said = false;
+        for (int j = 0; j < r->notes; j++) said |= r->note[j].input == k;
+        if (r->order == 1 && path[k].cuts && !said)
+            eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s", path[k].alive ? "one of its paths has" : "its path has", eg__sites_text(path[k].cut, path[k].cuts, ends, sizeof ends));
+    }
+    if (c->unsupported) eg__report_note(c, r, EG_RIGHT, -1, "%s cannot be evaluated in c128: differences instead of the complex step", c->unsupported);
 }
 
+static void by_differences(eg__trial *c)
+{
+    c->o.oracle = EG_DIFFERENCES;
+    c->o.rtol = fmax(c->o.rtol, 1e-7);
+    c->o.atol = fmax(c->o.atol, 1e-9);
+}
 static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 {
     eg_ctx *cx = c->cx;
@@ -153,7 +172,13 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     if (!walked || !eg__trial_gradient(c, a)) return NULL;
     if (c->probe->cast) c->unit = 6e-8;
     for (int64_t k = 0; k < n; k++) {
-        if (!column(c, k, direction, a, s + k * c->outs, all + k * c->outs)) return NULL;
+        if (!column(c, k, direction, a, s + k * c->outs, all + k * c->outs)) {
+            if (cx->failed || !c->unsupported) return NULL;
+            by_differences(c);
+            k = -1;
+            scale = 0;
+            continue;
+        }
         for (int64_t e = k * c->outs; e < (k + 1) * c->outs; e++) if (fabs(s[e].n) > scale) scale = fabs(s[e].n);
     }
     for (int k = 0; k < count; k++) input[k] = eg_size(c->o.xs[k]) ? EG_RIGHT : EG_EMPTY;
@@ -176,7 +201,10 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     for (int k = 0; k < count; k++) if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
     for (int k = 0; k < count && c->size; k++)
         if (input[k] == EG_RIGHT && !tested[k] && (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG) listed++;
-    if (cx->failed || !eg__forward(c, r, a)) return NULL;
+    bool wrong = false, cut = false;
+    for (int k = 0; k < count; k++) { wrong |= input[k] == EG_WRONG; cut |= path[k].cuts > 0; }
+    if (cx->failed || (!c->probe->cast && !eg__forward(c, r, a)) || (wrong && order == 1 && !eg__blame(c, r, cut))) return NULL;
+    if (c->o.oracle == EG_COMPLEX_STEP && order == 1 && c->size && !eg__off_tape(c, r)) return NULL;
     findings(c, r, path);
     for (int k = 0; k < count; k++) r->passed &= !eg__fails(input[k]);
     for (int k = 0; k < r->notes; k++) r->passed &= !eg__fails(r->note[k].verdict);
@@ -212,6 +240,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 static const eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
+    if (first->probe->cast && first->o.oracle == EG_COMPLEX_STEP) by_differences(first);
     const eg_report *r = NULL;
     int64_t beside = 0;
     trial[0] = *first;
@@ -235,6 +264,7 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (o->order < 0 || o->order > ORDERS) eg_fail(cx, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
     else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) || o->directions < 0)
         eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol, o->atol, o->directions);
+    else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP) eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
     else if (cx->probe) eg_fail(cx, "gradcheck: f itself checks a gradient; one check at a time");
     else if (eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
@@ -251,8 +281,9 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     int64_t calls = 0, sweeps = 0;
     c.calls = &calls;
     c.sweeps = &sweeps;
-    c.o.rtol = eg__opt(c.o.rtol, 1e-7);
-    c.o.atol = eg__opt(c.o.atol, 1e-9);
+    const bool step = c.o.oracle == EG_COMPLEX_STEP;
+    c.o.rtol = eg__opt(c.o.rtol, step ? 1e-11 : 1e-7);
+    c.o.atol = eg__opt(c.o.atol, step ? 1e-12 : 1e-9);
     if (!c.o.order) c.o.order = 1;
     c.unit = 2.3e-16;
     c.draws = cx->draw;
