@@ -194,6 +194,45 @@ static bool both_modes(void)
     return eg_hvp(y, 3, x, x, hv) == 0 && eg_size(eg_jacobian(hv[0], x[1])) == 16 && eg_ok(hv[2]);
 }
 
+static bool step_by_step(void)              /* a decoder with a cache: grouped heads, rotary positions; then other beams */
+{
+    const eg_mha_args more = { .rotary = 100, .kv_heads = 1 };
+    eg_params *p = eg_params_open(cx);
+    eg_seq2seq *net = eg_seq2seq_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 4, .heads = 2, .layers = 1, .width = 4, .mha = &more, .tied = true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 4);
+    if (!net || !c)
+        return false;
+    eg_nograd(cx, true);
+    eg_tensor *source = eg_randint(cx, 0, 5, 2, 3), *there = eg_seq2seq_encode(net, source), *y = NULL;
+    int64_t order[] = { 1, 0 };
+    for (int t = 0; t < 3; t++) {
+        y = eg_seq2seq_decode(net, eg_randint(cx, 0, 5, 2, 1), there, .cache = c);
+        if (eg_cache_pick(c, eg_from(cx, order, 2)))
+            return false;
+    }
+    eg_nograd(cx, false);
+    return eg_ok(y) && eg_cache_cut(c, 1) == 0 && isfinite(eg_item(eg_sum(NULL, y)));
+}
+static bool other_names(void)               /* per head, as PyTorch calls it, packed */
+{
+    static const int64_t widths[] = { 1, 3 };
+    eg_params *p = eg_params_open(cx), *q = eg_params_open(cx), *uneven = eg_params_open(cx);
+    eg_mha *a = eg_mha_new(p, "", .d_model = 4, .heads = 2), *b = eg_mha_new(q, "", .d_model = 4, .heads = 2, .form = EG_PACKED);
+    eg_mha *c = eg_mha_new(eg_params_open(cx), "", .d_model = 4, .heads = 2, .form = EG_PER_HEAD);
+    eg_mha *d = eg_mha_new(uneven, "", .d_model = 4, .heads = 2, .form = EG_PER_HEAD, .d_k_each = widths);
+    if (!a || !b || !c || !d || eg_mha_copy(c, a) || eg_mha_copy(a, c) || eg_params_save_as(p, arrays, "x.", eg_aliases("torch")) ||
+        eg_params_load_as(q, arrays, "x.", eg_aliases("torch")))
+        return false;
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 4), *y = eg_mha_run(a, x), *z = eg_mha_run(b, x), *w, *u = eg_mha_run(d, x, .weights = &w);
+    return eg_params_unused(p, 1, &y, NULL) == 0 && eg_item(eg_max(NULL, eg_abs(eg_sub(y, z)))) < 1e-6 && eg_ok(u) && eg_ok(w);
+}
+static bool linear_attention(void)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 70, 1, 2), *w, *g;
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i", .weights = &w);
+    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && isfinite(eg_item(eg_sum(NULL, g)));
+}
+
 /* -- each of its allocations ---------------------------------------------------------------------------------------------- */
 static size_t bytes_of(const char *path, char *out, size_t room)
 {
@@ -305,6 +344,9 @@ static const struct { const char *name; bool (*run)(void); const char *written; 
     { "heat maps",               pictures,             NULL },
     { "gradient check",          gradcheck,            NULL },
     { "forward and reverse",     both_modes,           NULL },
+    { "decoding with a cache",   step_by_step,         NULL },
+    { "other names and forms",   other_names,          NULL },
+    { "linear attention",        linear_attention,     NULL },
 };
 START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); } END_TEST
 
