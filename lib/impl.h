@@ -49,6 +49,7 @@ void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user); 
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
 bool  eg__check(const char *who, eg_tensor *x);     /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
+eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *); /* eg_apply of operands that eg__check_all has seen */
 double eg__opt(double given, double otherwise);     /* 0 → otherwise, EG_OFF → 0                      */
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the logical index ---------------- */
@@ -101,6 +102,8 @@ int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −
 
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);    /* up to three operands, stretched to one shape by recorded views, then eg_apply */
+eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − b²)  */
+eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);   /* a b (1 − b) */
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);     /* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
 
 /* -- autograd/replay.c ------------------------------------------------------------------------------------------------------------- */

@@ -151,6 +151,51 @@ START_TEST(row_2_3_a_cut_path_is_named)
 }
 END_TEST
 
+/* -- what a sweep costs ------------------------------------------------------------------------------------------------------------- */
+static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
+{
+    eg_tensor *dx[4];
+    const uint64_t before = eg_stats(eg_context(y)).nodes;
+    ck_assert_int_eq(eg_grad(y, NULL, count, xs, dx), 0);
+    return eg_stats(eg_context(y)).nodes - before;
+}
+START_TEST(gradients_nobody_asked_for_are_not_computed)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3, 3), *w = eg_ones(cx, 3, 3), *v = eg_ones(cx, 3, 3);
+    eg_tensor *h = eg_einsum("ij,jk->ik", eg_exp(x), w), *y = eg_sum(NULL, eg_mul(eg_tanh(eg_detach(h)), eg_mul(h, v)));
+    const uint64_t sum = nodes_of(eg_sum(NULL, v), 1, &v);
+    ck_assert_uint_eq(nodes_of(y, 1, &v) - sum, 2);                                 /* two products */
+    ck_assert_uint_eq(nodes_of(y, 1, &w) - sum, 3);                                 /* … and one contraction */
+    ck_assert_uint_eq(nodes_of(y, 2, (eg_tensor *[]){ w, v }) - sum, 4);
+    ck_assert_uint_eq(nodes_of(y, 1, &x) - sum, 4);                                 /* nothing of w or v, nor through detach */
+    ck_assert_uint_eq(nodes_of(y, 3, (eg_tensor *[]){ x, w, v }) - sum, 6);
+    ck_assert_uint_eq(nodes_of(y, 1, (eg_tensor *[]){ eg_ones(cx, 3) }), 0);
+    eg_close(cx);
+}
+END_TEST
+
+/* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the first share their place. */
+START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 1000), *y = eg_scale(x, 0), *dx[2];
+    for (int k = 0; k < 16; k++) y = eg_add(y, eg_mul(x, eg_uniform(cx, -1, 1, 1000)));
+    y = eg_sum(NULL, y);
+    size_t used[2];
+    for (int record = 0; record < 2; record++) {
+        eg_nograd(cx, !record);
+        const size_t before = eg_stats(cx).used;
+        ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx[record]), 0);
+        used[record] = eg_stats(cx).used - before;
+    }
+    eg_nograd(cx, false);
+    ck_assert_msg(used[0] + 14 * 1000 * sizeof(double) <= used[1], "%zu and %zu bytes", used[0], used[1]);
+    ck_assert(!memcmp(eg_f64(dx[0]), eg_f64(dx[1]), 1000 * sizeof(double)));
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(names_stay_with_their_tensor)
 {
     eg_ctx *cx = eg_open();
@@ -178,6 +223,8 @@ Suite *suite_tape(void)
     tcase_add_test(t, hooks_see_complete_cotangents);
     tcase_add_test(t, hooks_refuse);
     tcase_add_test(t, row_2_3_a_cut_path_is_named);
+    tcase_add_test(t, gradients_nobody_asked_for_are_not_computed);
+    tcase_add_test(t, cotangents_add_up_in_place_where_nobody_can_see_it);
     tcase_add_test(t, names_stay_with_their_tensor);
     suite_add_tcase(s, t);
     return s;

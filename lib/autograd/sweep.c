@@ -10,14 +10,14 @@ typedef struct visit { eg_tensor *t; int next; bool wanted; } visit;     /* dept
 bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, const eg_tensor *x)
 {
     char name[64];
-    snprintf(name, sizeof name, k < 0 ? "%s" : "%s[%d]", what, k);
     if (cx->failed) return false;
+    if (x && x->live == EG_LIVE && x->cx == cx && !x->poison && eg__is_float(x->dtype)) return true;
+    snprintf(name, sizeof name, k < 0 ? "%s" : "%s[%d]", what, k);
     if (!x) eg_fail(cx, "%s: %s is NULL", who, name);
     else if (x->live != EG_LIVE) eg_fail(cx, "%s: %s was used after the scope that held it was popped", who, name);
     else if (x->cx != cx) eg_fail(cx, "%s: %s belongs to another context", who, name);
     else if (x->poison) eg_fail(cx, "%s: %s is the result of an operation that failed", who, name);
-    else if (!eg__is_float(x->dtype)) eg_fail(cx, "%s: %s is %s; only floats have gradients", who, name, eg_type_name((eg_dtype)x->dtype));
-    else return true;
+    else eg_fail(cx, "%s: %s is %s; only floats have gradients", who, name, eg_type_name((eg_dtype)x->dtype));
     return false;
 }
 
@@ -131,6 +131,7 @@ bool eg__sweep_fresh(const eg_sweep *s, const eg_tensor *t, int i)
     };
     const uint64_t *had = eg__versions(t);
     char text[256];
+    if (t->op->uses == EG_USES_NOTHING) return true;
     for (int k = 0; k < t->count; k++)
         if ((k == i ? reads[t->op->uses].self : reads[t->op->uses].others) && t->in[k]->st->version != had[k]) {
             eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old value",

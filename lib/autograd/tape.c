@@ -19,6 +19,7 @@ static bool usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
     else return true;
     return false;
 }
+static bool fine(const eg_ctx *cx, const eg_tensor *x) { return x && x->live == EG_LIVE && x->cx == cx && !x->poison; }
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
 {
     if (!usable(cx, who, k, x)) return false;
@@ -28,7 +29,10 @@ static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
 bool eg__check(const char *who, eg_tensor *x) { return x && x->cx && read_by(x->cx, who, 0, x); }
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
-    for (int k = 0; k < count; k++) if (!read_by(cx, who, k, xs[k])) return false;
+    int k = cx->failed || cx->probe ? count : 0;
+    while (k < count && fine(cx, xs[k])) k++;                  /* the usual case, without a call */
+    if (k == count && !cx->failed && !cx->probe) return true;
+    for (k = 0; k < count; k++) if (!read_by(cx, who, k, xs[k])) return false;
     return true;
 }
 
@@ -53,6 +57,10 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail(cx, "%s: takes %d operands, was given %d", op->name, op->arity, count);
+    return eg__apply(cx, op, attr, attr_size, count, xs);
+}
+eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
+{
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;

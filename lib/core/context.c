@@ -73,8 +73,12 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
 #endif
     return chunk_new(cx, need);
 }
+/* `used` only falls when chunks are released, so that its peak is looked for there and where it is asked for. */
+static void note_peak(eg_usage *u) { if (u->used > u->used_peak) u->used_peak = u->used; }
+
 static void chunks_release(eg_ctx *cx, eg__chunk **list, eg__chunk **pool, bool data)
 {
+    if (data) note_peak(&cx->use);
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
         if (data) cx->use.used -= c->used;
@@ -97,11 +101,10 @@ static void *arena_alloc(eg__arena *a, size_t bytes, size_t align)
 #if EG_DEBUG_ALLOC
     (void)align;
 #else
-    size_t at = c ? (c->used + align - 1) / align * align : 0;
+    const size_t at = c ? (c->used + align - 1) & -align : 0;        /* align: a power of two */
     if (c && at <= c->cap && bytes <= c->cap - at) {
         a->cx->use.used += at + bytes - c->used;
         c->used = at + bytes;
-        if (a->cx->use.used > a->cx->use.used_peak) a->cx->use.used_peak = a->cx->use.used;
         return chunk_room(c) + at;
     }
 #endif
@@ -109,7 +112,6 @@ static void *arena_alloc(eg__arena *a, size_t bytes, size_t align)
     if (!fresh) { eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used); return NULL; }
     fresh->used = bytes;
     a->cx->use.used += bytes;
-    if (a->cx->use.used > a->cx->use.used_peak) a->cx->use.used_peak = a->cx->use.used;
     if (c && c->cap - c->used > fresh->cap - fresh->used) {      /* the old chunk has more room left: stay in it */
         fresh->next = c->next;
         c->next = fresh;
@@ -331,7 +333,12 @@ int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
     int64_t most = work / (grain > 0 ? grain : 1);
     return most <= 1 ? 1 : most < cx->threads ? (int)most : cx->threads;
 }
-eg_usage eg_stats(const eg_ctx *cx) { return cx ? cx->use : (eg_usage){ 0 }; }
+eg_usage eg_stats(const eg_ctx *cx)
+{
+    eg_usage u = cx ? cx->use : (eg_usage){ 0 };
+    note_peak(&u);
+    return u;
+}
 void eg_stats_reset(eg_ctx *cx) { if (cx) cx->use.used_peak = cx->use.used; }
 void eg__count_node(eg_ctx *cx) { cx->use.nodes++; }
 const char *eg_version(void) { return EG_VERSION; }

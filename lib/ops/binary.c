@@ -29,7 +29,7 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     if (!eg__check_all(cx, op->name, count, given)) return eg__poison(cx);
     bool equal = true;
     for (int k = 1; k < count; k++) equal &= eg__same_shape(given[0], given[k]);
-    if (equal) return eg_apply(op, NULL, 0, count, given);
+    if (equal) return eg__apply(cx, op, NULL, 0, count, given);
     eg_tensor *x[3] = { 0 };
     int64_t dim[EG_RANK_MAX];
     int rank = 0;
@@ -104,6 +104,14 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
 #define FLOAT_ROWS(X)                                                                                                         \
     X(div, a / b, ,                                                                                                           \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", "da = g / b, db = −g y / b")
+/* The gradients of tanh and sigmoid in one pass, for pointwise.c: slopes of y times a cotangent. */
+#define SLOPES(X)                                                                                                             \
+    X(tanh_slope, a * ((1 - b) * (1 + b)), ,                                                                                  \
+      eg__tanh_slope(g, b), eg_scale(eg_mul(g, eg_mul(a, b)), -2), OPERANDS, FLOATS,                                          \
+      "y = a (1 − b²)", "da = g (1 − b²), db = −2 g a b")                                                                     \
+    X(sigmoid_slope, a * (b * (1 - b)), ,                                                                                     \
+      eg__sigmoid_slope(g, b), eg_mul(eg_mul(g, a), eg_shift(eg_scale(b, -2), 1)), OPERANDS, FLOATS,                          \
+      "y = a b (1 − b)", "da = g b (1 − b), db = g a (1 − 2b)")
 
 /* Of floats, by functions: only whole groups of lanes. */
 #define FUNCTIONS(X)                                                                                                          \
@@ -116,7 +124,7 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
 
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
     EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
-ROWS(KERNEL) FLOAT_ROWS(KERNEL)
+ROWS(KERNEL) FLOAT_ROWS(KERNEL) SLOPES(KERNEL)
 #undef KERNEL
 #define LANES(NAME, TYPE, VALUE)                                                                                              \
     EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
@@ -164,7 +172,7 @@ ROWS(KERNEL_I64)
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
-#define DEFINE(EXACT, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                       \
+#define DEFINE(EXACT, CALL, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                       \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
     static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
     static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], EXACT); }                 \
@@ -174,16 +182,18 @@ ROWS(KERNEL_I64)
         (void)a, (void)b;                                                                                                     \
         return i == 0 ? DA : DB;                                                                                              \
     }                                                                                                                         \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return eg_##NAME(x[0], x[1]); }                                      \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL(x[0], x[1]); }                                      \
     static const eg_sample NAME##_samples[] = {                                                                               \
         { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
                                      NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };                                               \
-    eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
-#define DEFINE_EXACT(...)    DEFINE(true, __VA_ARGS__)
-#define DEFINE_FUNCTION(...) DEFINE(false, __VA_ARGS__)
+    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
+#define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
+#define DEFINE_SLOPE(NAME, ...)    DEFINE(true, eg__##NAME, NAME, __VA_ARGS__)
+#define DEFINE_FUNCTION(NAME, ...) DEFINE(false, eg_##NAME, NAME, __VA_ARGS__)
 ROWS(DEFINE_EXACT)
 FLOAT_ROWS(DEFINE_EXACT)
+SLOPES(DEFINE_SLOPE)
 FUNCTIONS(DEFINE_FUNCTION)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
@@ -245,4 +255,4 @@ eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 }
 
 #define LIST(NAME, ...) &NAME##_op,
-const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) &pow_op, &where_op, NULL };
+const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) SLOPES(LIST) FUNCTIONS(LIST) &pow_op, &where_op, NULL };

@@ -81,9 +81,9 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
     X(log10,    y = F(log10)(x),                                                                                              \
       eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS, "y = log₁₀ x", "dx = g / (x ln 10)")                      \
     X(tanh,     y = F(tanh)(x),                                                                                               \
-      eg_sub(g, eg_mul(g, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
+      eg__tanh_slope(g, y), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
     X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),                                            \
-      eg_mul(g, eg_sub(y, eg_square(y))), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                 \
+      eg__sigmoid_slope(g, y), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                 \
     X(erf,      y = F(erf)(x),                                                                                                \
       eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,                            \
       "y = erf x", "dx = g 2/√π e^−x²")                                                                                       \

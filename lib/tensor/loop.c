@@ -113,10 +113,30 @@ static void share(eg_ctx *cx, walk *w, int team, int64_t work)
     eg__parallel(cx, team, s.pieces, piece_of_walk, &s);
 }
 
+/* Row-major throughout: nothing to plan. Returns the number of elements, −1 if not. */
+static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int64_t *step)
+{
+    int64_t n = 1;
+    for (int r = x[0]->rank; r-- > 0; ) {
+        const int64_t size = x[0]->dim[r];
+        if (size == 1) continue;
+        for (int k = 0; k < operands; k++) if (x[k]->stride[r] != n) return -1;
+        n *= size;
+    }
+    for (int k = 0; k < operands; k++) { base[k] = x[k]->data; step[k] = eg__width[x[k]->dtype]; }
+    return n;
+}
+
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner, const void *user, int64_t work)
 {
+    char *base[OPERANDS];
+    int64_t step[OPERANDS], total = one_run(operands, x, base, step);
+    if (total >= 0 && total * work < GRAIN) {
+        if (total) inner(total, base, step, user);
+        return;
+    }
     walk w;
-    int64_t total = plan(&w, operands, x);
+    total = plan(&w, operands, x);
     if (total == 0) return;
     w.inner = inner;
     w.user = user;
