@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRECISION = 8, LINE = 75, MANY = 1000, EDGE = 3, WORD = 64 };
+enum { PRECISION = 8, LINE = 75, MANY = 1000, EDGE = 3, WORD = 96 };
 
 typedef struct sink { FILE *file; char *out; size_t room, n; bool bad; } sink;
 static void put(sink *s, const char *text, size_t n)
@@ -18,10 +18,11 @@ static void put(sink *s, const char *text, size_t n)
 static void put_many(sink *s, char c, int n) { while (n-- > 0) put(s, &c, 1); }
 
 /* -- numbers --------------------------------------------------------------------------------------------------------------- */
-typedef struct value { double f; int64_t i; } value;
+typedef struct value { double f, im; int64_t i; } value;
 static value value_at(const eg_tensor *x, char *p)
 {
-    value v = { 0, 0 };
+    value v = { 0, 0, 0 };
+    if (x->dtype == EG_C128) return (value){ ((double *)(void *)p)[0], ((double *)(void *)p)[1], 0 };
     eg_tensor from = *x, to;
     from.rank = 0;
     from.data = p;
@@ -32,7 +33,7 @@ static value value_at(const eg_tensor *x, char *p)
     return v;
 }
 
-typedef struct digits { bool minus; int n, exponent; char d[24]; } digits;  /* d0.d1d2… 10^exponent */
+typedef struct digits { char sign; int n, exponent; char d[24]; } digits;   /* sign d0.d1d2… 10^exponent; sign: 0 for none */
 
 /* Digits of "%.*e" text, whatever the locale's point is. */
 static void parse(const char *text, digits *t)
@@ -47,10 +48,11 @@ static bool reads_back(const digits *t, double v, bool narrow)
     snprintf(text, sizeof text, "%.*se%d", t->n, t->d, t->exponent - (t->n - 1));
     return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
 }
+static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
 /* The fewest digits that read back as v; among them the nearest to v (Steele, White 1990). */
-static digits shortest(double v, bool narrow)
+static digits shortest(double v, bool narrow, bool plus)
 {
-    digits t = { .minus = signbit(v) };
+    digits t = { .sign = sign_of(v, plus) };
     char text[48];
     int e;
     v = fabs(v);
@@ -67,30 +69,30 @@ static digits shortest(double v, bool narrow)
     return t;
 }
 /* v rounded to `after` digits after the point of its scientific form. */
-static digits rounded(double v, int after)
+static digits rounded(double v, bool plus, int after)
 {
-    digits t = { .minus = signbit(v) };
+    digits t = { .sign = sign_of(v, plus) };
     char text[48];
     snprintf(text, sizeof text, "%.*e", after, fabs(v));
     parse(text, &t);
     while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
     return t;
 }
-static digits to_digits(double v, bool narrow, int after, bool scientific)
+static digits to_digits(double v, bool narrow, bool plus, int after, bool scientific)
 {
-    digits t = shortest(v, narrow);
+    digits t = shortest(v, narrow, plus);
     int places = scientific ? t.n - 1 : t.n - 1 - t.exponent;
     if (places <= after) return t;
-    return rounded(v, scientific ? after : after + t.exponent);
+    return rounded(v, plus, scientific ? after : after + t.exponent);
 }
 
 /* characters before the point, digits after it */
-static int whole(const digits *t) { return t->minus + (t->exponent > 0 ? t->exponent + 1 : 1); }
+static int whole(const digits *t) { return !!t->sign + (t->exponent > 0 ? t->exponent + 1 : 1); }
 static int fraction(const digits *t) { return t->n - 1 > t->exponent ? t->n - 1 - t->exponent : 0; }
 
 static char *positional(char *out, const digits *t)
 {
-    if (t->minus) *out++ = '-';
+    if (t->sign) *out++ = t->sign;
     for (int k = t->exponent < 0 ? t->exponent : 0; k < t->n || k <= t->exponent; k++) {
         *out++ = k >= 0 && k < t->n ? t->d[k] : '0';
         if (k == t->exponent) *out++ = '.';
@@ -99,41 +101,42 @@ static char *positional(char *out, const digits *t)
 }
 static char *scientific(char *out, const digits *t, int places, int exponent)
 {
-    if (t->minus) *out++ = '-';
+    if (t->sign) *out++ = t->sign;
     *out++ = t->d[0];
     if (places >= 0) *out++ = '.';
     for (int k = 1; k <= places; k++) *out++ = k < t->n ? t->d[k] : '0';
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 
-/* -- one format for all elements ------------------------------------------------------------------------------------------- */
+/* -- one format for all elements, of complex numbers one for their real and one for their imaginary parts ------------------- */
 typedef struct format {
     bool cut;                           /* edges only                                               */
-    bool narrow, scientific;
+    bool narrow, scientific, imaginary; /* imaginary parts have a + where there is no −              */
     int  left, right, exponent;         /* characters before the point, digits after it, digits of the exponent */
-    bool odd, minus_inf;                /* not everything is finite                                  */
+    bool odd, signed_inf;               /* not everything is finite                                  */
     double most, least;                 /* largest and smallest |v| ≠ 0                              */
 } format;
 
 static void survey(format *f, const eg_tensor *x, value v)          /* what decides about the exponent */
 {
     (void)x;
-    if (!isfinite(v.f)) { f->odd = true; f->minus_inf |= v.f == -(double)INFINITY; return; }
-    double a = fabs(v.f);
+    const double number = f->imaginary ? v.im : v.f, a = fabs(number);
+    if (!isfinite(number)) { f->odd = true; f->signed_inf |= f->imaginary || number == -(double)INFINITY; return; }
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
 static void measure(format *f, const eg_tensor *x, value v)         /* how wide the parts are */
 {
     char text[WORD];
-    if (!eg__is_float(x->dtype)) {
+    if (!eg__is_inexact(x->dtype)) {
         int n = snprintf(text, sizeof text, "%lld", (long long)v.i);
         if (n > f->left) f->left = n;
         return;
     }
-    if (!isfinite(v.f)) return;
-    digits t = to_digits(v.f, f->narrow, PRECISION, f->scientific);
-    int left = f->scientific ? 1 + t.minus : whole(&t), right = f->scientific ? t.n - 1 : fraction(&t);
+    const double number = f->imaginary ? v.im : v.f;
+    if (!isfinite(number)) return;
+    digits t = to_digits(number, f->narrow, f->imaginary, PRECISION, f->scientific);
+    int left = f->scientific ? 1 + !!t.sign : whole(&t), right = f->scientific ? t.n - 1 : fraction(&t);
     int exponent = t.exponent > 99 || t.exponent < -99 ? 3 : 2;
     if (left > f->left) f->left = left;
     if (right > f->right) f->right = right;
@@ -148,10 +151,10 @@ static void each(format *f, const eg_tensor *x, int axis, char *p, void (*see)(f
         each(f, x, axis + 1, p + i * step, see);
     }
 }
-static format fit(const eg_tensor *x)
+static format fit(const eg_tensor *x, bool imaginary)
 {
-    format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32 };
-    if (eg__is_float(x->dtype)) {
+    format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32, .imaginary = imaginary };
+    if (eg__is_inexact(x->dtype)) {
         each(&f, x, 0, x->data, survey);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
         if (f.narrow) { ratio = (float)f.most / (float)(f.least ? f.least : 1); tiny = (float)tiny; }
@@ -159,34 +162,61 @@ static format fit(const eg_tensor *x)
     }
     if (x->dtype != EG_BOOL) each(&f, x, 0, x->data, measure);
     if (f.odd) {
-        int after = f.right + 1 + (f.scientific ? f.exponent + 2 : 0), widest = 3 + f.minus_inf;
+        int after = f.right + 1 + (f.scientific ? f.exponent + 2 : 0), widest = 3 + f.signed_inf;
         if (widest - after > f.left) f.left = widest - after;
     }
     return f;
 }
 
-static int word(const format *f, const eg_tensor *x, value v, char *out)
+static const char *odd(double v, bool plus)
 {
-    if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? " True" : "False");
-    if (!eg__is_float(x->dtype)) return sprintf(out, "%*lld", f->left, (long long)v.i);
+    static const char *const text[] = { "nan", "inf", "-inf", "+nan", "+inf", "-inf" };
+    return text[3 * plus + (v != v ? 0 : v < 0 ? 2 : 1)];
+}
+static int number(const format *f, double v, char *out)
+{
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
-    if (!isfinite(v.f)) return sprintf(out, "%*s", f->left + after, v.f != v.f ? "nan" : v.f < 0 ? "-inf" : "inf");
-    digits t = f->scientific ? rounded(v.f, f->right) : to_digits(v.f, f->narrow, PRECISION, false);
+    if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
+    digits t = f->scientific ? rounded(v, f->imaginary, f->right) : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
     char *end = out;
-    for (int k = f->scientific ? 1 + t.minus : whole(&t); k < f->left; k++) *end++ = ' ';
+    for (int k = f->scientific ? 1 + !!t.sign : whole(&t); k < f->left; k++) *end++ = ' ';
     end = f->scientific ? scientific(end, &t, f->right, f->exponent) : positional(end, &t);
     while (end < out + f->left + after) *end++ = ' ';
     return (int)(end - out);
 }
+static int word(const format *f, const eg_tensor *x, value v, char *out)
+{
+    if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? " True" : "False");
+    if (!eg__is_inexact(x->dtype)) return sprintf(out, "%*lld", f->left, (long long)v.i);
+    int n = number(f, v.f, out), blanks = 0;
+    if (x->dtype != EG_C128) return n;
+    n += number(f + 1, v.im, out + n);
+    while (out[n - 1 - blanks] == ' ') blanks++;                    /* the j stands before them                  */
+    memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
+    out[n - blanks] = 'j';
+    return n + 1;
+}
 /* An array without axes prints as the number itself does. */
+static char *digits_of(double v, bool narrow, bool plus, char *out)
+{
+    if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
+    digits t = shortest(v, narrow, plus);
+    double a = fabs(v), most = narrow ? 1e6 : 1e16;
+    return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t) : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
+}
+static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
 static int lone(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
-    if (!eg__is_float(x->dtype)) return sprintf(out, "%lld", (long long)v.i);
-    if (!isfinite(v.f)) return sprintf(out, "%s", v.f != v.f ? "nan" : v.f < 0 ? "-inf" : "inf");
-    digits t = shortest(v.f, x->dtype == EG_F32);
-    double a = fabs(v.f), most = x->dtype == EG_F32 ? 1e6 : 1e16;
-    char *end = a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t) : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
+    if (!eg__is_inexact(x->dtype)) return sprintf(out, "%lld", (long long)v.i);
+    if (x->dtype == EG_C128) {
+        const bool both = v.f != 0 || signbit(v.f);
+        char *at = out;
+        if (both) { *at++ = '('; at = dotless(digits_of(v.f, false, false, at)); }
+        at = dotless(digits_of(v.im, false, both, at));
+        return (int)(at + sprintf(at, both ? "j)" : "j") - out);
+    }
+    char *end = digits_of(v.f, x->dtype == EG_F32, false, out);
     if (end[-1] == '.') *end++ = '0';
     return (int)(end - out);
 }
@@ -194,7 +224,7 @@ static int lone(const eg_tensor *x, value v, char *out)
 /* -- brackets and lines ---------------------------------------------------------------------------------------------------- */
 typedef struct page {
     sink *to;
-    const format *f;
+    const format *f;                    /* of real and imaginary parts                               */
     const eg_tensor *x;
     int column, blanks;                 /* blanks: owed at the end of the line, dropped where it breaks */
 } page;
@@ -257,8 +287,8 @@ static bool print(const char *who, sink *s, eg_tensor *x)
     if (eg_size(x) == 0) put(s, "[]", 2);
     else if (x->rank == 0) put(s, text, (size_t)lone(x, value_at(x, x->data), text));
     else {
-        format f = fit(x);
-        brackets(&(page){ .to = s, .f = &f, .x = x }, 0, x->data);
+        const format f[2] = { fit(x, false), x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
+        brackets(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
     }
     return true;
 }

@@ -10,7 +10,7 @@ or "ramp start step": start + i step, computed in double.
 import sys
 import numpy as np
 
-TYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+TYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "bool": np.bool_, "c128": np.complex128}
 
 
 def floats(rng, dtype, n):
@@ -78,6 +78,11 @@ def main():
         n = int(np.prod(dims, dtype=int))
         x = (start + np.arange(n, dtype=float) * step).astype(TYPES[name]).reshape(dims)
         case(name, x, "ramp %r %r" % (float(start), float(step)))
+    for k in range(count // 10):
+        rank = int(rng.choice([0, 0, 1, 1, 1, 2, 3]))
+        dims = [int(d) for d in rng.integers(1, (1, 12, 5, 3)[rank], rank)]
+        x = np.stack([floats(rng, np.float64, int(np.prod(dims, dtype=int))) for _ in range(2)], -1).copy().view(np.complex128).reshape(dims)
+        case("c128", x, x.tobytes().hex())
 
 
 main()
