@@ -111,6 +111,8 @@ bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);     /* in a row's shape(
  * False after an error, or with *unsupported set, and no error, to a row between them that cannot. xs and vs: floats of equal shapes.
  * y may be a gradient. Costs an evaluation of the recorded rows. */
 bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **dy, const eg_op **unsupported);
+/* y in c128, where xs[k] has the c128 value zs[k]: what eg__complex_step does inside. NULL as above. */
+eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, const eg_op **unsupported);
 
 /* -- the table: each file of lib/ops ends in its rows; ops/table.c lists the files ---------------------------------------------- */
 #endif

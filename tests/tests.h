@@ -7,6 +7,7 @@
 
 SUITE(attention)
 SUITE(build)
+SUITE(complex)
 SUITE(core)
 SUITE(decode)
 SUITE(einsum)

@@ -50,17 +50,22 @@ static bool outside(eg_tensor *y, uint64_t born, reads *found)
 }
 
 /* -- f once more, recorded, with the draws it had -------------------------------------------------------------------------------- */
-static eg_tensor *replay(eg_tensor *y)
+static eg_tensor *call(eg_ctx *cx, const again *s)
 {
-    const again *s = y->attr;
-    eg_ctx *cx = y->cx;
-    char where[256], a[256], b[256];
-    const uint64_t seed = cx->seed, draw = cx->draw, born = cx->seq;
+    const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
     const eg_tensor *blame = cx->blame;
     cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true, cx->blame = NULL;
     eg_tensor *r = s->f(s->user, s->x);
     cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording, cx->blame = blame;
+    return r;
+}
+static eg_tensor *replay(eg_tensor *y)
+{
+    eg_ctx *cx = y->cx;
+    char where[256], a[256], b[256];
+    const uint64_t born = cx->seq;
+    eg_tensor *r = call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
     const bool tensor = eg_ok(r) && r->cx == cx, like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
@@ -80,12 +85,30 @@ static eg_tensor *replay(eg_tensor *y)
 /* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ------------------------------------------------------------ */
 static bool again_shape(eg_tensor *y)
 {
-    const again *s = y->attr;
-    if (s->y) return eg__shape_like(y, (eg_dtype)s->y->dtype, s->y);
+    again *s = (again *)(uintptr_t)y->attr;
+    bool complex = false;
+    for (int k = 0; k < y->count; k++) complex |= y->in[k]->dtype == EG_C128;
+    if (!s->y && complex) s->y = call(y->cx, s);                /* evaluated again, by a complex step */
+    if (y->cx->failed) return false;
+    if (eg_ok(s->y)) return eg__shape_like(y, complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
     eg_fail(y->cx, "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
     return false;
 }
 static bool again_forward(eg_tensor *y) { eg__copy(y, ((const again *)y->attr)->y); return true; }
+/* What f recorded of its own operands, evaluated with these. */
+static bool again_forward_c128(eg_tensor *y)
+{
+    const again *s = y->attr;
+    const eg_op *unsupported;
+    reads found = { 0 };
+    if (s->y->dtype == EG_C128) return again_forward(y);
+    if (!outside(s->y, y->seq, &found)) return false;
+    if (found.n != y->count) eg_fail(y->cx, "checkpoint: f reads %d tensors from outside when it is called again, and %d at first", found.n, y->count);
+    eg_tensor *z = y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
+    if (z) eg__copy(y, z);
+    else if (!y->cx->failed) eg_fail(y->cx, "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128", unsupported->name);
+    return z;
+}
 
 /* The cotangents of all operands that this sweep asks for at once, since f is dear. */
 static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
@@ -149,6 +172,7 @@ static const eg_sample again_samples[] = { { again_call, "3x4, 4x2, 3x2", -1, 1 
 static const eg_op again_op = {
     .name = "checkpoint", .equation = "y = f(x_1 ... x_n), computed again in the sweep", .gradient = "dx_i = the rules inside f", .arity = -1,
     .shape = again_shape, .forward = again_forward, .rule = again_rule, .uses = EG_USES_OPERANDS, .samples = again_samples, .jvp = again_jvp,
+    .forward_c128 = again_forward_c128,
 };
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 

@@ -37,40 +37,46 @@ static eg_tensor *again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupport
     return z;
 }
 
-/* z + i h v */
-static bool moved(eg_tensor *z, eg_tensor *v)
+/* z + i h v; z NULL: t + i h v. What a view shows is not its own. */
+static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 {
+    if (!z || z->st != &z->own) z = z ? eg_copy(z) : eg_cast(t, EG_C128);
     eg_tensor *im = eg_imag(z);
-    return eg_assign(im, eg_add(im, eg_scale(eg_cast(v, EG_F64), H))) == 0;
+    return eg_assign(im, eg_add(im, eg_scale(eg_cast(v, EG_F64), H))) ? NULL : z;
 }
 
-static bool step(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor *dy, const eg_op **unsupported)
+/* y in c128, where xs[k] has the value zs[k], or (zs NULL) moves by i h vs[k]; NULL: y depends on none of them, an error, or unsupported. */
+static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, eg_tensor *const *vs,
+                            const eg_op **unsupported)
 {
-    eg_sweep s = { .cx = cx, .who = "complex step", .zeros = true };
-    if (!eg__sweep(&s, 1, &y, count, xs)) return false;
+    eg_sweep s = { .cx = y->cx, .who = "complex step", .zeros = true };
+    *unsupported = NULL;
+    if (!eg__sweep(&s, 1, &y, count, xs)) return NULL;
     for (int64_t n = 0; n < s.n; n++) {
-        eg_tensor *t = s.node[n], *z = again(&s, t, unsupported);
-        if (cx->failed || *unsupported) return false;
-        for (int k = 0; k < count; k++) {
-            if (xs[k] != t) continue;
-            if (!z || z->st != &z->own) z = z ? eg_copy(z) : eg_cast(t, EG_C128);        /* a view's storage is not its own */
-            if (!moved(z, vs[k])) return false;
-        }
+        eg_tensor *t = s.node[n], *z = NULL;
+        for (int k = 0; k < count && zs; k++) if (xs[k] == t) z = zs[k];
+        if (!z) z = again(&s, t, unsupported);
+        for (int k = 0; k < count && vs && !s.cx->failed; k++) if (xs[k] == t) z = moved(t, z, vs[k]);
+        if (s.cx->failed || *unsupported) return NULL;
         s.d[n] = z;
     }
-    eg_tensor *z = eg__sweep_at(&s, y);
-    return !z || eg_assign(dy, eg_scale(eg_imag(z), 1 / H)) == 0;
+    return eg__sweep_at(&s, y);
+}
+eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, const eg_op **unsupported)
+{
+    eg_tensor *z = evaluated(y, count, xs, zs, NULL, unsupported);
+    return z || y->cx->failed || *unsupported ? z : eg_cast(y, EG_C128);
 }
 
 bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **dy, const eg_op **unsupported)
 {
     eg_ctx *cx = y->cx;
     const bool was = eg_nograd(cx, true);
-    *unsupported = NULL;
     *dy = eg_full_n(cx, EG_F64, 0, eg_rank(y), eg_dims(y));
     const eg_mark m = eg_push(cx);
-    const bool good = eg_ok(*dy) && step(cx, y, count, xs, vs, *dy, unsupported);
+    eg_tensor *z = evaluated(y, count, xs, NULL, vs, unsupported);
+    if (z) eg_assign(*dy, eg_scale(eg_imag(z), 1 / H));
     eg_pop(cx, m);
     eg_nograd(cx, was);
-    return good;
+    return !cx->failed && !*unsupported;
 }

@@ -276,6 +276,8 @@ static bool usable(eg_tensor *x)
 {
     if (!eg_ok(x))
         eg_fail(eg_context(x), "npy: operand 1 has no values: it failed, or its scope was popped");
+    else if (!eg__encoding_of(eg_type(x))->dtype)
+        eg_fail(eg_context(x), "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag", eg_type_name(eg_type(x)));
     return eg_ok(x) && !eg_error(eg_context(x));
 }
 

@@ -394,6 +394,8 @@ static bool check(eg_ctx *cx, const char *path, int count, const char *const *na
             return refuse(cx, path, "there are no values for tensor", names[k]);
         if (eg_context(xs[k]) != cx)
             return refuse(cx, path, "another context owns tensor", names[k]);
+        if (!eg__encoding_of(eg_type(xs[k]))->dtype)
+            return refuse(cx, path, "c128 is not written; save eg_real and eg_imag of tensor", names[k]);
     }
     return true;
 }
