@@ -252,8 +252,8 @@ static bool lse_forward(eg_tensor *y)
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
         const int64_t at = eg__flash_at(&f, EG_KIND_BATCH, EG_AT_Y, n / queries) + eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
-        if (f.width == 8) ((double *)(void *)y->data)[at] = ((double *)a->saved->most)[n] - log(((double *)a->saved->share)[n]);
-        else ((float *)(void *)y->data)[at] = (float)(((float *)a->saved->most)[n] - log(((float *)a->saved->share)[n]));
+        if (f.width == 8) ((double *)(void *)y->data)[at] = ((double *)a->saved->most)[n] / EG_LOG2_E - log(((double *)a->saved->share)[n]);
+        else ((float *)(void *)y->data)[at] = (float)(((float *)a->saved->most)[n] / EG_LOG2_E - log(((float *)a->saved->share)[n]));
     }
     return true;
 }

@@ -61,12 +61,12 @@ eg_tensor *eg__flash_lse(const eg_attending *, eg_tensor *const *x);
 typedef struct eg_flash_lanes {
     int lanes;                          /* of a vector; w is a multiple                                      */
     void (*scale) (int64_t n, void *x, double c);                               /* x c                       */
-    void (*add)   (int64_t n, void *x, const void *y);                          /* x + y                     */
+    void (*add)   (int64_t n, void *x, const void *y, double c);                /* x + c y                   */
     void (*forbid)(int64_t n, void *x, const uint8_t *allow);                   /* allow ? x : −inf          */
     void (*thin)  (int64_t n, void *x, const uint8_t *stay, double factor);     /* stay ? x factor : 0       */
-    bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade); /* by lane: most' = max(most, x); x = e^(x − most'); total' = total fade + Σ x, fade = e^(most − most'); is any fade not 1? */
+    bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade); /* by lane: most' = max(most, x); x = 2^(x − most'); total' = total fade + Σ x, fade = 2^(most − most'); is any fade not 1? */
     void (*fade)  (int w, int64_t rows, void *x, const void *lane);             /* x lane                    */
-    void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: e^(x − most) share */
+    void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: 2^(x − most) share */
     void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean); /* by row: weights (x − mean) */
 } eg_flash_lanes;
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);                         /* NULL: w is no multiple of any vector */
@@ -107,7 +107,8 @@ eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch ro
 void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, uint8_t *tile);
 
 /* -- flash_pass.c, flash_back.c ------------------------------------------------------------------------------------------------------------------ */
-struct eg_saved { void *most, *share; };                                        /* of each row of scores: its maximum, 1/Σ e^(s − most) */
+#define EG_LOG2_E 1.4426950408889634
+struct eg_saved { void *most, *share; };                                        /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_saved *, int64_t *empty); /* writes Y if there is one                   */
 bool eg__flash_back(eg_ctx *, const eg_flash *, const eg_saved *);                    /* from Y and G to DQ, DK, DV                 */
 #endif

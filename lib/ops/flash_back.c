@@ -1,6 +1,6 @@
 /* flash_back.c: the gradients of q, k and v, from the result, its cotangent, and each row's maximum and 1/Σ (Dao et al. 2022, §B).
  *
- *   P = e^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m: dropout's, 0 or its factor
+ *   P = 2^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m: dropout's, 0 or its factor
  *   dV = (m P)ᵀ g               dK = dSᵀ (scale q)               dQ = scale dS K
  *
  * A lane is a key: tiles [query][key] are then what dV and dK multiply, and only dS is turned, for dQ. A piece of work is one batch, or
@@ -96,7 +96,7 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x, rows.count, false, s);
     if (f->data[EG_AT_BIAS]) {
         eg__flash_pack(f, wide, keys, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x, r->bias, r->runs);
-        f->lanes->add(rows.count * wide, s, r->bias);
+        f->lanes->add(rows.count * wide, s, r->bias, EG_LOG2_E);
     }
     if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
     f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x, (char *)w->saved->share + stat * x);
@@ -141,7 +141,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const char *q = f->data[EG_AT_Q] + b->at[EG_AT_Q] * x, *g = f->data[EG_AT_G] + b->at[EG_AT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_AT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_AT_Q, q, r->qq, r->runs);
-    f->lanes->scale(eg__up(w->block * d, f->lanes->lanes), r->qd, f->a->scale);
+    f->lanes->scale(eg__up(w->block * d, f->lanes->lanes), r->qd, f->a->scale * EG_LOG2_E);
     f->lanes->scale(eg__up(w->block * dn, f->lanes->lanes), r->qq, f->a->scale);
     if (e) {
         eg__flash_pack(f, f->narrow, queries, values, EG_AT_G, g, r->ge, r->runs);
@@ -223,7 +223,7 @@ static void sum_piece(void *user, int64_t batch, int thread)
     const back *w = user;
     (void)thread;
     char *dq = w->parts + w->part * (size_t)(batch * w->splits);
-    for (int64_t s = 1; s < w->splits; s++) w->f->lanes->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s);
+    for (int64_t s = 1; s < w->splits; s++) w->f->lanes->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
     eg_flash_batch b;
     eg__flash_batch(w->f, batch, &b);
     write_dq(w, &b, dq);

@@ -1,5 +1,5 @@
 /* flash_of.h: flash_lanes.c's arithmetic for one type and one vector: REAL, WORD (an integer of its width), BYTES of a vector, NAME;
- * and of e^x: MAGIC, LN2_HIGH, LN2_LOW, BIAS, MANTISSA, LEAST, POLYNOMIAL. A tile is rows of w lanes, w a multiple of the vector. */
+ * and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is rows of w lanes, w a multiple of the vector. */
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
@@ -10,12 +10,11 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), al
 #define H(p, c)      ((p) * r_ + ALL(c))                 /* a step of Horner's scheme */
 #define PICK(m, a, b) ((VEC)(((IVEC)(a) & (m)) | ((IVEC)(b) & ~(m))))
 
-/* y = e^x: x = n ln 2 + r, |r| ≤ ln 2/2, e^x = 2^n p(r); ln 2 in two parts (Cody, Waite 1980). What would be subnormal is 0, NaN stays. */
-#define EXP(y, x) do {                                                                                                          \
-        const VEC x_ = (x), n_ = x_ * ALL(1.4426950408889634) + ALL(MAGIC), f_ = n_ - ALL(MAGIC);                                \
-        const VEC r_ = x_ - f_ * ALL(LN2_HIGH) - f_ * ALL(LN2_LOW), p_ = POLYNOMIAL;                                              \
-        const IVEC e_ = ((IVEC)n_ + (BIAS)) << MANTISSA;                                                                         \
-        y = (VEC)((IVEC)(p_ * (VEC)e_) & ~(IVEC)(x_ < ALL(LEAST)));                                                              \
+/* y = 2^x, x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and holds n + bias in its lowest bits, which become
+ * the exponent; from LEAST down that is 0, and so is y. NaN stays. */
+#define EXP2(y, x) do {                                                                                                         \
+        const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), n_ = x_ + ALL(MAGIC), r_ = x_ - (n_ - ALL(MAGIC)); \
+        y = (POLYNOMIAL) * (VEC)((IVEC)n_ << MANTISSA);                                                                          \
     } while (0)
 
 EG_CLONES static void NAME(scale)(int64_t n, void *x, double c)
@@ -23,11 +22,11 @@ EG_CLONES static void NAME(scale)(int64_t n, void *x, double c)
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] *= ALL(c);
 }
-EG_CLONES static void NAME(add)(int64_t n, void *x, const void *y)
+EG_CLONES static void NAME(add)(int64_t n, void *x, const void *y, double c)
 {
     VEC *p = x;
     const VEC *q = y;
-    for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k];
+    for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k] * ALL(c);
 }
 EG_CLONES static void NAME(forbid)(int64_t n, void *x, const uint8_t *allow)
 {
@@ -53,9 +52,13 @@ EG_CLONES static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, 
 {
     bool faded = false;
     for (int v = 0; v < w / LANES; v++) {
-        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old, sum = ALL(0), f;
+        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old, sum = ALL(0), f, tops[4] = { old, old, old, old };
         const int64_t step = w / LANES;
-        for (int64_t j = 0; j < rows; j++) top = PICK(s[j * step] > top, s[j * step], top);
+        int64_t i = 0;
+        for (; i + 4 <= rows; i += 4)                           /* four chains: one would wait for each comparison */
+            for (int k = 0; k < 4; k++) tops[k] = PICK(s[(i + k) * step] > tops[k], s[(i + k) * step], tops[k]);
+        for (; i < rows; i++) top = PICK(s[i * step] > top, s[i * step], top);
+        for (int k = 0; k < 4; k++) top = PICK(tops[k] > top, tops[k], top);
         const IVEC none = top == ALL(-INFINITY), peak = top == ALL(INFINITY);
         VEC shift = PICK(none | peak, ALL(0), top);
         bool peaks = false;
@@ -69,11 +72,11 @@ EG_CLONES static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, 
         }
         for (int64_t j = 0; j < rows; j++) {
             VEC p;
-            EXP(p, s[j * step] - shift);
+            EXP2(p, s[j * step] - shift);
             s[j * step] = p;
             sum += p;
         }
-        EXP(f, old - shift);
+        EXP2(f, old - shift);
         f = PICK(none, ALL(1), f);
         *l = *l * f + sum;
         *m = top;
@@ -101,7 +104,7 @@ EG_CLONES static void NAME(weigh)(int w, int64_t rows, void *tile, const void *m
             for (int v = 0; v < w / LANES; v++) s[v] = PICK(s[v] == ALL(INFINITY), ALL(0), ALL(-INFINITY));
         for (int v = 0; v < w / LANES; v++, s++) {
             VEC p;
-            EXP(p, *s - shift);
+            EXP2(p, *s - shift);
             *s = p * times;
         }
     }
@@ -122,4 +125,4 @@ static const eg_flash_lanes NAME(lanes) = {
 #undef ALL
 #undef PICK
 #undef H
-#undef EXP
+#undef EXP2

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STRIP = 512, BLOCK = 256, GRAIN = 1 << 23 };         /* queries, keys; multiply-adds that are worth a thread */
+enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };       /* queries, keys; multiply-adds that are worth a thread */
 
 typedef struct forward {
     const eg_flash *f;
@@ -59,7 +59,7 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
     eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + live.from * d * x, n * d * x, rows.count, false, r->s);
     if (f->data[EG_AT_BIAS]) {
         eg__flash_pack(f, f->wide, queries, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x, r->bias, r->runs);
-        f->lanes->add(rows.count * f->wide, r->s, r->bias);
+        f->lanes->add(rows.count * f->wide, r->s, r->bias, EG_LOG2_E);
     }
     if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * f->wide, r->s + (live.test - live.from) * f->wide * x, r->bytes);
     if (f->lanes->soften(f->wide, rows.count, r->s, lane, total, r->fade) && e) f->lanes->fade(f->wide, e, o, r->fade);
@@ -111,7 +111,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
     const eg_stretch strip = { EG_KIND_QUERY, from, eg__least(w->strip, f->list[EG_KIND_QUERY].total - from) };
     const int64_t lanes = eg__up(strip.count, f->wide);
     eg__flash_pack(f, f->wide, strip, dots, EG_AT_Q, f->data[EG_AT_Q] + b.at[EG_AT_Q] * x, r.q, r.runs);
-    f->lanes->scale(lanes * d, r.q, f->a->scale);
+    f->lanes->scale(lanes * d, r.q, f->a->scale * EG_LOG2_E);
     memset(r.o, 0, (size_t)(lanes * eg__up(e, f->narrow) * x));
     memset(r.total, 0, (size_t)(lanes * x));
     for (int64_t i = 0; i < lanes; i++) if (x == 8) ((double *)(void *)r.most)[i] = -INFINITY; else ((float *)(void *)r.most)[i] = -INFINITY;
@@ -133,11 +133,12 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_saved *saved, int
     const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total, batches = f->list[EG_KIND_BATCH].total;
     int64_t none[EG_FLASH_TEAM] = { 0 };
     forward w = { .f = f, .saved = saved, .empty = none };
-    w.strip = eg__least(STRIP / f->wide * f->wide, eg__up(queries, f->wide));
-    w.strips = (queries + w.strip - 1) / w.strip;
-    w.block = eg__least(BLOCK / f->narrow * f->narrow, eg__up(keys, f->narrow));
     const int64_t work = batches * queries * keys * (f->list[EG_KIND_DOT].total + f->list[EG_KIND_VALUE].total);
     const int team = (int)eg__least(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
+    w.strip = eg__least(eg__up(STRIP, f->wide), eg__up(queries, f->wide));      /* long, since keys are packed for each; but work for all */
+    while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team) w.strip = eg__up(w.strip / 2, f->wide);
+    w.strips = (queries + w.strip - 1) / w.strip;
+    w.block = eg__least(BLOCK / f->narrow * f->narrow, eg__up(keys, f->narrow));
     room r;
     w.each = lay_out(&w, NULL, &r);
     if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team))) return false;

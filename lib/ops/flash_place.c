@@ -92,14 +92,22 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
 void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, int at, const char *tile, char *base)
 {
     const int w = f->wide;
-    int64_t to[EG_KERNEL_SIDE], off[EG_KERNEL_SIDE];
-    eg__flash_offsets(f, lanes.kind, at, lanes.from, lanes.count, to);
+    const eg_flash_list *l = &f->list[lanes.kind];
+    const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0, size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
+    int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__least(EG_KERNEL_SIDE, columns.count - c);
         eg__flash_offsets(f, columns.kind, at, columns.from + c, n, off);
-        const char *from = tile + c * w * f->width;
-#define UNPACK(T) for (int64_t i = 0; i < lanes.count; i++) for (int64_t k = 0; k < n; k++) ((T *)(void *)base)[to[i] + off[k]] = ((const T *)(const void *)from)[k * w + i];
-        if (f->width == 8) UNPACK(double) else UNPACK(float)
+        bool near = true;
+        for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
+        for (int64_t i = 0, run; i < lanes.count; i += run) {   /* lanes that lie evenly                          */
+            const char *from = tile + (c * w + i) * x;
+            char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
+            run = eg__least(lanes.count - i, size - (lanes.from + i) % size);
+            if (near) { eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false); continue; }
+#define UNPACK(T) for (int64_t y = 0; y < run; y++) for (int64_t k = 0; k < n; k++) ((T *)(void *)to)[y * apart + off[k]] = ((const T *)(const void *)from)[k * w + y];
+            if (x == 8) UNPACK(double) else UNPACK(float)
+        }
     }
 }
 
@@ -139,25 +147,37 @@ static void box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
         last /= size;
     }
 }
+typedef struct corners { int64_t low[EG_RANK_MAX], high[EG_RANK_MAX]; } corners;
+static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
+{
+    const eg_flash_list *l = &f->list[EG_KIND_BATCH];
+    for (int k = 0; k < l->n; k++) {
+        const int s = l->axis[k].score;
+        c->low[s] = b->index[s];
+        c->high[s] = b->index[s] + 1;
+    }
+}
 eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries, eg_stretch keys)
 {
     if (!f->a->masked) return EG_EVERY;
-    const eg_flash_list *l = &f->list[EG_KIND_BATCH];
-    int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
-    for (int k = 0; k < l->n; k++) { low[l->axis[k].score] = b->index[l->axis[k].score]; high[l->axis[k].score] = low[l->axis[k].score] + 1; }
-    box(f, queries, low, high);
-    box(f, keys, low, high);
-    return eg__where_tile(eg__attending_where(f->a), low, high, b->size);
+    corners c;
+    batch_box(f, b, &c);
+    box(f, queries, c.low, c.high);
+    box(f, keys, c.low, c.high);
+    return eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
 }
 
 bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows, eg_live *l)
 {
     int64_t last = 0;
+    corners c;
+    batch_box(f, b, &c);
+    box(f, lanes, c.low, c.high);
     *l = (eg_live){ .from = -1, .test = -1 };
     for (int64_t j = 0, n; j < rows.count; j += n) {
         n = eg__least(f->narrow, rows.count - j);
-        const eg_stretch some = { rows.kind, rows.from + j, n };
-        const eg_three t = rows.kind == EG_KIND_KEY ? eg__flash_where(f, b, lanes, some) : eg__flash_where(f, b, some, lanes);
+        box(f, (eg_stretch){ rows.kind, rows.from + j, n }, c.low, c.high);
+        const eg_three t = eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
         if (t == EG_NONE && l->from < 0) continue;
         if (l->from < 0) l->from = j;
         if (t != EG_NONE) l->to = j + n;
