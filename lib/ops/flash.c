@@ -271,7 +271,7 @@ static const eg_op lse_op = {
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
 /* -- which form: by sizes alone --------------------------------------------------------------------------------------------------------- */
-enum { FEW = 256 };                     /* queries and keys below which the weights fit the caches and tiles are mostly margin */
+enum { FEW = 320 };                     /* queries and keys below which the weights fit the caches and tiles are mostly margin */
 bool eg__flash_possible(const eg_attending *a, eg_dtype dtype)
 {
     eg_flash f;
