@@ -83,7 +83,7 @@ START_TEST(a_cast_to_f32_is_noise)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_normal(cx, 0, 1, 3);
     const eg_report *r = eg_gradcheck(narrow, NULL, 1, &x);
-    HAS(r, "NOISE: a cast to f32 inside f (cast");
+    HAS(r, "NOISE: a cast to f32 inside f, by cast (");
     ck_assert(!r->passed);
     ck_assert_int_eq(r->right, 3);                      /* what remains is right within that noise */
     eg_close(cx);

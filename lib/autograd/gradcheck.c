@@ -132,7 +132,8 @@ static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
     if (c->again) eg__report_note(c, r, EG_NOISE, -1, "f gives another value when it is called again with the same inputs and draws: it is not deterministic");
-    if (c->probe->cast) eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f (%s): its rounding is 1e-7, and so is the check's", c->probe->cast);
+    if (c->probe->cast) eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
+                                         eg__sites_text(&(eg__site){ c->probe->cast, c->probe->cast_caller }, 1, ends, sizeof ends));
     for (int k = 0; k < c->o.count; k++) {
         bool said = false;
         for (int j = 0; j < r->notes; j++) said |= r->note[j].input == k;

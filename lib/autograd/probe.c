@@ -48,7 +48,7 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
     eg__probe *p = cx->probe;
     const bool single = x->dtype == EG_F32, older = x->seq < p->born;
     if (!(single || (older && x->op)) || cx->failed) return;
-    if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) { p->cast = x->op->name; p->cast_at = x; }
+    if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) { p->cast = x->op->name; p->cast_caller = x->caller; }
     char *data = single ? widened(older ? p->home : x->home, x) : x->data;
     eg__moved *m = older ? move(cx, x) : NULL;
     if (!data || (older && !m)) return;

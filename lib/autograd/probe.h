@@ -18,7 +18,7 @@ typedef struct eg__probe {
     uint64_t   born;                    /* tensors with a smaller number are older than the check                     */
     eg__arena *home;                    /* what it allocates lives as long as the check                               */
     eg__moved *moved;
-    const char *cast; const eg_tensor *cast_at;     /* the operation that made f32 of f64 inside f (NULL: none), and its result in the present call */
+    const char *cast; const void *cast_caller;      /* the operation that made f32 of f64 inside f (NULL: none), and the user's call of it */
     eg__mutation mutation;
     int64_t    edge, edges;             /* the edge to mutate, counted from 0 in the order of the sweep; edges seen so far */
     double     changed, largest;        /* by how much the mutation changed its cotangent at most; the largest entry of any cotangent */
