@@ -279,6 +279,93 @@ START_TEST(masks_of_the_module_and_of_the_run)
 }
 END_TEST
 
+/* -- what passes through to eg_attention, and the score of what is masked ------------------------------------------------------------------ */
+static eg_tensor *soft_cap(void *user, eg_tensor *s) { double c = *(double *)user; return eg_scale(eg_tanh(eg_scale(s, 1 / c)), c); }
+typedef struct slopes { eg_tensor *of_head; } slopes;       /* trained: s − slope_h |i − j| */
+static eg_tensor *sloped(void *user, eg_tensor *s)
+{
+    eg_tensor *i = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 2), 1), *j = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 3), 1);
+    eg_tensor *far = eg_abs(eg_sub(eg_unsqueeze(i, 1), j));
+    return eg_on("bhij,hij", eg_sub, s, eg_einsum("h,ij->hij", ((slopes *)user)->of_head, far));
+}
+static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
+{
+    slopes t = { x[1] };
+    return eg_mha_run(m, x[0], .where = "j <= i", .score = sloped, .user = &t);
+}
+
+START_TEST(a_score_of_the_users)                /* rows 1.7 of the features, 3.7: of the run or of the module, grouped heads too; trained      */
+{
+    double cap = 0.7;
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score = soft_cap, .user = &cap);
+    randomise(p);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *slope = eg_normal(cx, 0, 1, 4), *w, *s;
+    eg_mha_run(m, x, .weights = &w, .scores = &s);
+    ck_assert(eg_item(eg_max(NULL, eg_abs(s))) < cap);
+    eg_assert_close(eg_contiguous(w), eg_softmax("b h i [j]", eg_contiguous(s)), 1e-13);
+    m->score = NULL;
+    eg_mha_run(m, x, .scores = &s);
+    ck_assert(eg_item(eg_max(NULL, eg_abs(s))) > cap);
+    slopes t = { slope };
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .score = sloped, .user = &t);
+    eg_tensor *bias = eg_neg(eg_select(sloped(&t, eg_zeros(cx, 1, 4, 5, 5)), 0, 0));
+    eg_assert_close(y, eg_mha_run(m, x, .where = "j <= i", .bias = { "hij", eg_neg(bias) }), 1e-13);
+    eg_assert_grad2(run_sloped, m, eg_normal(cx, 0, 1, 1, 3, 8), slope);
+    eg_block *b = eg_block_new(p, "block", .d_model = 8, .heads = 4, .mha = &(eg_mha_args){ .score = soft_cap, .user = &cap });
+    eg_assert_ok(cx);
+    eg_tensor *one = eg_block_run(b, x);
+    cap = 0.01;
+    ck_assert(apart(one, eg_block_run(b, x)) > 1e-4);
+}
+END_TEST
+
+START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for             */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4);
+    randomise(p);
+    bool keep[2][4] = { { 0 }, { 1, 1, 0, 1 } };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 8), *pad = eg_from(cx, &keep[0][0], 2, 4), *w, *v;
+    int64_t empty = -1;
+    eg_mha_run(m, x, .keep = { "bj", pad }, .weights = &w, .empty = &empty);
+    ck_assert(eg_get(w, 0, 0, 0, 0) == 0 && empty == 4 * 4);
+    eg_mha_run(m, x, .keep = { "bj", pad }, .weights = &w, .fill = -1e9);
+    ck_assert(eg_get(w, 0, 3, 2, 1) == 0.25 && eg_get(w, 1, 2, 3, 2) == 0);
+    eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &w, .fill = -1e9, .offset = 1);
+    eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &v, .offset = 1);
+    eg_assert_close(eg_contiguous(eg_select(w, 0, 1)), eg_contiguous(eg_select(v, 0, 1)), 1e-14);      /* rows with a key: no difference      */
+    ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_ones(cx, 2, 4) }, .fill = -1e9)));
+    ck_assert_ptr_nonnull(eg_error(cx));
+    eg_clear(cx);
+}
+END_TEST
+
+START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys             */
+{
+    static const int64_t each[] = { 3, 5 };
+    static const eg_mha_args kinds[] = { { .heads = 2 }, { .heads = 4, .kv_heads = 2 }, { .heads = 2, .form = EG_PER_HEAD, .d_k_each = each } };
+    eg_mha_args a = kinds[_i];
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 8;
+    eg_mha *m = eg_mha_new_with(&a);
+    randomise(a.params);
+    int64_t count[] = { 2, 5 };
+    int64_t empty = -1;
+    bool keep[2][5] = { { 1, 1, 0, 0, 0 }, { 1, 1, 1, 1, 1 } };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *s, *l, *w, *lengths = eg_from(cx, count, 2);
+    eg_tensor *y = eg_mha_run(m, x, .lengths = { "b", lengths }, .scores = &s, .lse = &l, .weights = &w, .empty = &empty);
+    eg_assert_close(y, eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }), 1e-13);
+    eg_assert_close(eg_softmax("b h i [j]", eg_contiguous(s), .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }), eg_contiguous(w), 1e-13);
+    eg_assert_close(eg_contiguous(eg_select(l, 0, 1)), eg_logsumexp("h i [j]", eg_select(s, 0, 1)), 1e-13);
+    ck_assert_int_eq(empty, 0);
+    eg_assert_close(eg_mha_run(m, x, .form = EG_FUSED, .where = "j <= i"), eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);
+    if (m->d_k_each) {
+        ck_assert(!eg_ok(eg_mha_run(m, x, .fill = -1e9)));
+        eg_assert_error(cx, ".score and .fill need heads of one width");
+    }
+}
+END_TEST
+
 /* -- rotary positions ------------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
 {
@@ -361,6 +448,26 @@ START_TEST(cached_is_full)                      /* places one by one, then in pi
         eg_mha_run(m, eg_slice(x, place, 0, 8, 1), .cache = c);
         eg_tensor *last = eg_mha_run(m, eg_slice(x, place, 8, 9, 1), .cache = c);
         eg_assert_close(last, eg_contiguous(eg_slice(eg_mha_run(m, x), place, 8, 9, 1)), narrow ? 2e-5 : 1e-12);
+        eg_nograd(cx, false);
+    }
+}
+END_TEST
+
+START_TEST(predicates_behind_a_cache)           /* i counts from the cache's length, whatever else the predicate names                      */
+{
+    static const char *const where[] = { "j <= i", "j <= i & j >= h", "j - |j| <= i - |i|", "j <= i + b", "j < 3 + h", "(i - j) % (h + 2) == 0 & j <= i | j == |h|" };
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i % 2 ? 4 : 2);
+    randomise(p);
+    for (int k = 0; k < 6; k++) {
+        bool all_at_once = k == 3 || k == 4 || k == 5;          /* these look ahead: what has not come cannot be attended to                */
+        eg_nograd(cx, true);
+        eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *full = eg_mha_run(m, x, .where = where[k]);
+        eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+        int64_t last = all_at_once ? 5 : 0;
+        eg_mha_run(m, eg_slice(x, 1, 0, last ? last : 2, 1), .where = where[k], .cache = c);
+        eg_tensor *rest = eg_mha_run(m, eg_slice(x, 1, last ? last : 2, 6, 1), .where = where[k], .cache = c);
+        eg_assert_close(rest, eg_contiguous(eg_slice(full, 1, last ? last : 2, 6, 1)), 1e-12);
         eg_nograd(cx, false);
     }
 }
@@ -530,6 +637,8 @@ START_TEST(linear_attention_refuses)
         { "bihd,bjhd,bjhe->bihe", { .where = "j < i" }, ".where can be \"j <= i\" only, not \"j < i\"" },
         { "bihd,bjhd,bjhe->bihe", { .where = "j <= i", .k = keys, .v = keys }, "'j' is 5 and 'i' is 4 with 0 before" },
         { "bihd,bjhd,bjhe->bihe", { .bias = { "ij", bias } }, "there is no softmax that .bias could be added before" },
+        { "bihd,bjhd,bjhe->bihe", { .form = EG_FUSED }, "speak of a softmax, which there is not" },
+        { "bihd,bjhd,bjhe->bihe", { .lengths = { "b", bias } }, ".lengths is not known" },
         { "bihd,bjhd,bjhe->bihe", { .dropout = 0.1 }, "there are no weights to drop" },
         { "bihd,bjhd,bjhe->bihe", { .keep = { "bj", bias } }, ".keep is f64; it needs bool or integers" },
         { "bihd,bjhd,bjhe->bihe", { .keep = { "ij", eg_cast(bias, EG_BOOL) } }, ".keep has the letter 'i' of the query" },
@@ -619,6 +728,9 @@ Suite *suite_mha(void)
     tcase_add_test(t, grouped_heads);
     tcase_add_test(t, a_head_off);
     tcase_add_test(t, masks_of_the_module_and_of_the_run);
+    tcase_add_test(t, a_score_of_the_users);
+    tcase_add_loop_test(t, filled_not_left_out, 0, 2);
+    tcase_add_loop_test(t, scores_and_sums_of_any_heads, 0, 3);
     suite_add_tcase(s, t);
     t = tcase_create("rotary");
     tcase_add_checked_fixture(t, open_f64, close_cx);
@@ -629,6 +741,7 @@ Suite *suite_mha(void)
     t = tcase_create("cache");
     tcase_add_checked_fixture(t, open_f64, close_cx);
     tcase_add_loop_test(t, cached_is_full, 0, 5);
+    tcase_add_loop_test(t, predicates_behind_a_cache, 0, 2);
     tcase_add_test(t, cache_cut_and_pick);
     tcase_add_test(t, cache_of_a_memory);
     tcase_add_test(t, cache_refuses);
@@ -639,7 +752,7 @@ Suite *suite_mha(void)
     tcase_add_loop_test(t, linear_attention_to_second_order, 0, 2);
     tcase_add_test(t, linear_attention_in_the_module);
     tcase_add_test(t, linear_attention_takes_linear_memory);
-    tcase_add_loop_test(t, linear_attention_refuses, 0, 10);
+    tcase_add_loop_test(t, linear_attention_refuses, 0, 12);
     tcase_add_loop_test(t, local_and_block_sparse, 0, 4);
     tcase_add_loop_test(t, drop_in_modules_to_second_order, 0, 3);
     tcase_add_test(t, parameters_without_a_part);

@@ -61,6 +61,7 @@ static bool sizes(eg_mha *m, const eg_mha_args *a)
         .qdim = width_or(a->qdim, a->d_model), .kdim = width_or(a->kdim, a->d_model), .vdim = width_or(a->vdim, a->d_model),
         .d_out = width_or(a->d_out, a->d_model),
         .dropout = a->dropout, .scale = a->scale, .rotary = option(a->rotary, 0), .interleaved = a->interleaved, .core = a->core,
+        .score = a->score, .user = a->user,
     };
     if (!eg__nn_positive(p, "mha", "kv_heads", m->kv_heads) || !divides(m, a, eg_params_context(p)))
         return false;

@@ -53,38 +53,58 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
     return bias ? eg_add(y, bias) : y;              /* the last letters of y are the bias's */
 }
 
-/* -- masks: the letter h, where the core has none --------------------------------------------------------------------------------------- */
-/* text with h written as `head`, and |h| as `heads` */
-static bool reheaded(const eg_mha *m, eg_ctx *cx, const char *text, const char *head, int64_t heads, char *out)
+/* -- predicates: letters that the core does not have, or that a cache moves -------------------------------------------------------------- */
+static bool word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+static bool stands(const char *text, const char *c) { return !word(c[1]) && (c == text || !word(c[-1])); }
+static bool mentions(const char *text, char letter)
+{
+    for (const char *c = text; (c = strchr(c, letter)); c++)
+        if (stands(text, c))
+            return true;
+    return false;
+}
+
+/* text with a letter written as `as`, and the size of its axis, |h|, as `size` */
+static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter, const char *as, const char *size, char *out)
 {
     size_t n = 0;
     for (const char *c = text; *c; ) {
-        char piece[80] = { *c, 0 };
-        int used = 1, size = 0;
-        bool alone = *c == 'h' && (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_')) && !isalnum((unsigned char)c[1]) && c[1] != '_';
-        if (*c == '|' && sscanf(c, "| h |%n", &size) == 0 && size) {
-            used = size;
-            snprintf(piece, sizeof piece, "%lld", (long long)heads);
-        } else if (alone)
-            snprintf(piece, sizeof piece, "%s", head);
-        size_t add = strlen(piece);
+        const char *piece = c, *end = c + 1;
+        size_t add = 1;
+        if (*c == '|') {                                /* | h |                                                   */
+            const char *in = c + 1 + strspn(c + 1, " "), *bar = *in == letter ? in + 1 + strspn(in + 1, " ") : in;
+            if (*in == letter && *bar == '|')
+                piece = size, add = strlen(size), end = bar + 1;
+        } else if (*c == letter && stands(text, c))
+            piece = as, add = strlen(as);
         if (n + add >= ROOM)
             return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
         memcpy(out + n, piece, add);
         n += add;
-        c += used;
+        c = end;
     }
     out[n] = 0;
     return true;
 }
 
-static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, char *both)
+/* The predicates of module and run. Behind a cache, or with an offset, i counts from there: eg_attention moves the last letter that is no
+ * key, which is i unless there are others or i's size is asked for. *offset: what is left for it to do. */
+static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *out)
 {
     const char *a = m->where, *b = given;
+    char both[ROOM], place[48], size[48];
     int n = a && b ? snprintf(both, ROOM, "(%s) & (%s)", a, b) : snprintf(both, ROOM, "%s", a ? a : b ? b : "");
-    if (n >= 0 && n < ROOM)
-        return true;
-    return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
+    if (n < 0 || n >= ROOM)
+        return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
+    bool moves = mentions(both, 'i'), others = mentions(both, 'h') || strstr(both, "|") != NULL;
+    for (const char *c = m->batch; *c; c++)
+        others |= mentions(both, *c);
+    if (!*both || !*offset || (moves && !others))
+        return memcpy(out, both, (size_t)n + 1), true;
+    snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
+    snprintf(size, sizeof size, "(|i|+%lld)", (long long)*offset);
+    *offset = 0;
+    return rewritten(m, cx, both, 'i', place, size, out);
 }
 
 /* letters of a mask in which h is two letters, g and r */
@@ -129,34 +149,91 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
     return eg_reshape_n(x, n, dims);
 }
 
+/* what a run hands out, each (… h, then the letters of the weights, or without the keys) */
+enum { OUTS = 4 };
+static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
+{
+    out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
+}
+
+/* -- the user's scores, and the score of what is masked, as functions of (… h i j) ------------------------------------------------------------ */
+typedef struct hook { const eg_mha *m; const eg_mha_run_args *a; const char *where; int64_t offset; } hook;
+
+static eg_tensor *fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
+{
+    char spec[ROOM];
+    snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
+    eg_tensor *m = eg_cast(eg_cast(mask, EG_BOOL), eg_type(s)), *rest = eg_scale(eg_shift(eg_neg(m), 1), k->a->fill);
+    return eg_on(spec, eg_add, eg_on(spec, eg_mul, s, m), rest);
+}
+
+static eg_tensor *hooked(void *user, eg_tensor *s)
+{
+    const hook *k = user;
+    const eg_mha *m = k->m;
+    const bool groups = m->kv_heads != m->heads;
+    eg_tensor *(*score)(void *, eg_tensor *) = k->a->score ? k->a->score : m->score;
+    s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
+    s = score ? score(k->a->score ? k->a->user : m->user, s) : s;
+    if (k->a->fill && *k->where && eg_ok(s)) {          /* the predicate over the letters that it has               */
+        char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[EG_RANK_MAX + 8];
+        int64_t sizes[EG_RANK_MAX];
+        int n = 0, at = 0;
+        snprintf(all, sizeof all, "%shij", m->batch);
+        for (int d = 0; all[d]; d++)
+            if (strchr(k->where, all[d])) {
+                sizes[n] = eg_dim(s, d);
+                used[n++] = all[d];
+                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'j' ? "[j]" : "%c", all[d]);
+            }
+        used[n] = 0;
+        s = fill(k, s, used, eg_where_mask(eg_context(s), k->where, open, k->offset, sizes));
+    }
+    if (k->a->fill && k->a->keep.x)
+        s = fill(k, s, k->a->keep.axes, k->a->keep.x);
+    return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
+}
+
 /* heads of one width, in groups or not */
 static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
-    char where[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], head[48];
+    char where[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[48], count[24];
     eg_ctx *cx = eg_context(o.q);
-    if (!predicate(m, cx, a->where, where))
+    eg_tensor ***out[OUTS];
+    outs(&o, out);
+    if (!predicate(m, cx, a->where, &o.offset, where))
         return eg_fail(cx, "mha: predicate");
+    hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
         snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
-        if (!reheaded(m, cx, where, head, m->heads, heads))
+        snprintf(count, sizeof count, "%lld", (long long)m->heads);
+        if (!rewritten(m, cx, where, 'h', head, count, heads))
             return eg_fail(cx, "mha: predicate");
         o.where = *where ? heads : NULL;
         o.keep = grouped(o.keep, keep);
         o.bias = grouped(o.bias, bias);
+        o.lengths = grouped(o.lengths, lengths);
     }
-    if (!o.where)                                       /* nothing that the cache's length could move           */
-        o.offset = m->rotary ? 0 : a->offset;
+    if (a->score || m->score || a->fill)
+        o.score = hooked, o.user = &k;
+    if (a->fill) {                                      /* a float is no mask: eg_attention says so                 */
+        bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
+        o.keep = data ? (eg_masked){ 0 } : o.keep;
+        o.where = NULL;
+    }
+    if (!o.where)                                       /* nothing that the cache's length could move              */
+        o.offset = m->rotary || a->fill ? 0 : a->offset;
     o.spec = s->core;
     o.weights_axes = s->weights;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
-    eg_tensor *y = attended(m, &o), **const out[] = { o.weights, o.dropped };
-    for (int k = 0; k < 2 && groups; k++)
-        if (out[k])
-            *out[k] = regrouped(*out[k], s->batch, m->heads, 0);
+    eg_tensor *y = attended(m, &o);
+    for (int n = 0; n < OUTS && groups; n++)
+        if (*out[n])
+            **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
@@ -165,18 +242,25 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
+    if (a->score || m->score || a->fill)
+        return eg_fail(cx, "mha \"%s\": .score and .fill need heads of one width", m->name);
     eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)(3 * m->heads) * sizeof *room) : NULL, *y = NULL;
-    eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **const weights = o.weights, **const dropped = o.dropped;
-    const eg_masked all_keep = o.keep, all_bias = o.bias;
+    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room) : NULL, *y = NULL;
+    eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
+    const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
     const int64_t offset = o.offset;
-    int64_t at = 0, from = 0;
+    int64_t at = 0, from = 0, empty = 0;
     if (!room)
         return eg_fail(cx, "out of memory");
+    outs(&o, out);
+    for (int n = 0; n < OUTS; n++)
+        asked[n] = *out[n];
     for (int64_t h = 0; h < m->heads; h++) {
-        char both[ROOM], where[ROOM], keep[ROOM], bias[ROOM], head[24];
+        char both[ROOM], where[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[24], count[24];
         snprintf(head, sizeof head, "%lld", (long long)h);
-        if (!predicate(m, cx, a->where, both) || !reheaded(m, cx, both, head, m->heads, where))
+        snprintf(count, sizeof count, "%lld", (long long)m->heads);
+        o.offset = offset;
+        if (!predicate(m, cx, a->where, &o.offset, both) || !rewritten(m, cx, both, 'h', head, count, where))
             return eg_fail(cx, "mha: predicate");
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice(q, -1, at, at + d, 1);
@@ -184,23 +268,26 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         o.v = eg_slice(v, -1, from, from + e, 1);
         at += d, from += e;
         o.where = *where ? where : NULL;
-        o.offset = o.where ? offset : a->offset;
+        o.offset = o.where ? o.offset : a->offset;
         o.keep = of_head(all_keep, h, keep);
         o.bias = of_head(all_bias, h, bias);
+        o.lengths = of_head(all_lengths, h, lengths);
         o.spec = m->specs->core;
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
-        o.weights = weights ? room + m->heads + h : NULL;
-        o.dropped = dropped ? room + 2 * m->heads + h : NULL;
+        for (int n = 0; n < OUTS; n++)
+            *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
         room[h] = attended(m, &o);
+        empty += o.empty ? *o.empty : 0;
         if (a->gain)
             room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
     }
     y = eg_concat_n(-1, (int)m->heads, room);
-    if (weights)
-        *weights = eg_stack_n(m->specs->batch, (int)m->heads, room + m->heads);
-    if (dropped)
-        *dropped = eg_stack_n(m->specs->batch, (int)m->heads, room + 2 * m->heads);
+    for (int n = 0; n < OUTS; n++)
+        if (asked[n])
+            *asked[n] = eg_stack_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
+    if (a->empty)
+        *a->empty = empty;
     eg_owner_close(owner);
     return y;
 }
@@ -226,10 +313,10 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
 {
     OPTIONS(eg_mha_run_args, a, given);
     const eg_mha *m = a->mha;
-    if (a->weights)
-        *a->weights = NULL;
-    if (a->dropped)
-        *a->dropped = NULL;
+    eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse };
+    for (int k = 0; k < OUTS; k++)
+        if (handed[k])
+            *handed[k] = NULL;
     if (!m)
         return eg__nn_absent("mha", a->query);
     eg_ctx *cx = eg_context(a->query);
@@ -241,7 +328,8 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
         return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain), (long long)m->heads);
     eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
-                            .weights = a->weights, .dropped = a->dropped };
+                            .weights = a->weights, .dropped = a->dropped, .scores = a->scores, .lse = a->lse, .empty = a->empty,
+                            .lengths = a->lengths, .form = a->form };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail(cx, "mha: the cache is unusable");
     o.q = projected(m, EG_Q, a->query);
