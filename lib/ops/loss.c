@@ -4,66 +4,71 @@
 #include <string.h>
 
 typedef struct xent { int inner; bool ignoring; int64_t ignore; double smoothing; } xent;
-typedef struct xent_job { const eg_arithmetic *m; xent a; eg_strip x; } xent_job;
+typedef struct xent_job { const eg_arithmetic *m; xent a; eg_batch b; int width; } xent_job;
 
 static bool counts(const xent *a, int64_t target) { return !a->ignoring || target != a->ignore; }
 
-/* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
-static void xent_row(const void *user, int64_t row, char *const *p)
+static void put(char *p, int width, double v) { if (width == 8) *(double *)(void *)p = v; else *(float *)(void *)p = (float)v; }
+static double mean_of(const xent_job *j, const char *x)
 {
-    const xent_job *j = user;
-    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
-    const int64_t target = *(const int64_t *)(const void *)p[2];
-    const double smoothing = j->a.smoothing;
-    const void *x = NULL;
-    double top = -INFINITY, total = 0, sum = 0, loss = 0, hit = 0;
-    (void)row;
-    if (counts(&j->a, target)) {
-        for (int64_t k = 0, n; k < j->x.n; k += n) {
-            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-            x = eg__strip_read(&j->x, p[1], k, n, in);
-            const double t = j->m->top(n, x);
-            top = t > top ? t : top;
-            if (target >= k && target < k + n) hit = j->m->at(x, target - k);
-        }
-        for (int64_t k = 0, n; k < j->x.n; k += n) {
-            n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-            if (j->x.n > EG_CHUNK) x = eg__strip_read(&j->x, p[1], k, n, in);
-            total += j->m->expsum(n, x, top, out);
-            if (smoothing > 0) sum += j->m->sum(n, x);
-        }
-        const double rest = log(total);
-        loss = hit == -INFINITY ? INFINITY : (1 - smoothing) * (rest - (hit - top));
-        if (smoothing > 0) loss += smoothing * (rest - (sum / (double)j->x.n - top));
-    }
-    if (j->x.width == 8) *(double *)(void *)p[0] = loss; else *(float *)(void *)p[0] = (float)loss;
+    double sum = 0;
+    for (int64_t k = 0; k < j->b.n; k += EG_CHUNK) sum += j->m->sum(j->b.n - k < EG_CHUNK ? j->b.n - k : EG_CHUNK, x + k * j->width);
+    return sum / (double)j->b.n;
 }
-static void xent_row_c128(const void *user, int64_t row, char *const *p)
+/* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
+static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
-    const int64_t target = *(const int64_t *)(const void *)p[2];
     const double smoothing = j->a.smoothing;
-    double top = -INFINITY;
-    double complex total = 0, sum = 0, *y = (double complex *)(void *)p[0];
-    (void)row;
-    *y = 0;
-    if (!counts(&j->a, target)) return;
-    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(*eg__strip_c128(&j->x, p[1], k)));
-    for (int64_t k = 0; k < j->x.n; k++) {
-        const double complex x = *eg__strip_c128(&j->x, p[1], k) - top;
-        total += cexp(x);
-        sum += x;
+    double pair[32][2];                                             /* max x, ln Σ e^(x − max x)                   */
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = rows - first < 32 ? rows - first : 32;
+        j->m->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] }, (int64_t[]){ sizeof *pair, step[1] }, &j->b);
+        for (int64_t r = 0; r < count; r++) {
+            const int64_t target = *EG_ROW(int64_t, 2, first + r);
+            const char *x = p[1] + (first + r) * step[1];
+            const double top = pair[r][0], rest = pair[r][1];
+            double loss = 0;
+            if (counts(&j->a, target)) {
+                const double hit = j->m->at(x, target);
+                loss = hit == -INFINITY ? INFINITY : (1 - smoothing) * (rest - (hit - top));
+                if (smoothing > 0) loss += smoothing * (rest - (mean_of(j, x) - top));
+            }
+            put(p[0] + (first + r) * step[0], j->width, loss);
+        }
     }
-    const double complex rest = clog(total), hit = *eg__strip_c128(&j->x, p[1], target) - top;
-    *y = creal(hit) == -INFINITY ? INFINITY : (1 - smoothing) * (rest - hit);
-    if (smoothing > 0) *y += smoothing * (rest - sum / (double)j->x.n);
+}
+static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const xent_job *j = user;
+    const double smoothing = j->a.smoothing;
+    for (int64_t r = 0; r < rows; r++) {
+        const double complex *x = EG_ROW(double complex, 1, r);
+        const int64_t target = *EG_ROW(int64_t, 2, r);
+        double top = -INFINITY;
+        double complex total = 0, sum = 0, *y = EG_ROW(double complex, 0, r);
+        *y = 0;
+        if (!counts(&j->a, target)) continue;
+        for (int64_t k = 0; k < j->b.n; k++) top = fmax(top, creal(x[k]));
+        for (int64_t k = 0; k < j->b.n; k++) {
+            total += cexp(x[k] - top);
+            sum += x[k] - top;
+        }
+        *y = creal(x[target]) == -INFINITY ? INFINITY : (1 - smoothing) * (clog(total) - (x[target] - top));
+        if (smoothing > 0) *y += smoothing * (clog(total) - sum / (double)j->b.n);
+    }
+}
+static xent_job job_of(const eg_tensor *y)
+{
+    const xent *a = y->attr;
+    return (xent_job){ .m = eg__arithmetic(y->dtype), .a = *a, .b = { .n = eg__last(y->in[0], a->inner) }, .width = eg__width[y->dtype] };
 }
 static bool xent_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim); }
 static bool xent_forward(eg_tensor *y)
 {
-    xent_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .a = *(const xent *)y->attr };
-    eg__strip(&j.x, y->in[0], j.a.inner);
-    eg__rows(y->cx, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, 4 * j.x.n, y->dtype == EG_C128 ? xent_row_c128 : xent_row, &j);
+    const xent_job j = job_of(y);
+    if (j.b.n) eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
+    else eg__fill(y, 0);
     return true;
 }
 
@@ -71,10 +76,10 @@ static bool xent_forward(eg_tensor *y)
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
-    const eg_tensor *x = y->in[0];
-    const int64_t n = eg__last(x, a->inner), rows = eg__count(y->rank, y->dim), *target = (const int64_t *)(void *)y->in[1]->data;
+    const eg_tensor *x = y->in[0], *classes = y->in[1];
+    const int64_t n = eg__last(x, a->inner), rows = eg__count(classes->rank, classes->dim), *target = (const int64_t *)(void *)classes->data;
     const double even = a->smoothing / (double)n;
-    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim), *k = a->ignoring ? eg__new(y->cx, EG_BOOL, y->rank, y->dim) : NULL;
+    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim), *k = a->ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
     if (!t || (a->ignoring && !k)) return NULL;
     for (int64_t row = 0; row < rows; row++) {
         const bool yes = counts(a, target[row]);
@@ -88,20 +93,68 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
     *keep = NULL;
     if (k) {
         int64_t stride[EG_RANK_MAX] = { 0 };
-        if (y->rank) memcpy(stride, k->stride, (size_t)y->rank * sizeof *stride);
+        if (k->rank) memcpy(stride, k->stride, (size_t)k->rank * sizeof *stride);
         if (!(*keep = eg__alias(k, x->rank, x->dim, stride, 0))) return NULL;
     }
     return t;
 }
 
-/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t), 0 where the target does not count ------------------------------------ */
-static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i)
+/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;  dx = p (g u − Σ g u p), dg = Σ u (p − t) ------- */
+static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)     /* p: d, x, g, target */
+{
+    const xent_job *j = user;
+    j->m->softmax_less(rows, p, step, &j->b);
+    for (int64_t r = 0; r < rows; r++) {
+        char *d = p[0] + r * step[0];
+        const int64_t target = *EG_ROW(int64_t, 3, r);
+        if (!counts(&j->a, target)) memset(d, 0, (size_t)(j->b.n * j->width));
+        else put(d + target * j->width, j->width, j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
+    }
+}
+static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const xent_job *j = user;
+    for (int64_t r = 0; r < rows; r++) {
+        double complex *d = EG_ROW(double complex, 0, r), *x = EG_ROW(double complex, 1, r), g = *EG_ROW(double complex, 2, r), total = 0;
+        const int64_t target = *EG_ROW(int64_t, 3, r);
+        double top = -INFINITY;
+        for (int64_t k = 0; k < j->b.n; k++) top = fmax(top, creal(x[k]));
+        for (int64_t k = 0; k < j->b.n; k++) total += d[k] = cexp(x[k] - top);
+        for (int64_t k = 0; k < j->b.n; k++) d[k] = counts(&j->a, target) ? g * (d[k] / total - j->b.c - (k == target) * (1 - j->a.smoothing)) : 0;
+    }
+}
+static bool slope_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool slope_forward(eg_tensor *y)
+{
+    xent_job j = job_of(y);
+    if (!j.b.n) return true;
+    j.b.c = j.a.smoothing / (double)j.b.n;
+    eg__batches(y, y->in[1]->rank, 4, (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] }, y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
+    return true;
+}
+static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
     const int inner = ((const xent *)y->attr)->inner;
     eg_tensor *keep, *t = distribution(y, &keep);
     if (!t) return eg__poison(y->cx);
-    return eg_mul(eg_sub(eg__softmax_last(y->in[i], keep, inner), t), eg__widen(g, inner));
+    eg_tensor *p = eg__softmax_last(y->in[0], keep, inner);
+    return i == 2 ? eg__dot_last(u, eg_sub(p, t), inner) : eg__softmax_slope(p, eg_mul(u, eg__widen(y->in[2], inner)), inner);
 }
+static const eg_op slope_op;
+static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_tensor *g)
+{
+    return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ eg__rowwise(x, a->inner), target, g });
+}
+static eg_tensor *slope_call(eg_tensor *const *x) { return slope_of(&(xent){ 1, true, 2, .2 }, x[0], eg_contiguous(x[1]), x[2]); }
+static const eg_sample slope_samples[] = { { slope_call, "5x4, 5:i4, 5", 0, 0 }, { 0 } };
+static const eg_op slope_op = {
+    .name = "cross_entropy_slope", .equation = "d = g (softmax(x) - t)", .gradient = "dx = softmax_slope(p, g u), dg = sum u (p - t)",
+    .arity = 3, .shape = slope_shape, .forward = slope_forward, .rule = slope_rule, .uses = EG_USES_OPERANDS, .samples = slope_samples,
+    .forward_c128 = slope_forward,
+};
+
+/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) ------------------------------------------------------------------------- */
+static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i) { return slope_of(y->attr, y->in[i], y->in[1], g); }
 static eg_tensor *xent_plain(eg_tensor *const *x) { return eg_cross_entropy("i [v]", x[0], x[1]); }
 static eg_tensor *xent_options(eg_tensor *const *x) { return eg_cross_entropy("b [v] l", x[0], x[1], .ignore = 2, .smoothing = .2, .each = true); }
 static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 }, { xent_options, "2x4x3, 2x3:i4", 0, 0 }, { 0 } };
@@ -110,7 +163,7 @@ static const eg_op xent_op = {
     .arity = 2, .shape = xent_shape, .forward = xent_forward, .rule = xent_rule, .uses = EG_USES_OPERANDS, .samples = xent_samples,
     .forward_c128 = xent_forward,
 };
-const eg_op *const eg__loss_rows[] = { &xent_op, NULL };
+const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
 /* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many count. NULL after a message. */
 static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
@@ -170,7 +223,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
     if (!t) return eg__poison(cx);
-    eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
+    eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ eg__rowwise(f.x, f.inner), t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
     return o.each ? eg__focus_rest(&f, each) : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }

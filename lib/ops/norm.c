@@ -1,79 +1,52 @@
-/* norm.c: layer norm and RMS norm over the bracketed axes: a fused row of normalised numbers, gain and bias by public operations.
+/* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their gradient, each in one pass.
  *
- * x̂ = (x − mean) r with r = 1/√(var + eps); the rule of x̂ needs r, and the rule of r needs x̂, so that both are rows and each
- * derivative is again made of the two. RMS norm is the same without the mean. */
+ * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of the slope needs r, and the rule of r needs x̂:
+ * all three are rows, and each derivative is again made of them. RMS norm is the same without the mean. */
 #include "ops/rows.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct norm { int inner; bool center; double eps; } norm;
-typedef struct norm_job { const eg_arithmetic *m; norm a; eg_strip x, y; } norm_job;
+typedef struct norm { int inner; bool center, gain, bias; double eps; } norm;  /* operands: x, then gain and bias where there are */
+static const norm sampled = { 1, true, false, false, 1e-5 }, sampled_rms = { 1, false, false, false, 1e-5 };
+static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
+static eg_tensor *deviation(const norm *, eg_tensor *x);
+static eg_tensor *slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
+static eg_tensor *gain_of(const eg_tensor *y, int at) { return ((const norm *)y->attr)->gain ? y->in[at] : NULL; }
 
-/* Mean and r of one row, in two passes; sums over chunks in double. */
-static double statistics(const norm_job *j, const char *p, double *mean, void *buffer)
-{
-    double total = 0, squares = 0;
-    const double count = (double)j->x.n;
-    for (int64_t k = 0, n; j->a.center && k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        total += j->m->sum(n, eg__strip_read(&j->x, p, k, n, buffer));
-    }
-    *mean = total / count;
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        squares += j->m->sumsq(n, eg__strip_read(&j->x, p, k, n, buffer), *mean);
-    }
-    return 1 / sqrt(squares / count + j->a.eps);
-}
-/* Both rows of c128. */
-static double complex statistics_c128(const norm_job *j, const char *p, double complex *mean)
+static bool same_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+/* Of c128: mean and r of a row. */
+static double complex moments_c128(const eg_batch *b, const double complex *x, double complex *mean)
 {
     double complex squares = 0;
     *mean = 0;
-    for (int64_t k = 0; j->a.center && k < j->x.n; k++) *mean += *eg__strip_c128(&j->x, p, k) / (double)j->x.n;
-    for (int64_t k = 0; k < j->x.n; k++) {
-        const double complex d = *eg__strip_c128(&j->x, p, k) - *mean;
-        squares += d * d;
-    }
-    return 1 / csqrt(squares / (double)j->x.n + j->a.eps);
+    for (int64_t k = 0; b->center && k < b->n; k++) *mean += x[k] / (double)b->n;
+    for (int64_t k = 0; k < b->n; k++) squares += (x[k] - *mean) * (x[k] - *mean);
+    return 1 / csqrt(squares / (double)b->n + b->c);
 }
-static bool norm_run(eg_tensor *y, eg_row_body *body)
+/* Every row by `run`; of rows without elements there is nothing. */
+static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias, eg_inner *run, eg_inner *run_c128)
 {
-    norm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .a = *(const norm *)y->attr };
-    const eg_tensor *x = y->in[0];
-    eg__strip(&j.x, x, j.a.inner);
-    eg__strip(&j.y, y, y->rank == x->rank ? j.a.inner : 0);
-    if (j.x.n) eg__rows(y->cx, x->rank - j.a.inner, 2, (const eg_tensor *[]){ y, x }, 2 * j.x.n, body, &j);
+    const norm *a = y->attr;
+    const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
+    const eg_batch b = { .n = eg__last(y->in[0], a->inner), .center = a->center, .c = a->eps, .gain = gain ? gain->data : NULL, .bias = bias ? bias->data : NULL };
+    if (b.n) eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
     else eg__fill(y, 0);
     return true;
 }
-static eg_tensor *normalised(const norm *, eg_tensor *x);
-static eg_tensor *deviation(const norm *, eg_tensor *x);
-static const norm sampled = { 1, true, 1e-5 }, sampled_rms = { 1, false, 1e-5 };
 
 /* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n ------------------------------------------------------------------------------------------ */
-static void rstd_row(const void *user, int64_t row, char *const *p)
-{
-    const norm_job *j = user;
-    _Alignas(64) char in[EG_CHUNK * 8];
-    double mean;
-    (void)row;
-    const double r = statistics(j, p[1], &mean, in);
-    if (j->y.width == 8) *(double *)(void *)p[0] = r; else *(float *)(void *)p[0] = (float)r;
-}
-static void rstd_row_c128(const void *user, int64_t row, char *const *p)
+static bool rstd_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim); }
+static void rstd_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     double complex mean;
-    (void)row;
-    *(double complex *)(void *)p[0] = statistics_c128(user, p[1], &mean);
+    for (int64_t r = 0; r < rows; r++) *EG_ROW(double complex, 0, r) = moments_c128(user, EG_ROW(double complex, 1, r), &mean);
 }
-static bool rstd_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim); }
-static bool rstd_forward(eg_tensor *y) { return norm_run(y, y->dtype == EG_C128 ? rstd_row_c128 : rstd_row); }
+static bool rstd_forward(eg_tensor *y) { return each_row(y, 2, NULL, NULL, eg__arithmetic(y->dtype)->rstd, rstd_c128); }
 static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
     eg_tensor *x = y->in[i], *c = eg_scale(eg_mul(g, eg_square(y)), -1 / (double)eg__last(x, a->inner));
-    return eg_mul(normalised(a, x), eg__widen(c, a->inner));
+    return eg_mul(normalised(a, x, NULL, NULL), eg__widen(c, a->inner));
 }
 static eg_tensor *rstd_mean(eg_tensor *const *x) { return deviation(&sampled, x[0]); }
 static eg_tensor *rstd_rms(eg_tensor *const *x) { return deviation(&sampled_rms, x[0]); }
@@ -83,56 +56,115 @@ static const eg_op rstd_op = {
     .arity = 1, .shape = rstd_shape, .forward = rstd_forward, .rule = rstd_rule, .uses = EG_USES_ALL, .samples = rstd_samples,
     .forward_c128 = rstd_forward,
 };
-static eg_tensor *deviation(const norm *a, eg_tensor *x) { return eg_apply(&rstd_op, a, sizeof *a, 1, &x); }
+static eg_tensor *deviation(const norm *a, eg_tensor *x) { x = eg__rowwise(x, a->inner); return eg_apply(&rstd_op, a, sizeof *a, 1, &x); }
 
-/* -- normalise: x̂ = (x − mean) r,  dx = r (g − mean g − x̂ mean(g x̂)) ------------------------------------------------------------------- */
-static void normalise_row(const void *user, int64_t row, char *const *p)
+/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx = −(r/n)(x̂ Σ u d + d Σ u x̂ + slope(u) Σ h x̂) -------------- */
+static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const norm_job *j = user;
-    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
-    double mean;
-    (void)row;
-    const double r = statistics(j, p[1], &mean, in);
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        void *y = eg__strip_room(&j->y, p[0], k, out);
-        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), mean, r, y);
-        eg__strip_done(&j->y, p[0], k, n, y);
+    const eg_batch *b = user;
+    const double complex *gain = b->gain;
+    for (int64_t row = 0; row < rows; row++) {
+        double complex *d = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row), *g = EG_ROW(double complex, 2, row);
+        double complex mean, r = moments_c128(b, x, &mean), total = 0, along = 0;
+        for (int64_t k = 0; k < b->n; k++) {
+            d[k] = gain ? g[k] * gain[k] : g[k];
+            total += b->center ? d[k] / (double)b->n : 0;
+            along += d[k] * (x[k] - mean) * r / (double)b->n;
+        }
+        for (int64_t k = 0; k < b->n; k++) d[k] = r * (d[k] - total - (x[k] - mean) * r * along);
     }
 }
-static void normalise_row_c128(const void *user, int64_t row, char *const *p)
+static bool slope_forward(eg_tensor *y) { return each_row(y, 3, gain_of(y, 2), NULL, eg__arithmetic(y->dtype)->norm_slope, slope_c128); }
+static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
-    const norm_job *j = user;
-    double complex mean;
-    (void)row;
-    const double complex r = statistics_c128(j, p[1], &mean);
-    for (int64_t k = 0; k < j->x.n; k++) *eg__strip_c128(&j->y, p[0], k) = (*eg__strip_c128(&j->x, p[1], k) - mean) * r;
+    const norm *a = y->attr;
+    eg_tensor *x = y->in[0], *g = y->in[1], *gain = gain_of(y, 2), *du = slope(a, x, u, NULL);
+    if (i == 1) return gain ? eg_mul(du, gain) : du;
+    if (i == 2) return eg__dot_first(du, g, a->inner);
+    eg_tensor *n = normalised(a, x, NULL, NULL), *h = gain ? eg_mul(g, gain) : g;
+    eg_tensor *sum = eg_mul(n, eg__widen(eg__dot_last(u, y, a->inner), a->inner));
+    sum = eg_add(sum, eg_mul(y, eg__widen(eg__dot_last(u, n, a->inner), a->inner)));
+    sum = eg_add(sum, eg_mul(du, eg__widen(eg__dot_last(h, n, a->inner), a->inner)));
+    return eg_mul(sum, eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__last(x, a->inner)), a->inner));
 }
-static bool normalise_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
-static bool normalise_forward(eg_tensor *y) { return norm_run(y, y->dtype == EG_C128 ? normalise_row_c128 : normalise_row); }
+static eg_tensor *slope_mean(eg_tensor *const *x) { return slope(&sampled, x[0], x[1], x[2]); }
+static eg_tensor *slope_rms(eg_tensor *const *x) { return slope(&sampled_rms, x[0], x[1], NULL); }
+/* A row longer than a chunk: 12 times the same four numbers of 600 would be a constant, so each has its own factor. */
+static eg_tensor *stretched(eg_tensor *x) { return eg_reshape(eg_einsum("bi,k->bik", x, eg_shift(eg_scale(eg_arange(eg_context(x), eg_type(x), 0, 150, 1), .01), -.5)), 2, 600); }
+static eg_tensor *slope_long(eg_tensor *const *x) { return slope(&sampled, stretched(x[0]), stretched(x[1]), NULL); }
+static eg_tensor *normalise_long(eg_tensor *const *x) { return normalised(&sampled, stretched(x[0]), NULL, NULL); }
+static const eg_sample slope_samples[] = {
+    { slope_mean, "3x4, 3x4, 4", 0, 0 }, { slope_rms, "3x4, 3x4", 0, 0 }, { slope_long, "2x4, 2x4", 0, 0 }, { 0 },
+};
+static const eg_op slope_op = {
+    .name = "normalise_slope", .equation = "d = r (h - mean h - xhat mean(h xhat)), h = g gain",
+    .gradient = "dg = gain slope(u), dx = -(r/n)(xhat sum u d + d sum u xhat + slope(u) sum h xhat), dgain = sum g slope(u)",
+    .arity = -1, .shape = same_shape, .forward = slope_forward, .rule = slope_rule, .uses = EG_USES_ALL, .samples = slope_samples,
+    .forward_c128 = slope_forward,
+};
+static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
+{
+    norm with = *a;
+    with.gain = gain;
+    with.bias = false;
+    return eg_apply(&slope_op, &with, sizeof with, gain ? 3 : 2,
+                    (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner), gain ? eg__rowwise(gain, a->inner) : NULL });
+}
+
+/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes ------------------------------------------ */
+static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const eg_batch *b = user;
+    const double complex *gain = b->gain, *bias = b->bias;
+    for (int64_t row = 0; row < rows; row++) {
+        double complex *y = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row), mean, r = moments_c128(b, x, &mean);
+        for (int64_t k = 0; k < b->n; k++) y[k] = (x[k] - mean) * r * (gain ? gain[k] : 1) + (bias ? bias[k] : 0);
+    }
+}
+static bool normalise_forward(eg_tensor *y)
+{
+    const norm *a = y->attr;
+    return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL, eg__arithmetic(y->dtype)->norm, normalise_c128);
+}
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
-    eg_tensor *x = y->in[i];
-    const double each = 1 / (double)eg__last(x, a->inner);
-    eg_tensor *along = eg_scale(eg__dot_last(g, y, a->inner), each);
-    eg_tensor *d = eg_sub(g, eg_mul(y, eg__widen(along, a->inner)));
-    if (a->center) d = eg_sub(d, eg__widen(eg_scale(eg__sum_last(g, a->inner), each), a->inner));
-    return eg_mul(d, eg__widen(deviation(a, x), a->inner));
+    if (i == 0) return slope(a, y->in[0], g, gain_of(y, 1));
+    return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL, a->inner);
+}
+static eg_tensor *normalise_jvp(eg_tensor *y, eg_tensor *const *dx)     /* slope(dx) gain + x̂ dgain + dbias */
+{
+    const norm *a = y->attr;
+    eg_tensor *gain = gain_of(y, 1), *t = dx[0] ? slope(a, y->in[0], dx[0], NULL) : eg_zeros_like(y);
+    if (gain && dx[0]) t = eg_mul(t, gain);
+    if (gain && dx[1]) t = eg_add(t, eg_mul(normalised(a, y->in[0], NULL, NULL), dx[1]));
+    return a->bias && dx[1 + a->gain] ? eg_add(t, dx[1 + a->gain]) : t;
 }
 static eg_tensor *layernorm_rows(eg_tensor *const *x) { return eg_layernorm("i [j]", x[0], .gain = x[1], .bias = x[2]); }
+static eg_tensor *layernorm_bias(eg_tensor *const *x) { return eg_layernorm("i [j]", x[0], .bias = x[1]); }
 static eg_tensor *layernorm_columns(eg_tensor *const *x) { return eg_layernorm("[i] j [k]", x[0], .gain = x[1]); }
 static eg_tensor *rmsnorm_rows(eg_tensor *const *x) { return eg_rmsnorm("i [j]", x[0], .gain = x[1]); }
 static const eg_sample normalise_samples[] = {
-    { layernorm_rows, "3x4, 4, 4", 0, 0 }, { layernorm_columns, "2x3x4, 2x4", 0, 0 }, { rmsnorm_rows, "3x4, 4", 0, 0 }, { 0 },
+    { layernorm_rows, "3x4, 4, 4", 0, 0 }, { layernorm_bias, "3x4, 4", 0, 0 }, { layernorm_columns, "2x3x4, 2x4", 0, 0 },
+    { rmsnorm_rows, "3x4, 4", 0, 0 }, { normalise_long, "2x4", 0, 0 }, { 0 },
 };
 static const eg_op normalise_op = {
-    .name = "normalise", .equation = "y = (x - mean) r", .gradient = "dx = r (g - mean g - y mean(g y))",
-    .arity = 1, .shape = normalise_shape, .forward = normalise_forward, .rule = normalise_rule, .uses = EG_USES_ALL, .samples = normalise_samples,
-    .jvp = eg_jvp_symmetric, .forward_c128 = normalise_forward,
+    .name = "normalise", .equation = "y = (x - mean) r gain + bias", .gradient = "dx = normalise_slope(g), dgain = sum g xhat, dbias = sum g",
+    .arity = -1, .shape = same_shape, .forward = normalise_forward, .rule = normalise_rule, .uses = EG_USES_OPERANDS, .samples = normalise_samples,
+    .jvp = normalise_jvp, .forward_c128 = normalise_forward,
 };
-static eg_tensor *normalised(const norm *a, eg_tensor *x) { return eg_apply(&normalise_op, a, sizeof *a, 1, &x); }
-const eg_op *const eg__norm_rows[] = { &rstd_op, &normalise_op, NULL };
+static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
+{
+    norm with = *a;
+    eg_tensor *operand[3] = { eg__rowwise(x, a->inner) };
+    int n = 1;
+    with.gain = gain;
+    with.bias = bias;
+    if (gain) operand[n++] = eg__rowwise(gain, a->inner);
+    if (bias) operand[n++] = eg__rowwise(bias, a->inner);
+    return eg_apply(&normalise_op, &with, sizeof with, n, operand);
+}
+const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ---------------------------------------------------------------------------------- */
 /* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */
@@ -140,6 +172,8 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];
     const int rank = eg__focus_dims(f, true, dim);
+    if (w->dtype != f->x->dtype)
+        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name, eg_type_name(w->dtype), eg_type_name(f->x->dtype));
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
@@ -154,13 +188,12 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return o.x ? eg__poison(o.x->cx) : NULL;
     eg_ctx *cx = o.x->cx;
     if (f.bound && f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
-    const norm a = { f.inner, center, eg__opt(o.eps, 1e-5) };
+    const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
     if (!(a.eps >= 0)) return eg_fail(cx, "%s: eps is %g; it must not be negative", who, a.eps);
     if (!center && o.bias) return eg_fail(cx, "%s: takes no bias", who);
-    eg_tensor *y = normalised(&a, f.x);
-    if (o.gain && eg__check_all(cx, who, 1, &o.gain)) y = eg_mul(y, fitted(&f, o.gain, "gain"));
-    if (o.bias && eg__check_all(cx, who, 1, &o.bias)) y = eg_add(y, fitted(&f, o.bias, "bias"));
-    return eg__failed(cx) ? eg__poison(cx) : eg__focus_same(&f, y);
+    eg_tensor *gain = o.gain && eg__check_all(cx, who, 1, &o.gain) ? fitted(&f, o.gain, "gain") : NULL;
+    eg_tensor *bias = o.bias && eg__check_all(cx, who, 1, &o.bias) ? fitted(&f, o.bias, "bias") : NULL;
+    return eg__failed(cx) ? eg__poison(cx) : eg__focus_same(&f, normalised(&a, f.x, gain, bias));
 }
 eg_tensor *eg_layernorm_with(const eg_norm_args *o) { return norm_with("layernorm", o, true); }
 eg_tensor *eg_rmsnorm_with(const eg_norm_args *o) { return norm_with("rmsnorm", o, false); }

@@ -196,43 +196,40 @@ OF_TRUTH(any, false)
 OF_TRUTH(all, true)
 
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) --------------------------------------------------------- */
-typedef struct lse_job { const eg_arithmetic *m; eg_strip x; } lse_job;
-static void lse_row(const void *user, int64_t row, char *const *p)
+typedef struct lse_job { eg_inner *logsum; eg_batch b; int width; } lse_job;
+static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const lse_job *j = user;
-    (void)row;
-    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
-    double top = -INFINITY, total = 0;
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        const double t = j->m->top(n, eg__strip_read(&j->x, p[1], k, n, in));
-        top = t > top ? t : top;
+    double pair[32][2];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = rows - first < 32 ? rows - first : 32;
+        j->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] }, (int64_t[]){ sizeof *pair, step[1] }, &j->b);
+        for (int64_t r = 0; r < count; r++) {
+            const double y = pair[r][0] + pair[r][1];               /* ln 0 = −inf, ln inf = inf, and NaN stays        */
+            if (j->width == 8) *EG_ROW(double, 0, first + r) = y; else *EG_ROW(float, 0, first + r) = (float)y;
+        }
     }
-    const double shift = top - top == 0 ? top : 0;
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        total += j->m->expsum(n, eg__strip_read(&j->x, p[1], k, n, in), shift, out);
-    }
-    const double y = shift + log(total);                            /* ln 0 = −inf, ln inf = inf, and NaN stays        */
-    if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
 }
-static void lse_row_c128(const void *user, int64_t row, char *const *p)
+static void lse_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const lse_job *j = user;
-    double top = -INFINITY;
-    double complex total = 0;
-    (void)row;
-    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(*eg__strip_c128(&j->x, p[1], k)));
-    const double shift = isfinite(top) ? top : 0;
-    for (int64_t k = 0; k < j->x.n; k++) total += cexp(*eg__strip_c128(&j->x, p[1], k) - shift);
-    *(double complex *)(void *)p[0] = shift + clog(total);
+    const int64_t n = ((const lse_job *)user)->b.n;
+    for (int64_t r = 0; r < rows; r++) {
+        const double complex *x = EG_ROW(double complex, 1, r);
+        double top = -INFINITY;
+        double complex total = 0;
+        for (int64_t k = 0; k < n; k++) top = fmax(top, creal(x[k]));
+        const double shift = isfinite(top) ? top : 0;
+        for (int64_t k = 0; k < n; k++) total += cexp(x[k] - shift);
+        *EG_ROW(double complex, 0, r) = shift + clog(total);
+    }
 }
 static bool lse_shape(eg_tensor *y) { return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype); }
 static bool lse_forward(eg_tensor *y)
 {
-    lse_job j = { .m = eg__arithmetic((eg_dtype)y->dtype) };
-    eg__strip(&j.x, y->in[0], *(const int *)y->attr);
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, y->dtype == EG_C128 ? lse_row_c128 : lse_row, &j);
+    const eg_tensor *x = y->in[0];
+    const lse_job j = { eg__arithmetic(y->dtype)->logsum, { .n = eg__last(x, *(const int *)y->attr) }, eg__width[y->dtype] };
+    if (j.b.n) eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, y->dtype == EG_C128 ? lse_rows_c128 : lse_rows, &j, 4 * j.b.n);
+    else eg__fill(y, -INFINITY);
     return true;
 }
 static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -240,15 +237,15 @@ static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
     const int inner = *(const int *)y->attr;
     return eg_mul(eg__softmax_last(y->in[i], NULL, inner), eg__widen(g, inner));
 }
-static eg_tensor *lse_rows(eg_tensor *const *x) { return eg_logsumexp("i [j]", x[0]); }
+static eg_tensor *lse_last_call(eg_tensor *const *x) { return eg_logsumexp("i [j]", x[0]); }
 static eg_tensor *lse_columns(eg_tensor *const *x) { return eg_logsumexp("[i] j [k]", x[0]); }
-static const eg_sample lse_samples[] = { { lse_rows, "3x4", 0, 0 }, { lse_columns, "2x3x4", 0, 0 }, { 0 } };
+static const eg_sample lse_samples[] = { { lse_last_call, "3x4", 0, 0 }, { lse_columns, "2x3x4", 0, 0 }, { 0 } };
 static const eg_op lse_op = {
     .name = "logsumexp", .equation = "y = ln sum e^x", .gradient = "dx = g softmax(x)",
     .arity = 1, .shape = lse_shape, .forward = lse_forward, .rule = lse_rule, .uses = EG_USES_OPERANDS, .samples = lse_samples,
     .forward_c128 = lse_forward,
 };
-eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner) { return eg_apply(&lse_op, &inner, sizeof inner, 1, &x); }
+eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner) { x = eg__rowwise(x, inner); return eg_apply(&lse_op, &inner, sizeof inner, 1, &x); }
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;

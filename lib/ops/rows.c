@@ -1,6 +1,5 @@
 /* rows.c: what the operations on bracketed axes share: focusing a string, aligning by letters, walking rows, row arithmetic. */
 #include "ops/rows.h"
-#include "ops/vmath.h"
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -178,6 +177,11 @@ eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner)
     if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
     return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting }, a->rank - inner, counting);
 }
+eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner)
+{
+    if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
+    return eg__einsum(b ? 2 : 1, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting }, inner, counting + a->rank - inner);
+}
 eg_tensor *eg__widen(eg_tensor *y, int inner)
 {
     if (!eg_ok(y) || !inner) return y;
@@ -243,6 +247,24 @@ static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, cha
             at[r] = 0;
         }
     }
+}
+eg_tensor *eg__rowwise(eg_tensor *x, int inner)
+{
+    eg_strip s;
+    if (!eg_ok(x)) return x;
+    eg__strip(&s, x, inner);
+    return eg__strip_contiguous(&s) ? x : eg_contiguous(x);
+}
+void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run, const void *user, int64_t work)
+{
+    eg_tensor rows[EG_ROW_OPERANDS];
+    const eg_tensor *all[EG_ROW_OPERANDS];
+    for (int k = 0; k < operands; k++) {
+        rows[k] = *x[k];
+        rows[k].rank = (uint8_t)outer;
+        all[k] = &rows[k];
+    }
+    eg__loop_work(y->cx, operands, all, run, user, work);
 }
 const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count, void *buffer)
 {
@@ -315,119 +337,3 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
     shared s = { .w = &w, .rows = rows, .pieces = rows < 4 * team ? rows : 4 * team };
     eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
 }
-
-/* -- arithmetic -------------------------------------------------------------------------------------------------------------------------
- * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and yet functions of the row alone.
- * Below LEAST, just above the logarithm of the smallest normal number, e^x counts as 0: beside the 1 of the maximum it is nothing,
- * and the vector functions leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
-typedef uint8_t bytes    __attribute__((vector_size(EG_LANES)));
-typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
-typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
-#define INLINE static inline __attribute__((always_inline))
-#define FOLD(T, lane, PICK)                                                                                             \
-    for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]);                                                   \
-    for (int l = 0; l < 4; l++) lane[l] = PICK(lane[l + 4], lane[l]);                                                   \
-    for (int l = 0; l < 2; l++) lane[l] = PICK(lane[l + 2], lane[l]);                                                   \
-    return PICK(lane[1], lane[0]);
-#define LARGER(v, m) ((v) > (m) ? (v) : (m))
-#define PLUS(v, m)   ((m) + (v))
-#define IDENTITY(v)  (v)
-#define SQUARE(v)    (((v) - s) * ((v) - s))
-#define ABSOLUTE(v)  ((v) < 0 ? -(v) : (v))
-/* Row x to one number: PICK over TERM of every element, starting at START. */
-#define REDUCE(NAME, T, START, PICK, TERM)                                                                              \
-    INLINE T NAME(int64_t n, const T *x, T s)                                                                           \
-    {                                                                                                                   \
-        T lane[EG_LANES];                                                                                               \
-        int64_t k = 0;                                                                                                  \
-        (void)s;                                                                                                        \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = START;                                                             \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
-            EG_EVERY_LANE                                                                                               \
-            for (int l = 0; l < EG_LANES; l++) lane[l] = PICK(TERM(x[k + l]), lane[l]);                                 \
-        }                                                                                                               \
-        for (int l = 0; k < n; k++, l++) lane[l] = PICK(TERM(x[k]), lane[l]);                                           \
-        FOLD(T, lane, PICK)                                                                                             \
-    }
-#define POWER_f32(v) powf(ABSOLUTE(v), s)
-#define POWER_f64(v) pow(ABSOLUTE(v), s)
-#define ARITHMETIC(S, T, EXP, LEAST, TINY, MINUS_INF)                                                                              \
-    REDUCE(top_of_##S, T, -(T)INFINITY, LARGER, IDENTITY)                                                               \
-    REDUCE(sum_of_##S, T, 0, PLUS, IDENTITY)                                                                            \
-    REDUCE(squares_of_##S, T, 0, PLUS, SQUARE)                                                                          \
-    REDUCE(tallest_of_##S, T, 0, LARGER, ABSOLUTE)                                                                      \
-    REDUCE(powers_of_##S, T, 0, PLUS, POWER_##S)                                                                        \
-    INLINE void select_of_##S(int64_t n, const T *x, const uint8_t *keep, T *y)                                         \
-    {                                                                                                                   \
-        int64_t k = 0;                                                                                                  \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
-            bits_##S v;                                             /* one store, so that the next load need not wait */ \
-            bytes b;                                                                                                    \
-            memcpy(&v, x + k, sizeof v);                                                                                \
-            memcpy(&b, keep + k, sizeof b);                                                                             \
-            const bits_##S m = __builtin_convertvector(b, bits_##S) != 0;                                               \
-            v = (v & m) | (MINUS_INF & ~m);                                                                             \
-            memcpy(y + k, &v, sizeof v);                                                                                \
-        }                                                                                                               \
-        for (; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;                                                        \
-    }                                                                                                                   \
-    INLINE void affine_of_##S(int64_t n, const T *x, T s, T c, T *y)                                                    \
-    {                                                                                                                   \
-        EG_EVERY_LANE                                                                                                   \
-        for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;                                                          \
-    }                                                                                                                   \
-    INLINE void exps_of_##S(int64_t n, const T *x, T s, T *y)       /* n: a multiple of EG_LANES                     */ \
-    {                                                                                                                   \
-        const volatile T unknown = LEAST;                           /* else gcc moves the choice behind the call      */ \
-        const T least = unknown;                                                                                        \
-        EG_EVERY_LANE                                                                                                   \
-        for (int64_t k = 0; k < n; k++) {                                                                               \
-            const T v = x[k] - s, e = EXP(v < least ? least : v);                                                       \
-            y[k] = e < TINY ? 0 : e;                                                                                    \
-        }                                                                                                               \
-    }                                                                                                                   \
-    INLINE T expsum_of_##S(int64_t n, const T *x, T s, T *y)                                                            \
-    {                                                                                                                   \
-        const int64_t whole = n & -EG_LANES;                                                                            \
-        exps_of_##S(whole, x, s, y);                                                                                    \
-        if (whole < n) {                                            /* the same vector function for the last ones    */ \
-            T rest[EG_LANES];                                                                                           \
-            for (int l = 0; l < EG_LANES; l++) rest[l] = whole + l < n ? x[whole + l] : s;                              \
-            exps_of_##S(EG_LANES, rest, s, rest);                                                                       \
-            for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];                                                 \
-        }                                                                                                               \
-        return sum_of_##S(n, y, 0);                                                                                     \
-    }                                                                                                                   \
-    EG_CLONES static double top_##S(int64_t n, const void *x) { return (double)top_of_##S(n, x, 0); }                   \
-    EG_CLONES static double sum_##S(int64_t n, const void *x) { return (double)sum_of_##S(n, x, 0); }                   \
-    EG_CLONES static double squares_##S(int64_t n, const void *x, double s) { return (double)squares_of_##S(n, x, (T)s); } \
-    EG_CLONES static double tallest_##S(int64_t n, const void *x) { return (double)tallest_of_##S(n, x, 0); }           \
-    EG_CLONES static double powers_##S(int64_t n, const void *x, double p) { return (double)powers_of_##S(n, x, (T)p); } \
-    EG_CLONES static double expsum_##S(int64_t n, const void *x, double s, void *y) { return (double)expsum_of_##S(n, x, (T)s, y); } \
-    EG_CLONES static void select_##S(int64_t n, const void *x, const uint8_t *keep, void *y) { select_of_##S(n, x, keep, y); } \
-    EG_CLONES static void affine_##S(int64_t n, const void *x, double s, double c, void *y) { affine_of_##S(n, x, (T)s, (T)c, y); } \
-    EG_CLONES static bool softmax_##S(int64_t n, const void *from, const uint8_t *keep, void *to)                       \
-    {                                                                                                                   \
-        const T *x = from;                                                                                              \
-        T *y = to;                                                                                                      \
-        if (keep) { select_of_##S(n, x, keep, y); x = y; }                                                              \
-        const T top = top_of_##S(n, x, 0);                                                                              \
-        if (!(top - top == 0)) return false;                                                                            \
-        const double total = (double)expsum_of_##S(n, x, top, y);                                                       \
-        affine_of_##S(n, y, 0, (T)(1 / total), y);                                                                      \
-        return true;                                                                                                    \
-    }                                                                                                                   \
-    static void peaks_##S(int64_t n, const void *from, void *to)                                                        \
-    {                                                                                                                   \
-        const T *x = from;                                                                                              \
-        T *y = to;                                                                                                      \
-        for (int64_t k = 0; k < n; k++) y[k] = x[k] == (T)INFINITY ? 0 : -(T)INFINITY;                                  \
-    }                                                                                                                   \
-    static double at_##S(const void *x, int64_t k) { return (double)((const T *)x)[k]; }                                \
-    static const eg_arithmetic arithmetic_##S = {                                                                       \
-        .top = top_##S, .select = select_##S, .peaks = peaks_##S, .expsum = expsum_##S, .affine = affine_##S,           \
-        .sum = sum_##S, .sumsq = squares_##S, .tallest = tallest_##S, .sumpow = powers_##S, .at = at_##S, .softmax = softmax_##S,                                     \
-    };
-ARITHMETIC(f32, float, expf, -87, 1.66e-38f, (int32_t)0xff800000)
-ARITHMETIC(f64, double, exp, -708, 3.31e-308, (int64_t)0xfff0000000000000)
-const eg_arithmetic *eg__arithmetic(eg_dtype dtype) { return dtype == EG_F64 ? &arithmetic_f64 : &arithmetic_f32; }

@@ -33,11 +33,13 @@ eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, c
 /* -- trailing axes, differentiable ------------------------------------------------------------------------------------------- */
 eg_tensor *eg__sum_last(eg_tensor *x, int inner);                       /* Σ x over the last axes                     */
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner);         /* Σ a b over the last axes                   */
+eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);        /* Σ a b (b NULL: Σ a) over all but the last axes */
 eg_tensor *eg__widen(eg_tensor *y, int inner);                          /* y with that many axes of size 1 appended   */
 int64_t    eg__last(const eg_tensor *x, int inner);                     /* elements of one row                        */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);  /* softmax.c; keep: NULL, or bool of x's shape */
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);                 /* reduce.c                                    */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index);               /* index.c: x[…, index[…, l]]                  */
+eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);    /* softmax.c: y (g − Σ g y)                   */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false after a message: x is not f32 or f64 */
 
 /* -- numbers ------------------------------------------------------------------------------------------------------------------- */
@@ -55,18 +57,35 @@ typedef void eg_row_body(const void *user, int64_t row, char *const *p); /* row:
 enum { EG_ROW_OPERANDS = 4 };
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user); /* x[0] is written; work: additions a row costs */
 
+/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row to row. For any number of elements. */
+typedef struct eg_batch { int64_t n; bool masked, log, center; double c; const void *gain, *bias; } eg_batch;
+#define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r) * step[k]))  /* row r of operand k, in a batch's loop                   */
+eg_tensor *eg__rowwise(eg_tensor *x, int inner);        /* x, or a recorded copy of it, so that each row is contiguous      */
+void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* x[0] is written */
+
 typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
-    double (*top)   (int64_t n, const void *x);                                 /* max x, whatever is NaN; −inf of none     */
-    void   (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);   /* keep ? x : −inf                   */
-    void   (*peaks) (int64_t n, const void *x, void *y);                        /* x = +inf ? 0 : −inf               */
-    double (*expsum)(int64_t n, const void *x, double shift, void *y);          /* y = e^(x − shift); Σ y            */
-    void   (*affine)(int64_t n, const void *x, double shift, double c, void *y);/* (x − shift) c                     */
-    double (*sum)   (int64_t n, const void *x);                                 /* Σ x                               */
-    double (*sumsq) (int64_t n, const void *x, double shift);                   /* Σ (x − shift)²                    */
+    /* at most EG_CHUNK elements of a row */
+    double (*top)    (int64_t n, const void *x);                                /* max x, whatever is NaN; −inf of none     */
+    void   (*select) (int64_t n, const void *x, const uint8_t *keep, void *y);  /* keep ? x : −inf                   */
+    void   (*shift)  (int64_t n, const void *x, double top, void *y);           /* x − top; top +inf: x = +inf ? 0 : −inf; −inf: x */
+    double (*expsum) (int64_t n, const void *x, double shift, void *y);         /* y = e^(x − shift); Σ y            */
+    void   (*affine) (int64_t n, const void *x, double shift, double c, void *y); /* (x − shift) c                   */
+    void   (*gain)   (int64_t n, void *y, const void *gain, const void *bias);  /* y gain + bias in place; NULL: without    */
+    double (*sum)    (int64_t n, const void *x);                                /* Σ x                               */
+    double (*sumsq)  (int64_t n, const void *x, double shift);                  /* Σ (x − shift)²                    */
     double (*tallest)(int64_t n, const void *x);                                /* max |x|, whatever is NaN; 0 of none */
-    double (*sumpow)(int64_t n, const void *x, double p);                       /* Σ |x|^p                           */
-    double (*at)    (const void *x, int64_t k);                                 /* x[k]                              */
-    bool   (*softmax)(int64_t n, const void *x, const uint8_t *keep, void *y);  /* select (if keep), top, expsum and affine at once, the same bits; false if top is not finite */
+    double (*sumpow) (int64_t n, const void *x, double p);                      /* Σ |x|^p                           */
+    double (*at)     (const void *x, int64_t k);                                /* x[k]                              */
+    /* rows, user: an eg_batch */
+    eg_inner *softmax;                  /* y, x, mask                   n at most EG_CHUNK; the same bits as chunk by chunk */
+    eg_inner *logsum;                   /* { top, ln Σ e^(x − top) }, x */
+    eg_inner *softmax_slope, *log_softmax_slope;        /* dx, y, g     */
+    eg_inner *softmax_less;             /* dx, x, g     g (softmax(x) − c), g one number for a row                   */
+    eg_inner *rstd;                     /* r, x         r = 1/√(mean (x − mean)² + c)                                */
+    eg_inner *norm;                     /* y, x         (x − mean) r gain + bias                                     */
+    eg_inner *norm_slope;               /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain                    */
 } eg_arithmetic;
-const eg_arithmetic *eg__arithmetic(eg_dtype);
+extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;
+static inline const eg_arithmetic *eg__arithmetic(int dtype) { return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32; }
+void eg__logs(int64_t n, double *v);    /* v = ln v, by the vector function                                           */
 #endif

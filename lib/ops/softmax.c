@@ -10,7 +10,7 @@ typedef struct softmax_job {
     const eg_arithmetic *m;
     eg_strip y, x, mask[2];
     int masks;
-    bool log, plain;                    /* plain: short, contiguous, at most one mask: one call does the row          */
+    bool log;
 } softmax_job;
 
 /* Elements k … k + n of the scores, −inf where a mask is false. */
@@ -32,33 +32,31 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
     const void *x = NULL;
     double top = -INFINITY, total = 0;
     (void)row;
-    if (j->plain && m->softmax(j->x.n, p[1], j->masks ? (const uint8_t *)p[2] : NULL, p[0])) return;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         x = scores(j, p, k, n, in);
         const double t = m->top(n, x);
         top = t > top ? t : top;
     }
-    const bool peaks = top == INFINITY, once = j->x.n <= EG_CHUNK;
-    const double shift = top - top == 0 ? top : 0;
+    const bool once = j->x.n <= EG_CHUNK;
+    _Alignas(64) char shifted[EG_CHUNK * 8];
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         if (!once) x = scores(j, p, k, n, in);
-        if (peaks) { m->peaks(n, x, in); x = in; }                  /* the limit: what is +inf shares evenly           */
+        m->shift(n, x, top, shifted);
         void *e = j->log ? (void *)out : eg__strip_room(&j->y, p[0], k, out);
-        total += m->expsum(n, x, shift, e);
+        total += m->expsum(n, shifted, 0, e);
         if (!once && !j->log) eg__strip_done(&j->y, p[0], k, n, e);
     }
-    const double scale = total == 0 ? 0 : 1 / total, last = !j->log || total == 0 ? 0 : log(total); /* NaN: total is */
+    double last = total == 0 ? 1 : total;
+    if (j->log) eg__logs(1, &last);
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         void *y = eg__strip_room(&j->y, p[0], k, out);
         if (j->log) {
-            if (!once) x = scores(j, p, k, n, in);
-            if (!once && peaks) { m->peaks(n, x, in); x = in; }
-            m->affine(n, x, shift, 1, y);                           /* x − m first: small, whatever x is               */
-            m->affine(n, y, last, 1, y);
-        } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, scale, y);
+            if (!once) m->shift(n, scores(j, p, k, n, in), top, shifted);
+            m->affine(n, shifted, last, 1, y);
+        } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, total == 0 ? 0 : 1 / total, y);
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
@@ -104,10 +102,96 @@ static bool softmax_run(eg_tensor *y, bool log)
         eg__strip(&j.mask[k], y->in[k + 1], inner);
         all[k + 2] = y->in[k + 1];
     }
-    j.plain = !log && j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0]));
-    if (j.x.n) eg__rows(y->cx, y->rank - inner, y->count + 1, all, (log ? 6 : 4) * j.x.n, y->dtype == EG_C128 ? softmax_row_c128 : softmax_row, &j);
+    const int64_t work = (log ? 6 : 4) * j.x.n;
+    const eg_batch b = { .n = j.x.n, .masked = j.masks, .log = log };
+    if (!j.x.n) return true;
+    if (y->dtype == EG_C128) eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row_c128, &j);
+    else if (j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0])))
+        eg__batches(y, y->rank - inner, y->count + 1, all, j.m->softmax, &b, work);
+    else eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row, &j);
     return true;
 }
+static eg_tensor *slope(const eg_op *op, eg_tensor *y, eg_tensor *g, int inner)
+{
+    return eg_apply(op, &inner, sizeof inner, 2, (eg_tensor *[]){ eg__rowwise(y, inner), eg__rowwise(g, inner) });
+}
+static bool slope_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
+{
+    const int inner = *(const int *)y->attr;
+    if (y->dtype == EG_C128) run = run_c128;
+    const eg_batch b = { .n = eg__last(y, inner) };
+    if (b.n) eg__batches(y, y->rank - inner, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
+    return true;
+}
+
+/* -- the gradient of softmax, in one pass: d = y (g − Σ g y), symmetric in g;  dy = u (g − Σ g y) − g Σ u y ------------------------------- */
+static const eg_op softmax_slope_op;
+static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const int64_t n = ((const eg_batch *)user)->n;
+    for (int64_t r = 0; r < rows; r++) {
+        double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r), *g = EG_ROW(double complex, 2, r), s = 0;
+        for (int64_t k = 0; k < n; k++) s += y[k] * g[k];
+        for (int64_t k = 0; k < n; k++) d[k] = y[k] * (g[k] - s);
+    }
+}
+static bool softmax_slope_forward(eg_tensor *y) { return slope_run(y, eg__arithmetic(y->dtype)->softmax_slope, softmax_slope_c128); }
+static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
+{
+    const int inner = *(const int *)y->attr;
+    eg_tensor *a = y->in[0], *g = y->in[1];
+    if (i == 1) return slope(&softmax_slope_op, a, u, inner);
+    return eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))), eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner)));
+}
+static eg_tensor *softmax_slope_rows(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], 1); }
+static eg_tensor *softmax_slope_long(eg_tensor *const *x) { return slope(&softmax_slope_op, eg_expand(x[0], 2, 600), eg_expand(x[1], 2, 600), 1); }
+static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { softmax_slope_long, "2x1, 2x1", .1, .2 }, { 0 } };
+static const eg_op softmax_slope_op = {
+    .name = "softmax_slope", .equation = "d = y (g - sum g y)", .gradient = "dg = softmax_slope(y, u), dy = u (g - sum g y) - g sum u y",
+    .arity = 2, .shape = slope_shape, .forward = softmax_slope_forward, .rule = softmax_slope_rule, .uses = EG_USES_OPERANDS, .samples = softmax_slope_samples,
+    .forward_c128 = softmax_slope_forward,
+};
+eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner) { return slope(&softmax_slope_op, y, g, inner); }
+
+/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u e^y Σ g ---------------------------------- */
+static const eg_op log_softmax_slope_op;
+static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const int64_t n = ((const eg_batch *)user)->n;
+    for (int64_t r = 0; r < rows; r++) {
+        double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r), *g = EG_ROW(double complex, 2, r), s = 0;
+        for (int64_t k = 0; k < n; k++) s += d[k] = creal(y[k]) == -INFINITY ? 0 : g[k];
+        for (int64_t k = 0; k < n; k++) if (creal(y[k]) != -INFINITY) d[k] -= cexp(y[k]) * s;
+    }
+}
+static bool log_softmax_slope_forward(eg_tensor *y) { return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, log_softmax_slope_c128); }
+static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
+{
+    const eg_dtype t = (eg_dtype)y->dtype;
+    return eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), x, eg_full_n(y->cx, t, 0, 0, NULL));
+}
+static eg_tensor *centered(eg_tensor *y, eg_tensor *u, int inner)       /* u − Σ e^y u */
+{
+    return where_finite(y, eg_sub(u, eg__widen(eg__dot_last(eg_exp(y), where_finite(y, u), inner), inner)));
+}
+static eg_tensor *log_softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
+{
+    const int inner = *(const int *)y->attr;
+    eg_tensor *a = y->in[0], *g = y->in[1];
+    if (i == 1) return centered(a, u, inner);
+    return eg_neg(eg_mul(eg_mul(u, eg_exp(a)), eg__widen(eg__sum_last(where_finite(a, g), inner), inner)));
+}
+static eg_tensor *log_softmax_slope_rows(eg_tensor *const *x) { return slope(&log_softmax_slope_op, x[0], x[1], 1); }
+static eg_tensor *log_softmax_slope_long(eg_tensor *const *x) { return slope(&log_softmax_slope_op, eg_expand(x[0], 2, 600), eg_expand(x[1], 2, 600), 1); }
+static const eg_sample log_softmax_slope_samples[] = {
+    { log_softmax_slope_rows, "3x4, 3x4", 0, 0 }, { log_softmax_slope_long, "2x1, 2x1", -3, -2.9 }, { 0 },
+};
+static const eg_op log_softmax_slope_op = {
+    .name = "log_softmax_slope", .equation = "d = g - e^y sum g", .gradient = "dg = u - sum e^y u, dy = -u e^y sum g",
+    .arity = 2, .shape = slope_shape, .forward = log_softmax_slope_forward, .rule = log_softmax_slope_rule, .uses = EG_USES_OPERANDS,
+    .samples = log_softmax_slope_samples, .forward_c128 = log_softmax_slope_forward,
+};
 
 /* -- softmax: y = e^x / Σ e^x,  dx = y (g − Σ g y) ------------------------------------------------------------------------------------ */
 static bool softmax_forward(eg_tensor *y) { return softmax_run(y, false); }
@@ -115,7 +199,7 @@ static eg_tensor *softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int inner = *(const int *)y->attr;
     (void)i;
-    return eg_mul(y, eg_sub(g, eg__widen(eg__dot_last(g, y, inner), inner)));
+    return slope(&softmax_slope_op, y, g, inner);
 }
 static eg_tensor *softmax_plain(eg_tensor *const *x) { return eg_softmax("i [j]", x[0]); }
 static eg_tensor *softmax_two(eg_tensor *const *x) { return eg_softmax("[s] i [t]", x[0]); }
@@ -136,23 +220,8 @@ eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner) { return e
 
 /* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf -------------------------------------------- */
 static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
-static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
-{
-    const eg_dtype t = (eg_dtype)y->dtype;
-    return eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), x, eg_full_n(y->cx, t, 0, 0, NULL));
-}
-static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
-{
-    const int inner = *(const int *)y->attr;
-    (void)i;
-    eg_tensor *live = where_finite(y, g);
-    return eg_sub(live, eg_mul(eg_exp(y), eg__widen(eg__sum_last(live, inner), inner)));
-}
-static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx)   /* dx − Σ e^y dx */
-{
-    const int inner = *(const int *)y->attr;
-    return where_finite(y, eg_sub(dx[0], eg__widen(eg__dot_last(eg_exp(y), where_finite(y, dx[0]), inner), inner)));
-}
+static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return slope(&log_softmax_slope_op, y, g, *(const int *)y->attr); }
+static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx) { return centered(y, dx[0], *(const int *)y->attr); }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
 static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 0 }, { log_softmax_two, "2x3x3", 0, 0 }, { 0 } };
@@ -161,7 +230,7 @@ static const eg_op log_softmax_op = {
     .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule, .uses = EG_USES_RESULT, .samples = log_softmax_samples,
     .jvp = log_softmax_jvp, .forward_c128 = log_softmax_forward,
 };
-const eg_op *const eg__softmax_rows[] = { &softmax_op, &log_softmax_op, NULL };
+const eg_op *const eg__softmax_rows[] = { &softmax_op, &softmax_slope_op, &log_softmax_op, &log_softmax_slope_op, NULL };
 
 /* -- predicates as data: bool over the axes that occur in them, then aligned without copying --------------------------------------------- */
 eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const int64_t *size, int moved, int64_t offset)

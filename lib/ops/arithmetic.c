@@ -1,0 +1,67 @@
+/* arithmetic.c: the loops of the operations on rows, for both floats. */
+#include "ops/rows.h"
+#include "ops/vmath.h"
+#include <string.h>
+
+typedef uint8_t bytes    __attribute__((vector_size(EG_LANES)));
+typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
+typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
+typedef float    wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
+typedef double   wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
+#define COUNTING ((BITS){ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 })
+/* The lanes of v, `by` places further on. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define TURN(v, by) __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, by + 9, \
+                                            by + 10, by + 11, by + 12, by + 13, by + 14, by + 15)
+#else
+#define TURN(v, by) __builtin_shuffle(v, (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, by + 9, \
+                                                 by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
+#endif
+#define LARGER(v, m) ((v) > (m) ? (v) : (m))
+#define PLUS(v, m)   ((m) + (v))
+
+EG_CLONES static void logs(double *v)
+{
+    EG_EVERY_LANE
+    for (int l = 0; l < EG_LANES; l++) v[l] = log(v[l]);
+}
+void eg__logs(int64_t n, double *v)
+{
+    double lane[EG_LANES];
+    for (int64_t k = 0; k < n; k += EG_LANES) {
+        for (int l = 0; l < EG_LANES; l++) lane[l] = k + l < n ? v[k + l] : 1;
+        logs(lane);
+        for (int l = 0; l < EG_LANES && k + l < n; l++) v[k + l] = lane[l];
+    }
+}
+
+#define T float
+#define NAME(x) x##_f32
+#define BITS bits_f32
+#define WIDE wide_f32
+#define EXP expf
+#define POW powf
+#define LEAST -87
+#define TINY 1.66e-38f
+#define MINUS_INF (int32_t)0xff800000
+#include "ops/arithmetic_of.h"
+#undef T
+#undef NAME
+#undef BITS
+#undef WIDE
+#undef EXP
+#undef POW
+#undef LEAST
+#undef TINY
+#undef MINUS_INF
+
+#define T double
+#define NAME(x) x##_f64
+#define BITS bits_f64
+#define WIDE wide_f64
+#define EXP exp
+#define POW pow
+#define LEAST -708
+#define TINY 3.31e-308
+#define MINUS_INF (int64_t)0xfff0000000000000
+#include "ops/arithmetic_of.h"
