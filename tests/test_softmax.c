@@ -237,6 +237,86 @@ START_TEST(softmax_refuses)
 }
 END_TEST
 
+/* -- the fused rows and their gradients are what plain operations say, whatever the length of a row -------------------------------- */
+typedef struct pair_of { const char *name; eg_tensor *(*fused)(eg_tensor *const *x, eg_tensor *target), *(*plain)(eg_tensor *const *x, eg_tensor *target); } pair_of;
+static eg_tensor *share(eg_tensor *x)                       /* e^x / Σ e^x */
+{
+    eg_tensor *e = eg_exp(x);
+    return eg_div(e, eg_unsqueeze(eg_sum("b [v]", e), 1));
+}
+static eg_tensor *scaled(eg_tensor *const *x, eg_tensor *d)    /* d / √(mean d² + 1e-5) times the gain */
+{
+    return eg_mul(eg_div(d, eg_unsqueeze(eg_sqrt(eg_shift(eg_mean("b [v]", eg_square(d)), 1e-5)), 1)), x[1]);
+}
+#define FUSED(NAME, CALL, PLAIN)                                                                                               \
+    static eg_tensor *NAME##_fused(eg_tensor *const *x, eg_tensor *t) { (void)t; return CALL; }                                \
+    static eg_tensor *NAME##_plain(eg_tensor *const *x, eg_tensor *t) { (void)t; return PLAIN; }
+FUSED(softmax, eg_softmax("b [v]", x[0]), share(x[0]))
+FUSED(log_softmax, eg_log_softmax("b [v]", x[0]), eg_log(share(x[0])))
+FUSED(logsumexp, eg_logsumexp("b [v]", x[0]), eg_log(eg_sum("b [v]", eg_exp(x[0]))))
+FUSED(layernorm, eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]),
+      eg_add(scaled(x, eg_sub(x[0], eg_unsqueeze(eg_mean("b [v]", x[0]), 1))), x[2]))
+FUSED(rmsnorm, eg_rmsnorm("b [v]", x[0], .gain = x[1]), scaled(x, x[0]))
+FUSED(cross_entropy, eg_cross_entropy("b [v]", x[0], t, .smoothing = .1, .each = true),
+      eg_neg(eg_sum("b [v]", eg_mul(eg_shift(eg_scale(eg_one_hot(t, eg_dim(x[0], 1)), .9), .1 / (double)eg_dim(x[0], 1)), eg_log(share(x[0]))))))
+#define PAIR(NAME) { #NAME, NAME##_fused, NAME##_plain }
+static const pair_of pairs[] = { PAIR(softmax), PAIR(log_softmax), PAIR(logsumexp), PAIR(layernorm), PAIR(rmsnorm), PAIR(cross_entropy) };
+
+START_TEST(fused_is_plain)
+{
+    const int64_t lengths[] = { 1, 5, 16, 26, 64, 65, 511, 512, 513, 1300 };
+    const pair_of *f = &pairs[_i];
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        const int64_t n = lengths[k];
+        eg_mark m = eg_push(cx);
+        eg_tensor *x[] = { wave(cx, 0, 5, n), wave(cx, 1, n), wave(cx, 2, n) }, *t = eg_from(cx, ((int64_t[]){ 0, n - 1, n / 2, n / 3, 0 }), 5);
+        eg_tensor *gap = eg_slice(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2), *turned = eg_transpose(eg_copy(eg_transpose(x[0], 0, 1)), 0, 1);
+        eg_tensor *layouts[] = { x[0], gap, turned };
+        for (int l = 0; l < 3; l++) {
+            x[0] = layouts[l];
+            eg_tensor *a = f->fused(x, t), *b = f->plain(x, t), *g = wave_n(cx, 3, eg_rank(a), eg_dims(a)), *da[3], *db[3], *dda[3], *ddb[3];
+            eg_tensor *u = wave(cx, 4, 5, n);
+            eg_assert_close(a, b, 1e-12);
+            eg_grad(a, g, 3, x, da);
+            eg_grad(b, g, 3, x, db);
+            eg_grad(da[0], u, 3, x, dda);
+            eg_grad(db[0], u, 3, x, ddb);
+            eg_assert_ok(cx);
+            for (int i = 0; i < 3; i++) {
+                eg_assert_close(da[i], db[i], 1e-12 * (double)n);
+                eg_assert_close(dda[i], ddb[i], 1e-11 * (double)n);
+            }
+            eg_tensor *s[] = { eg_cast(x[0], EG_F32), eg_cast(x[1], EG_F32), eg_cast(x[2], EG_F32) }, *single = f->fused(s, t), *ds[3];
+            eg_assert_close(eg_cast(single, EG_F64), a, 2e-5);
+            eg_grad(single, eg_cast(g, EG_F32), 3, s, ds);
+            eg_assert_close(eg_cast(ds[0], EG_F64), da[0], 2e-4);
+        }
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+/* The same bits from one thread and from three. */
+START_TEST(fused_threads)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    const pair_of *f = &pairs[_i];
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3000, 70), eg_normal(cx, 0, 1, 70), eg_normal(cx, 0, 1, 70) }, *t = eg_full_n(cx, EG_I64, 3, 1, (int64_t[]){ 3000 });
+    eg_tensor *one[4], *three[4];
+    for (int k = 0; k < 2; k++) {
+        eg_tensor **r = k ? three : one;
+        eg_threads(cx, k ? 3 : 1);
+        r[0] = f->fused(x, t);
+        eg_grad(r[0], eg_ones_like(r[0]), 3, x, r + 1);
+    }
+    eg_assert_ok(cx);
+    for (int k = 0; k < 4; k++) ck_assert_msg(same_bits(one[k], three[k]), "%s: tensor %d changes with the number of threads", f->name, k);
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_softmax(void)
 {
     Suite *s = suite_create("softmax");
@@ -255,6 +335,10 @@ Suite *suite_softmax(void)
     tcase_add_test(t, masks_add_up_and_names_work);
     tcase_add_test(t, softmax_has_the_same_bits_for_any_threads);
     tcase_add_test(t, softmax_refuses);
+    suite_add_tcase(s, t);
+    t = tcase_create("fused");
+    tcase_add_loop_test(t, fused_is_plain, 0, (int)(sizeof pairs / sizeof *pairs));
+    tcase_add_loop_test(t, fused_threads, 0, (int)(sizeof pairs / sizeof *pairs));
     suite_add_tcase(s, t);
     return s;
 }

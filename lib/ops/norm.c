@@ -89,13 +89,7 @@ static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
 }
 static eg_tensor *slope_mean(eg_tensor *const *x) { return slope(&sampled, x[0], x[1], x[2]); }
 static eg_tensor *slope_rms(eg_tensor *const *x) { return slope(&sampled_rms, x[0], x[1], NULL); }
-/* A row longer than a chunk: 12 times the same four numbers of 600 would be a constant, so each has its own factor. */
-static eg_tensor *stretched(eg_tensor *x) { return eg_reshape(eg_einsum("bi,k->bik", x, eg_shift(eg_scale(eg_arange(eg_context(x), eg_type(x), 0, 150, 1), .01), -.5)), 2, 600); }
-static eg_tensor *slope_long(eg_tensor *const *x) { return slope(&sampled, stretched(x[0]), stretched(x[1]), NULL); }
-static eg_tensor *normalise_long(eg_tensor *const *x) { return normalised(&sampled, stretched(x[0]), NULL, NULL); }
-static const eg_sample slope_samples[] = {
-    { slope_mean, "3x4, 3x4, 4", 0, 0 }, { slope_rms, "3x4, 3x4", 0, 0 }, { slope_long, "2x4, 2x4", 0, 0 }, { 0 },
-};
+static const eg_sample slope_samples[] = { { slope_mean, "3x4, 3x4, 4", 0, 0 }, { slope_rms, "3x4, 3x4", 0, 0 }, { 0 } };
 static const eg_op slope_op = {
     .name = "normalise_slope", .equation = "d = r (h - mean h - xhat mean(h xhat)), h = g gain",
     .gradient = "dg = gain slope(u), dx = -(r/n)(xhat sum u d + d sum u xhat + slope(u) sum h xhat), dgain = sum g slope(u)",
@@ -146,7 +140,7 @@ static eg_tensor *layernorm_columns(eg_tensor *const *x) { return eg_layernorm("
 static eg_tensor *rmsnorm_rows(eg_tensor *const *x) { return eg_rmsnorm("i [j]", x[0], .gain = x[1]); }
 static const eg_sample normalise_samples[] = {
     { layernorm_rows, "3x4, 4, 4", 0, 0 }, { layernorm_bias, "3x4, 4", 0, 0 }, { layernorm_columns, "2x3x4, 2x4", 0, 0 },
-    { rmsnorm_rows, "3x4, 4", 0, 0 }, { normalise_long, "2x4", 0, 0 }, { 0 },
+    { rmsnorm_rows, "3x4, 4", 0, 0 }, { 0 },
 };
 static const eg_op normalise_op = {
     .name = "normalise", .equation = "y = (x - mean) r gain + bias", .gradient = "dx = normalise_slope(g), dgain = sum g xhat, dbias = sum g",
