@@ -127,6 +127,8 @@ START_TEST(in_and_out)
         ck_assert_mem_eq(eg_c128(back), eg_c128(big), (size_t)eg_size(big) * sizeof *c);
         eg_assert_close(eg_imag(eg_copy(turned)), eg_permute(eg_imag(big), 2, 0, 1), 0);
     }
+    eg_mut_c128(z)[11] = 7;
+    ck_assert_double_eq(eg_get(eg_imag(z), 1, 2), 7);
     eg_tensor *keep = eg_keep(z);
     ck_assert_mem_eq(eg_c128(keep), eg_c128(z), sizeof c);
     eg_assert_ok(cx);

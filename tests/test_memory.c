@@ -16,6 +16,7 @@
 #include <png.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "impl.h"
 #include "tests.h"
 
 /* -- allocations that fail ------------------------------------------------------------------------------------------------ */
@@ -333,6 +334,17 @@ static void remove_folder(void)
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
+static bool complex_step(void)
+{
+    eg_tensor *x = eg_full_n(cx, EG_F64, .5, 2, (int64_t[]){ 3, 4 }), *v = eg_ones_like(x), *g, *dy;
+    const eg_op *unsupported;
+    eg_tensor *y = eg_einsum("ij,jk->", eg_exp(x), eg_tanh(eg_transpose(x, 0, 1)));     /* 36 e^x tanh x  */
+    if (!eg_ok(y) || eg_grad(y, NULL, 1, &x, &g) || !eg__complex_step(eg_sum(NULL, g), 1, &x, &v, &dy, &unsupported))
+        return false;
+    const double t = tanh(.5), s = 1 - t * t, want = 36 * exp(.5) * (t + 2 * s - 2 * t * s);
+    return fabs(eg_item(dy) - want) < 1e-12 * want && eg_format(eg_complex(x, v), NULL, 0) > 0;
+}
+
 static const struct { const char *name; bool (*run)(void); const char *written; } scenarios[] = {
     { "a task, one step",        task_and_step,        NULL },
     { "evaluation, prediction",  evaluate_and_predict, NULL },
@@ -347,6 +359,7 @@ static const struct { const char *name; bool (*run)(void); const char *written; 
     { "decoding with a cache",   step_by_step,         NULL },
     { "other names and forms",   other_names,          NULL },
     { "linear attention",        linear_attention,     NULL },
+    { "a complex step",          complex_step,         NULL },
 };
 START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); } END_TEST
 

@@ -133,6 +133,7 @@ EG_API double  *eg_mut_f64 (eg_tensor *);
 EG_API int32_t *eg_mut_i32 (eg_tensor *);
 EG_API int64_t *eg_mut_i64 (eg_tensor *);
 EG_API bool    *eg_mut_bool(eg_tensor *);
+EG_API double  *eg_mut_c128(eg_tensor *);
 EG_API int      eg_assign(eg_tensor *target, eg_tensor *value); /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
 EG_API int      eg_fill(eg_tensor *target, double value);
 

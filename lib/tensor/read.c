@@ -151,6 +151,7 @@ double  *eg_mut_f64 (eg_tensor *x) { return writable("mut_f64",  x, EG_F64); }
 int32_t *eg_mut_i32 (eg_tensor *x) { return writable("mut_i32",  x, EG_I32); }
 int64_t *eg_mut_i64 (eg_tensor *x) { return writable("mut_i64",  x, EG_I64); }
 bool    *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
+double  *eg_mut_c128(eg_tensor *x) { return writable("mut_c128", x, EG_C128); }
 
 /* May x be written element by element? Not where several elements are one: each stride has to step over all that the smaller reach. */
 bool eg__target(const char *who, eg_tensor *x)
