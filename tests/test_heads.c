@@ -151,6 +151,63 @@ START_TEST(row_4_20_the_loss_keeps_heads_apart)
 }
 END_TEST
 
+/* -- without the weights ------------------------------------------------------------------------------------------------------------- */
+#define CALL "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = "j <= i", .keep = { "bj", keep }
+static void three(eg_tensor **x)
+{
+    for (int k = 0; k < 3; k++) x[k] = eg_normal(cx, 0, 1, 2, 6, 3, 4);
+}
+static eg_tensor *some_keys(void)           /* the first row of batch 1 has nothing to attend to */
+{
+    static const bool keep[2][6] = { { true, true, true, false, true, true }, { false, true, true, true, true, false } };
+    return eg_from(cx, &keep[0][0], 2, 6);
+}
+START_TEST(probes_agree_with_the_weights)
+{
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *x[3], *keep = some_keys(), *w, *dx[3], *want[3];
+        three(x);
+        eg_attention(CALL, .weights = &w, .weights_axes = "bihj");
+        eg_tensor *safe = eg_where(eg_gt(w, eg_zeros_like(w)), w, eg_ones_like(w)), *h = eg_neg(eg_sum("b i h [j]", eg_mul(safe, eg_log(safe))));
+        eg_tensor *entropy = eg_attention_entropy(CALL, .form = (eg_form)form);
+        eg_assert_close(entropy, h, 1e-12);
+        eg_tensor *before = eg_attention_mass("j == i - 1", CALL, .form = (eg_form)form);
+        for (int b = 0; b < 2; b++) for (int i = 1; i < 6; i++) near(eg_get(before, b, i, 1), eg_get(w, b, i, 1, i - 1));
+        near(eg_get(before, 0, 0, 0), 0);
+        near(eg_get(before, 1, 0, 0), 0);
+        eg_tensor *like = eg_attention_similarity("h", CALL, .form = (eg_form)form), *as = eg_head_similarity("b i [h] j", w);
+        eg_assert_close(like, as, 1e-12);
+        eg_tensor *g = eg_normal(cx, 0, 1, 3, 3), *e = eg_normal(cx, 0, 1, 2, 6, 3);
+        ck_assert_int_eq(eg_grad(like, g, 3, x, dx), 0);
+        ck_assert_int_eq(eg_grad(as, g, 3, x, want), 0);
+        for (int k = 0; k < 3; k++) eg_assert_close(dx[k], want[k], 1e-11);
+        ck_assert_int_eq(eg_grad(entropy, e, 2, x, dx), 0);
+        ck_assert_int_eq(eg_grad(h, e, 2, x, want), 0);
+        for (int k = 0; k < 2; k++) eg_assert_close(dx[k], want[k], 1e-11);
+        eg_assert_ok(cx);
+    }
+}
+END_TEST
+
+START_TEST(probes_refuse)
+{
+    eg_tensor *x[3], *keep = some_keys();
+    three(x);
+    ck_assert(!eg_ok(eg_attention_mass("j = 0", CALL)));
+    eg_assert_error(cx, "");
+    ck_assert(!eg_ok(eg_attention_mass(NULL, CALL)));
+    eg_assert_error(cx, "attention_mass: the region is NULL");
+    ck_assert(!eg_ok(eg_attention_similarity("z", CALL)));
+    eg_assert_error(cx, "attention_similarity: query, key and output have no common index 'z'");
+    ck_assert(!eg_ok(eg_attention_entropy(CALL, .bias = { "ij", eg_ones(cx, 6, 6) })));
+    eg_assert_error(cx, "attention_entropy: a .bias is no part of q·k");
+    ck_assert(!eg_ok(eg_attention_entropy("b i (h d), b j (h d), b j e -> b i e", x[0], x[1], x[2])));
+    eg_assert_error(cx, "without groups");
+    ck_assert(!eg_ok(eg_attention_entropy("bihd,bjhd", x[0], x[1], x[2])));
+    eg_assert_error(cx, "attention");
+}
+END_TEST
+
 START_TEST(refusals)
 {
     eg_tensor *w = eg_ones(cx, 2, 3, 4, 4);
@@ -195,6 +252,8 @@ Suite *suite_heads(void)
     tcase_add_test(t, similarity_is_the_mean_cosine);
     tcase_add_test(t, gradients_to_second_order);
     tcase_add_test(t, row_4_20_the_loss_keeps_heads_apart);
+    tcase_add_test(t, probes_agree_with_the_weights);
+    tcase_add_test(t, probes_refuse);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
     return s;

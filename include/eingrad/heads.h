@@ -38,10 +38,23 @@ EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);        /* 
  * Disagreement regularisation with the sign of a loss: Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
 EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);         /* one number                                     */
 
+/* -- the same without the weights: the call of eg_attention ("bihd,bjhd,bjhe->bihe", masks and all), in memory O(length) -----------
+ * One number a row, letters as the query's without the summed; 0 where nothing is attended to. Gradients of any order; the first is
+ * as lean as eg_attention's. Refused: groups, ellipsis, .score; for the last two .bias. Dropout does not enter. */
+EG_API eg_tensor *eg_attention_mass_with(const eg_attention_args *, const char *region);      /* Σ of the weights where `region` holds: "j == i - 1", "j == 0" */
+EG_API eg_tensor *eg_attention_entropy_with(const eg_attention_args *);                       /* −Σ a ln a                      */
+EG_API eg_tensor *eg_attention_similarity_with(const eg_attention_args *, const char *head);  /* (h h): eg_head_similarity of the weights; head "h" */
+
 #ifndef __cplusplus
+#define eg_attention_mass(region, ...)     eg_attention_mass_with(EG_ARGS_(eg_attention_args, __VA_ARGS__), (region))     /* ("j == 0", spec, q, k, v, …) */
+#define eg_attention_entropy(...)          eg_attention_entropy_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
+#define eg_attention_similarity(head, ...) eg_attention_similarity_with(EG_ARGS_(eg_attention_args, __VA_ARGS__), (head)) /* ("h", spec, q, k, v, …) */
 #define eg_heads(...) eg_heads_with(EG_ARGS_(eg_heads_args, __VA_ARGS__))    /* (weights, .top = 5)                            */
 #else
 } /* extern "C" */
 inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args()) { o.size = sizeof o; o.weights = weights; return eg_heads_with(&o); }
+inline eg_tensor *eg_attention_mass(const char *region, const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_mass_with(&o, region); }
+inline eg_tensor *eg_attention_entropy(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_entropy_with(&o); }
+inline eg_tensor *eg_attention_similarity(const char *head, const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_similarity_with(&o, head); }
 #endif
 #endif

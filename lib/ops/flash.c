@@ -241,6 +241,7 @@ static const eg_op attention_op = {
 };
 
 /* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 ----------------------------------------------- */
+static double log_sum_of(double most, double share) { return share > 0 ? most / EG_LOG2_E - log(share) : -INFINITY; }
 static bool lse_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
@@ -252,8 +253,8 @@ static bool lse_forward(eg_tensor *y)
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
         const int64_t at = eg__flash_at(&f, EG_KIND_BATCH, EG_AT_Y, n / queries) + eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
-        if (f.width == 8) ((double *)(void *)y->data)[at] = ((double *)a->saved->most)[n] / EG_LOG2_E - log(((double *)a->saved->share)[n]);
-        else ((float *)(void *)y->data)[at] = (float)(((float *)a->saved->most)[n] / EG_LOG2_E - log(((float *)a->saved->share)[n]));
+        if (f.width == 8) ((double *)(void *)y->data)[at] = log_sum_of(((double *)a->saved->most)[n], ((double *)a->saved->share)[n]);
+        else ((float *)(void *)y->data)[at] = (float)log_sum_of(((float *)a->saved->most)[n], ((float *)a->saved->share)[n]);
     }
     return true;
 }
