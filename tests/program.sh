@@ -208,7 +208,6 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
     [ -f new/killed.safetensors ] || bad 'kill -9: no checkpoint'
     runs train reverse $run --threads 2 --out new/killed.safetensors --resume
     same new/whole.safetensors new/killed.safetensors
-    rm -f new/.eingrad-*.tmp                                    # what a killed writer may leave
     "$eingrad" train reverse $run --threads 2 --out new/stopped.safetensors --log log3 >out 2>err & pid=$!
     started log3; kill -INT $pid; wait $pid; status=$?
     if ! grep -q 'steps, ' out; then                            # a fast machine may be done already
@@ -313,7 +312,6 @@ text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --eval
     grep -q '"unseen_loss"' log.json || bad 'train --text: no unseen loss in the log'
     "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 --log ../log4 >../out4 2>&1 & pid=$!
     started ../log4; kill -KILL $pid; wait $pid 2>/dev/null
-    rm -f .eingrad-*.tmp
     runs train --resume killed.safetensors --threads 2
     same whole.safetensors killed.safetensors
 }

@@ -119,26 +119,62 @@ static int report(eg__output *out)
 }
 
 /* Beside the target, so that renaming stays within one file system; the number makes a name that is free. */
-static FILE *make_temporary(eg__output *out)
+static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
 {
     const char *slash = strrchr(out->target, '/');
     int folder = slash ? (int)(slash - out->target) + 1 : 0;
     size_t room = (size_t)folder + 64;
+    bool good = false;
     out->temporary = malloc(room);
-    if (!out->temporary)
-        return NULL;
-    int fd = -1;
-    for (int k = 0; fd < 0 && k < 1000; k++) {
+    for (int k = 0; out->temporary && !good && k < 1000; k++) {
         snprintf(out->temporary, room, "%.*s.eingrad-%ld-%d.tmp", folder, out->target, (long)getpid(), k);
-        fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST)
+        good = take(out, fd);
+        if (!good && errno != EEXIST)
             break;
     }
-    if (fd < 0) {
+    if (!good) {
         free(out->temporary);
         out->temporary = NULL;
-        return NULL;
     }
+    return good;
+}
+
+static bool take_new(eg__output *out, int *fd)
+{
+    *fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return *fd >= 0;
+}
+
+static bool take_link(eg__output *out, int *fd)
+{
+    char open_file[48];
+    snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", *fd);
+    return linkat(AT_FDCWD, open_file, AT_FDCWD, out->temporary, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* A file without a name where the system can make one: a process that is killed while it writes leaves nothing. */
+static int open_unnamed(const eg__output *out)
+{
+#ifdef O_TMPFILE
+    if (access("/proc/self/fd", X_OK))
+        return -1;
+    char *folder = strdup(out->target), *slash = folder ? strrchr(folder, '/') : NULL;
+    if (slash)
+        slash[slash == folder] = 0;
+    int fd = folder ? open(slash ? folder : ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
+    free(folder);
+    return fd;
+#else
+    return (void)out, -1;
+#endif
+}
+
+static FILE *make_temporary(eg__output *out)
+{
+    int fd = open_unnamed(out);
+    out->unnamed = fd >= 0;
+    if (fd < 0 && !beside(out, take_new, &fd))
+        return NULL;
     FILE *file = fdopen(fd, "wb");
     if (!file)
         note(out), close(fd);
@@ -219,7 +255,10 @@ int eg__file_finish(eg__output *out)
     errno = 0;
     if (!out->error && fflush(out->file))
         note(out);
-    if (!out->error && out->temporary && fsync(fileno(out->file)))
+    if (!out->error && out->target && fsync(fileno(out->file)))
+        note(out);
+    int fd = out->file ? fileno(out->file) : -1;
+    if (!out->error && out->unnamed && !beside(out, take_link, &fd))
         note(out);
     if (out->path) {
         if (fclose(out->file))

@@ -29,6 +29,7 @@ typedef struct eg__output {
     const char *format, *path;
     FILE *file;
     char *target, *temporary;           /* path with links followed; NULL where the path is a device or the stream is given */
+    bool  unnamed;                      /* the file has no name yet                                  */
     int   error;                        /* errno of the first failure                                */
 } eg__output;
 bool eg__file_create(eg__output *, eg_ctx *, const char *format, const char *path);

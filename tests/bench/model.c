@@ -146,6 +146,36 @@ static bool trainer_step(void *user, int64_t n)
         if (eg_trainer_step(user, NULL)) return false;
     return true;
 }
+/* a character model: 6 layers, width 384, 6 heads; 8 windows of 128 characters out of 65, causal */
+static bool characters_step(void *user, int64_t n)
+{
+    training *t = user;
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        const int64_t dims[] = { 8, 128 };
+        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims), *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
+        eg_step(t->opt, eg_cross_entropy("b l [v]", eg_transformer_run(t->net, index, .where = "j <= i"), target));
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+static void characters(void)
+{
+    const char *name = "step of a character model, 6 layers of width 384";
+    if (!bench_wanted("train", name, EG_F32)) return;
+    eg_mark m = eg_push(bench_cx);
+    training *t = calloc(1, sizeof *t);
+    eg_params *params = eg_params_open(bench_cx);
+    if (!t) return;
+    t->net = eg_transformer_new(params, "", .vocabulary = 65, .length = 128, .d_model = 384, .heads = 6, .layers = 6);
+    t->opt = eg_adam(params, .lr = 1e-3);
+    eg_dice dice = { 1, 0, 0 };
+    for (int k = 0; k < 8 * 128; k++) t->index[k] = 3 + (int)eg_roll(&dice, 62);
+    for (int k = 0; k < 8 * 128; k++) t->target[k] = t->index[k % 128 < 127 ? k + 1 : k];
+    measure("train", name, "op train characters", 0, characters_step, t);
+    free(t);
+    eg_pop(bench_cx, m);
+}
 static void train(void)
 {
     eg_mark m = eg_push(bench_cx);
@@ -206,5 +236,6 @@ void model_cases(void)
     tape();
     rows();
     train();
+    characters();
     goal();
 }

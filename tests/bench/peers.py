@@ -98,7 +98,7 @@ def model(vocabulary, length, layers, width, heads):
         def forward(self, x, keep):
             b, n, _ = x.shape
             q, k, v = self.qkv(self.norm_self(x)).view(b, n, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep, is_causal=keep is None)
             x = x + self.out(y.transpose(1, 2).reshape(b, n, width))
             return x + self.down(F.gelu(self.up(self.norm_ffn(x))))
 
@@ -152,6 +152,20 @@ def train(fused):
     return lambda: step(m, o, index, target)
 
 
+def characters(fused):                          # the twin of characters() in model.c
+    m = model(65, 128, 6, 384, 6)
+    o = torch.optim.Adam(m.parameters(), lr=1e-3, fused=fused)
+    text = torch.randint(3, 65, (8, 129), generator=torch.Generator().manual_seed(1))
+    index, target = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def one():
+        loss = F.cross_entropy(m(index, None).flatten(0, 1), target.flatten())
+        o.zero_grad(set_to_none=True)
+        loss.backward()
+        o.step()
+    return one
+
+
 def exact(logits, target):
     return ((logits.argmax(-1) == target) | (target == 0)).all(1).float().mean().item()
 
@@ -191,6 +205,9 @@ def op(name, *words):
         cases["PyTorch"] = lambda: torch.autograd.grad(graph20(*leaves), leaves)
     elif name == "rows":
         cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
+    elif name == "train" and words:
+        cases["PyTorch"] = characters(None)
+        cases["PyTorch, fused Adam"] = characters(True)
     elif name == "train":
         cases["PyTorch"] = train(None)
         cases["PyTorch, fused Adam"] = train(True)
