@@ -25,8 +25,8 @@ static eg_tensor *golden(const eg_safetensors *file, const char *group, const ch
 }
 
 /* -- a module, as a case of the file wants it ------------------------------------------------------------------------------------------ */
-typedef struct net { eg_mha *mha; eg_block *block[2]; eg_norm *norm; const char *where; } net;
-enum { MHA, BLOCK, TWO };
+typedef struct net { eg_mha *mha; eg_block *block[2]; eg_norm *norm, *source_norm; const char *where; } net;
+enum { MHA, BLOCK, TWO, BOTH };                         /* TWO: encoder of two layers; BOTH: encoder and decoder                        */
 static const eg_mha_args first = { .layout = "i b m" };
 static const struct { const char *group, *style; int kind; eg_mha_args mha; eg_block_args block; const char *where; } cases[] = {
     { "mha", "torch", MHA, { 0 }, { 0 }, NULL },
@@ -40,6 +40,7 @@ static const struct { const char *group, *style; int kind; eg_mha_args mha; eg_b
     { "decoder_pre_gelu", "torch.decoder", BLOCK, { 0 }, { .cross = true }, "j <= i" },
     { "decoder_post_relu", "torch.decoder", BLOCK, { 0 }, { .cross = true, .post_norm = true, .activation = eg_relu }, "j <= i" },
     { "encoder", "torch", TWO, { 0 }, { 0 }, NULL },
+    { "transformer", "torch.transformer", BOTH, { 0 }, { .activation = eg_relu }, "j <= i" },
     { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },                       /* row 1.6 */
     { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL },                 /* row 2.9 */
     { "labml", "labml", MHA, { 0 }, { 0 }, NULL },                   /* row 3.2 */
@@ -61,7 +62,12 @@ static net make(eg_params *p, int k)
         n.mha = eg_mha_new_with(&m);
     else if (cases[k].kind == BLOCK)
         n.block[0] = eg_block_new_with(&b);
-    else {
+    else if (cases[k].kind == BOTH) {
+        b.name = "encoder.0", n.block[0] = eg_block_new_with(&b);
+        b.cross = true, b.name = "decoder.0", n.block[1] = eg_block_new_with(&b);
+        n.source_norm = eg_norm_new(p, "source_norm", .d_model = 8);
+        n.norm = eg_norm_new(p, "norm", .d_model = 8);
+    } else {
         b.name = "0", n.block[0] = eg_block_new_with(&b);
         b.name = "1", n.block[1] = eg_block_new_with(&b);
         n.norm = eg_norm_new(p, "norm", .d_model = 8);
@@ -72,6 +78,10 @@ static eg_tensor *run(const net *n, eg_tensor *const *x)
 {
     if (n->mha)
         return eg_mha_run(n->mha, x[0], .key = x[1], .value = x[2], .where = n->where);
+    if (n->source_norm) {
+        eg_tensor *memory = eg_norm_run(n->source_norm, eg_block_run(n->block[0], x[1]));
+        return eg_norm_run(n->norm, eg_block_run(n->block[1], x[0], .memory = memory, .where = n->where));
+    }
     eg_tensor *y = eg_block_run(n->block[0], x[0], .memory = x[1], .where = n->where);
     y = n->block[1] ? eg_block_run(n->block[1], y) : y;
     return n->norm ? eg_norm_run(n->norm, y) : y;

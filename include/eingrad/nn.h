@@ -43,9 +43,9 @@ EG_API int        eg_params_read(eg_params *, const eg_safetensors *, const char
  *   { "*.norm.gain", "layers.*.norm.weight", "m" }   * is a number, the same on both sides
  * Of several rows for one parameter, reading takes the first whose tensor is in the file, writing the first that can hold it. */
 typedef struct eg_alias { const char *ours, *theirs, *axes; int part, parts; } eg_alias;          /* a list ends with ours NULL */
-/* Styles: "torch" (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder, Transformer without embeddings), "torch.decoder"
- * (TransformerDecoderLayer, TransformerDecoder), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj), "labml"
- * (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). NULL if there is none (no error). */
+/* Styles: "torch" (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder" (TransformerDecoderLayer,
+ * TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq without its ends), and linear layers called "W_q" (W_q W_k W_v W_o),
+ * "q_proj" (q_proj … o_proj), "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). NULL: none (no error). */
 EG_API const eg_alias *eg_aliases(const char *style);
 /* Every parameter of the list (of its names under …) must be found, and every tensor whose name begins with `under` ("" or "encoder.") used. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);

@@ -30,11 +30,11 @@
 
 #define END { NULL, NULL, NULL, 0, 0 }
 
-static const eg_alias torch[] = {
-    TORCH_MHA("", ""), TORCH_ENCODER("", ""), TORCH_ENCODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."),
+static const eg_alias torch[] = { TORCH_MHA("", ""), TORCH_ENCODER("", ""), TORCH_ENCODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
+static const eg_alias torch_decoder[] = { TORCH_DECODER("", ""), TORCH_DECODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
+static const eg_alias torch_transformer[] = {
     TORCH_ENCODER("encoder.*.", "encoder.layers.*."), TORCH_NORM("source_norm.", "encoder.norm."),
     TORCH_DECODER("decoder.*.", "decoder.layers.*."), TORCH_NORM("norm.", "decoder.norm."), END };
-static const eg_alias torch_decoder[] = { TORCH_DECODER("", ""), TORCH_DECODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
 static const eg_alias capitals[] = { LINEARS("W_q", "W_k", "W_v", "W_o"), END };
 static const eg_alias projections[] = { LINEARS("q_proj", "k_proj", "v_proj", "o_proj"), END };
 static const eg_alias labml[] = { LINEARS("query.linear", "key.linear", "value.linear", "output"), END };
@@ -53,7 +53,7 @@ static const eg_alias heads[] = {
 const eg_alias *eg_aliases(const char *style)
 {
     static const struct { const char *style; const eg_alias *list; } styles[] = {
-        { "torch", torch }, { "torch.decoder", torch_decoder }, { "W_q", capitals }, { "q_proj", projections }, { "labml", labml },
+        { "torch", torch }, { "torch.decoder", torch_decoder }, { "torch.transformer", torch_transformer }, { "W_q", capitals }, { "q_proj", projections }, { "labml", labml },
         { "gpt2", gpt2 }, { "heads", heads } };
     for (size_t k = 0; style && k < sizeof styles / sizeof *styles; k++)
         if (!strcmp(styles[k].style, style))

@@ -42,6 +42,9 @@ case("decoder_pre_gelu", layer(D, True, "gelu", True), lambda m, x, k: m(x, k, t
 case("decoder_post_relu", layer(D, False, "relu", True), lambda m, x, k: m(x, k, tgt_mask=causal), x, k)
 case("encoder", nn.TransformerEncoder(layer(E, True, "gelu", True), 2, nn.LayerNorm(M), enable_nested_tensor=False), lambda m, x: m(x), x)
 
+case("transformer", nn.Transformer(M, H, 1, 1, F, dropout=0.0, activation="relu", batch_first=True, norm_first=True),
+     lambda m, x, k: m(k, x, tgt_mask=causal), x, k)
+
 # -- the seeds' modules: their names, their numbers ---------------------------------------------------------------------------------
 class Named(nn.Module):
     def __init__(self, q, k, v, o, prepared=False):
