@@ -537,6 +537,9 @@ START_TEST(cache_refuses)
     eg_assert_error(cx, "mha \"other\": the heads' size is 2 in the cache but 4 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = -1)));
     eg_assert_error(cx, "mha \"attn\": the cache has no slot -1");
+    ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c, .key = eg_ones(cx, 2, 8, 8), .slot = 3, .memory = true)));
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = 3)));
+    eg_assert_error(cx, "mha \"attn\": slot 3 of the cache holds a memory");
     ck_assert_int_eq(eg_cache_length(c), 7);
     ck_assert_ptr_null(eg_cache_new(NULL, 3));
     ck_assert(eg_cache_length(NULL) == 0 && eg_cache_cut(NULL, 0) == -1 && eg_cache_pick(NULL, NULL) == -1);

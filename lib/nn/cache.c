@@ -126,6 +126,9 @@ bool eg__cache_append(eg_cache *c, const char *name, int k, bool memory, int axi
                 return false;
             *s = fresh;
         }
+        if (s->memory != memory)
+            return eg_fail(cx, "mha \"%s\": slot %d of the cache holds %s", name, k, s->memory ? "a memory" : "places, no memory"), false;
+        room = eg_dim(s->k, axis);
         if (!fits(c, name, *key, s->k, axis) || !fits(c, name, *value, s->v, axis))
             return false;
         if (more > room - s->taken)
