@@ -372,6 +372,43 @@ START_TEST(the_wrong_rule_is_named)
 }
 END_TEST
 
+static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_mul(dx[0], eg_scale(eg_square(eg_operand(y, 0)), 2)); }
+static const eg_op skewed = { .name = "skewed", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule, .jvp = cube_jvp };
+static eg_tensor *skew(void *user, eg_tensor *const *x) { return eg_apply(&skewed, user, sizeof(double), 1, &x[0]); }
+START_TEST(forward_mode_is_held_against_reverse_mode)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3);
+    const eg_report *r = eg_gradcheck(skew, (double[]){ 3 }, 1, &x);
+    HAS(r, "WRONG: along a random direction forward mode says ");
+    ck_assert(!r->passed && r->right == 3);
+    r = eg_gradcheck(skew, (double[]){ 3 }, 1, &x, .full = true);
+    HAS(r, "WRONG: along a random direction forward mode says ");
+    eg_close(cx);
+}
+END_TEST
+
+/* A tolerance of a hundredth does not notice a ten-thousandth: the surviving mutants say so. */
+static eg_tensor *linear(void *user, eg_tensor *const *x) { (void)user; return eg_einsum("ij,jk->ik", eg_tanh(x[0]), x[1]); }
+START_TEST(surviving_mutants_fail_and_are_named)
+{
+    eg_ctx *cx = eg_open(.seed = 3);
+    eg_tensor *x[2] = { eg_normal(cx, 0, 1, 3, 3), eg_normal(cx, 0, 1, 3, 2) };
+    const eg_report *r = eg_gradcheck(linear, NULL, 2, x, .mutate = true);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    ck_assert_int_eq(r->mutants, 3 * 4);                /* edges: einsum to both operands, tanh to x0 */
+    ck_assert_int_eq(r->harmless, 1);                   /* (3, 2) has no axes to exchange */
+    ck_assert_int_eq(r->caught, 11);
+    const int64_t cost = r->calls;
+    r = eg_gradcheck(linear, NULL, 2, x, .mutate = true, .rtol = 1e-2);
+    HAS(r, "the check does not notice when the gradient of operand 1 of einsum (");
+    HAS(r, ") comes times 1.0001");
+    ck_assert(!r->passed && r->survivors == 3 && r->right == r->entries);
+    ck_assert_int_lt(cost, 6 + 7 * 15 + 3 * 13 + 2);   /* a mutant calls f no more */
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(directions_are_cheap)
 {
     eg_ctx *cx = eg_open(.seed = 3);
@@ -405,6 +442,8 @@ Suite *suite_gradcheck(void)
     tcase_add_test(t, bad_arguments_get_one_sentence);
     tcase_add_test(t, gradients_inside_f_and_parts_off_the_tape);
     tcase_add_test(t, the_wrong_rule_is_named);
+    tcase_add_test(t, forward_mode_is_held_against_reverse_mode);
+    tcase_add_test(t, surviving_mutants_fail_and_are_named);
     tcase_add_test(t, directions_are_cheap);
     suite_add_tcase(s, t);
     return s;

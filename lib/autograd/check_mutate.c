@@ -42,6 +42,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     eg_mark m = eg_push(cx);
     eg_tensor *y = eg__trial_call(c);
     int64_t edges = 1;
+    char where[256];
     bool good = y != NULL;
     for (int64_t e = -1; good && e < edges; e++)                /* −1: counts the edges, changes none */
         for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS); kind++) {
@@ -62,7 +63,8 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             if (!good) break;
             if (caught) { r->caught++; continue; }
             r->survivors++;
-            eg__report_note(c, r, EG_UNTESTED, -1, "the check does not notice when the gradient of operand %d of %s comes %s", p->operand + 1, p->at, kind_name[kind]);
+            eg__report_note(c, r, EG_UNTESTED, -1, "the check does not notice when the gradient of operand %d of %s comes %s", p->operand + 1,
+                            eg__sites_text(&(eg__site){ p->at, p->at_caller }, 1, where, sizeof where), kind_name[kind]);
         }
     eg_pop(cx, m);
     return good;

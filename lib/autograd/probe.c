@@ -95,6 +95,7 @@ eg_tensor *eg__probe_cotangent(eg_ctx *cx, const eg_tensor *y, int i, eg_tensor 
                        p->mutation == EG_MUTATE_ZERO ? eg_zeros_like(c) : swapped(c);
     p->changed = eg_ok(wrong) ? most(wrong, c) : 0;
     p->at = y->op->name;
+    p->at_caller = y->caller;
     p->operand = i;
     return wrong;
 }

@@ -22,7 +22,7 @@ typedef struct eg__probe {
     eg__mutation mutation;
     int64_t    edge, edges;             /* the edge to mutate, counted from 0 in the order of the sweep; edges seen so far */
     double     changed, largest;        /* by how much the mutation changed its cotangent at most; the largest entry of any cotangent */
-    const char *at; int operand;        /* the operation whose rule gave that cotangent, for which operand            */
+    const char *at; const void *at_caller; int operand; /* the operation whose rule gave that cotangent, and for which operand */
 } eg__probe;
 
 bool eg__probe_input(eg_ctx *, eg_tensor *x, char *data, eg_storage **now);     /* x lies at data (f64, its own strides) until the end; *now: its storage, or NULL and a new one is made */
