@@ -292,6 +292,30 @@ START_TEST(bad_functions_get_one_sentence)
     eg_assert_error(cx, refused[_i].words);
     ck_assert(eg_type(x) == EG_F32 && eg_f32(x)[0] == 1);       /* as it was */
     eg_assert_grad(bent, NULL, x);                              /* and the next check works */
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* Where f has no value, or none on one side. */
+static eg_tensor *logarithm(void *user, eg_tensor *const *x) { (void)user; return eg_log(x[0]); }
+static eg_tensor *looked_up(void *user, eg_tensor *const *x)     /* refuses x < 0.5 */
+{
+    eg_ctx *cx = eg_context(x[0]);
+    (void)user;
+    return eg_at("[v], -> ", eg_arange(cx, EG_F64, 0, 3, 1), eg_cast(eg_shift(eg_scale(x[0], 2), -1.000001), EG_I64));
+}
+START_TEST(edges_of_the_domain)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *below = eg_full(cx, -1, 2), *near = eg_full(cx, 1e-9, 2), *one = eg_scalar(cx, 1);
+    ck_assert_ptr_null(eg_gradcheck(logarithm, NULL, 1, &below));
+    eg_assert_error(cx, "gradcheck: f's result has infinite or missing values at this point");
+    eg_assert_grad(logarithm, NULL, near);
+    const eg_report *r = eg_gradcheck(looked_up, NULL, 1, &one, .order = 1);
+    ck_assert_msg(r != NULL, "%s", eg_error(cx));
+    ck_assert(!r->passed && r->input[0] == EG_UNTESTED);
+    eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
@@ -439,6 +463,7 @@ Suite *suite_gradcheck(void)
     tcase_add_test(t, kinks_have_two_slopes);
     tcase_add_test(t, what_f_must_not_do_is_said);
     tcase_add_loop_test(t, bad_functions_get_one_sentence, 0, (int)(sizeof refused / sizeof *refused));
+    tcase_add_test(t, edges_of_the_domain);
     tcase_add_test(t, bad_arguments_get_one_sentence);
     tcase_add_test(t, gradients_inside_f_and_parts_off_the_tape);
     tcase_add_test(t, the_wrong_rule_is_named);

@@ -17,7 +17,7 @@ typedef struct eg__trial {
     int64_t  cells, vars, *var_of[EG_CHECK_INPUTS];     /* var_of[k][index]                                           */
     eg__variable *var;
     uint64_t version[EG_CHECK_INPUTS];
-    int      rank;
+    int      order, rank;
     int64_t  dim[EG_RANK_MAX], size;    /* of f's result                                                              */
     int64_t  outs;                      /* 1: ⟨f, W⟩; with .full one for each element of f's result                    */
     eg_tensor *w;

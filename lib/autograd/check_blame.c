@@ -66,7 +66,7 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
             if (refused) eg_clear(cx);
             eg__sweep_resume(&s);
             eg_pop(cx, one);
-            if (refused || fabs(rule - own) <= 1e-7 * size) continue;
+            if (refused || !isfinite(size) || fabs(rule - own) <= 1e-7 * size) continue;
             char words[256];
             named++;
             eg__report_note(c, r, EG_WRONG, -1, "the rule of %s for operand %d disagrees with its own forward: %.6g, not %.6g along a random direction",
@@ -77,6 +77,6 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
     eg_nograd(cx, was);
     eg_pop(cx, m);
     if (good && !named && !cut)
-        eg__report_note(c, r, EG_RIGHT, -1, "each rule on the way agrees with its forward: what is missing is not on the tape (values read out of a tensor, eg_nograd)");
+        eg__report_note(c, r, EG_RIGHT, -1, "each rule on the way agrees with its forward: what is missing is not on the tape (values read out of a tensor, eg_nograd, eg_keep)");
     return good;
 }

@@ -7,7 +7,7 @@
 #include "autograd/check.h"
 #include <math.h>
 
-enum { LEVELS = 4, POINTS = 7 };
+enum { LEVELS = 4, DEEPER = 8, POINTS = 7 };    /* DEEPER: where f has no value yet, as a logarithm near 0 */
 
 static void go(eg__trial *c, int64_t cell, const double *direction, double t)
 {
@@ -28,9 +28,9 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__sl
     eg_mark m = eg_push(c->cx);
     double *v = eg__alloc(c->cx, (size_t)(2 * POINTS * n + 1) * sizeof *v), *size = v ? v + POINTS * n : NULL;
     if (!v || !eg__trial_value(c, v, size)) { eg_pop(c->cx, m); return false; }
-    bool good = true, more = true;
+    bool good = true, more = true, none = false;
     double wanted = step(c, cell, direction);
-    for (int level = 0; level < LEVELS && good && more; level++, wanted /= 16) {
+    for (int level = 0; level < (none ? DEEPER : LEVELS) && good && more; level++, wanted /= 16) {
         const double base = cell >= 0 ? c->point[cell] : 1;
         const volatile double up = base + wanted;
         const double h = up - base;                     /* exactly representable at the entry */
@@ -39,7 +39,7 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__sl
             good = eg__trial_value(c, v + k * n, size + k * n);
         }
         go(c, cell, direction, 0);
-        more = false;
+        more = none = false;
         for (int64_t o = 0; o < n && good; o++) {
             double d[3], most = 0;
             for (int k = 0; k < 3; k++) {
@@ -53,6 +53,7 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__sl
             f.bend = wide > 0 ? fabs(f.right - f.left) / wide : 0;
             if (isnan(f.err)) f.err = INFINITY;
             if (level == 0 || f.err < s[o].err) s[o] = f;
+            none |= !isfinite(s[o].err);
             more |= !(s[o].err <= fmax(5 * rounding, 0.1 * c->o.rtol * fabs(s[o].n)));
         }
     }
@@ -150,7 +151,7 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
         if (c->o.full) forward = d[o], size = fabs(d[o]), reverse = 0;
         else for (int64_t k = 0; k < c->size; k++) { forward += c->weight[k] * d[k]; size += fabs(c->weight[k] * d[k]); }
         for (int64_t k = 0; k < c->vars; k++) { const double p = direction[c->var[k].cell] * a[o * c->vars + k]; reverse += p; size += fabs(p); }
-        if (fabs(forward - reverse) <= 1e-10 * size) continue;
+        if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size) continue;
         eg__report_note(c, r, EG_WRONG, -1, "along a random direction forward mode says %.9g and reverse mode %.9g: a rule or a jvp on the way is wrong", forward, reverse);
         break;
     }

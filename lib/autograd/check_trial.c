@@ -98,6 +98,7 @@ eg_tensor *eg__trial_call(eg__trial *c)
     char a[256], b[256];
     eg_set_draws(cx, c->draws);
     cx->training = c->training;
+    cx->recording = true;
     ++*c->calls;
     eg_tensor *y = c->o.f(c->o.user, c->o.xs);
     if (cx->failed) return NULL;
@@ -182,7 +183,12 @@ bool eg__trial_measure(eg__trial *c)
     }
     double *v = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *v), *w = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *w);
     if (!v || !w || !eg__trial_value(c, v, v + c->outs) || !eg__trial_value(c, w, w + c->outs)) return false;
-    for (int64_t k = 0; k < c->outs; k++) c->again |= v[k] != w[k] && !(isnan(v[k]) && isnan(w[k]));
+    for (int64_t k = 0; k < c->outs; k++) {
+        if (isfinite(v[k])) continue;
+        eg_fail(cx, "gradcheck: %s has infinite or missing values at this point, and no slope there", c->order > 1 ? "the gradient of f" : "f's result");
+        return false;
+    }
+    for (int64_t k = 0; k < c->outs; k++) c->again |= v[k] != w[k];
     return true;
 }
 bool eg__trial_open(eg__trial *c) { return place_inputs(c) && eg__trial_measure(c); }

@@ -16,7 +16,8 @@ static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, d
 {
     const double slack = allowed(c, n, scale), jump = fabs(n->right - n->left);
     const double low = fmin(n->left, n->right), high = fmax(n->left, n->right);
-    if (isnan(a) || isnan(n->n)) return EG_WRONG;
+    if (isnan(a)) return EG_WRONG;
+    if (!isfinite(n->n) || !isfinite(n->err)) return EG_NOISE;
     const bool kink = n->bend > 0.6 && jump > 1e-4 * fmax(scale, fabs(n->n));
     if (kink && a >= low - slack - 0.02 * jump && a <= high + slack + 0.02 * jump) return EG_KINK;
     if (fabs(a - n->n) <= slack) return EG_RIGHT;
@@ -86,6 +87,7 @@ static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *wor
 }
 static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entry *worst)
 {
+    eg_ctx *cx = c->cx;
     static const char *const name[] = { "scaled by 0.1", "scaled by 0.01", "drawn again from [-1, 1)" };
     double *kept = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *kept);
     eg_verdict found = EG_ZERO;
@@ -99,6 +101,7 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
         }
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
         found = look(c, input, name[turn], worst);
+        if (cx->failed && strncmp(eg_error(cx), "out of memory", 13) != 0) { eg_clear(cx); found = EG_NOISE; }   /* f refuses that point */
         *where = name[turn];
         unclear |= found == EG_NOISE;
         if (found == EG_NOISE) found = EG_ZERO;
@@ -192,7 +195,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         tested[e->input] |= covered(c, &s[k], scale);
         if (scale > 0) r->worst = fmax(r->worst, apart / scale);
         if (most > 0) r->margin = fmax(r->margin, apart / most);
-        if (isnan(apart)) r->worst = r->margin = INFINITY;
+        if (!isfinite(apart)) r->worst = r->margin = INFINITY;
         if (eg__fails(e->verdict) && (input[e->input] == EG_RIGHT || e->verdict == EG_WRONG)) input[e->input] = e->verdict;
     }
     for (int64_t k = 0; k < c->vars; k++)           /* an input whose memory is another one's is tested with it */
@@ -251,6 +254,7 @@ static const eg_report *orders(eg__trial *first)
         trial[k].o.f = pulled;
         trial[k].o.user = &trial[k - 1];
         trial[k].o.full = false;
+        trial[k].order = k + 1;
         trial[k].calls = &beside;           /* its calls of f are those of the order below */
         if (!eg__trial_measure(&trial[k])) return NULL;
     }
