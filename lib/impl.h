@@ -92,6 +92,8 @@ enum { EG_FAR = 16 << 20 };                         /* a result of more bytes go
 void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
 void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512: for little */
 
+void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds);  /* dst[r·ds + i] = src[r·ss + 2i] */
+
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
 

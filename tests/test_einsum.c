@@ -356,7 +356,8 @@ START_TEST(layout_changes_no_bit)
                     int there[8], back[8];
                     for (int r = 0; r < rank; r++) { there[r] = (r + by) % rank; back[(r + by) % rank] = r; }
                     y[k] = eg_permute_n(eg_copy(eg_permute_n(x[k], rank, there)), rank, back);
-                    if (turn > 7) for (int r = 0; r < rank; r++) y[k] = eg_slice(eg_pad(y[k], r, 1, 2, 0), r, 1, 1 + eg_dim(x[k], r), 1);
+                    if (turn > 9) y[k] = eg_slice(eg_pad(eg_unsqueeze(y[k], rank), rank, 0, 1, 0), rank, 0, 1, 1), y[k] = eg_squeeze(y[k], rank);
+                else if (turn > 7) for (int r = 0; r < rank; r++) y[k] = eg_slice(eg_pad(y[k], r, 1, 2, 0), r, 1, 1 + eg_dim(x[k], r), 1);
                 }
                 eg_threads(cx, 1 + turn % 3);
                 eg_tensor *z = eg_contiguous(eg_einsum(products[p].spec, y[0], y[1]));

@@ -193,6 +193,12 @@ START_TEST(turns_at_every_edge)
                 eg__turn_narrow(w, nx, ny, src, SS, narrow, DS);
                 ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
                 ck_assert_msg(memcmp(narrow, want, sizeof got) == 0, "narrow: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
+                if (2 * nx > SS || ny > SIDE / 2) continue;         /* every second number */
+                memset(got, 9, sizeof got); memset(want, 9, sizeof want);
+                for (int64_t r = 0; r < ny; r++)
+                    for (int64_t i = 0; i < nx; i++) memcpy(want + (size_t)(r * DS + i) * w, src + (size_t)(r * SS + 2 * i) * w, w);
+                eg__halve(w, nx, ny, src, SS, got, DS);
+                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "halved: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
             }
 }
 END_TEST

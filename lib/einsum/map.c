@@ -94,7 +94,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
     j.by = (ay->size + j.ny - 1) / j.ny;
     j.units = tiles.total * j.by * j.bx;
     const int team = eg__team(cx, out->total, 1 << 16);
-    j.pieces = least(j.units, 8 * team);
+    j.pieces = team > 1 ? least(j.units, 8 * team) : 1;
     eg__parallel(cx, team, j.pieces, piece, &j);
     return true;
 }

@@ -21,6 +21,23 @@ static void NAME(turn)(int w, int64_t rows, const int64_t *off, int64_t n, const
     }
 }
 
+/* dst[p·w + i] = src[off[i] + 2p] */
+static void NAME(halved)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst)
+{
+    enum { ROWS = 16, COLUMNS = 64 };
+    _Alignas(64) WORD near[ROWS * COLUMNS];
+    for (int64_t p = 0; p < n; p += COLUMNS)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            const int64_t nx = rows - i < ROWS ? rows - i : ROWS, ny = n - p < COLUMNS ? n - p : COLUMNS;
+            const int64_t step = nx > 1 ? off[i + 1] - off[i] : 0;
+            int64_t same = 1;
+            while (same < nx && off[i + same] - off[i + same - 1] == step) same++;
+            if (same == nx) eg__halve(sizeof(WORD), ny, nx, src + off[i] + 2 * p, step, near, COLUMNS);
+            else for (int64_t r = 0; r < nx; r++) eg__halve(sizeof(WORD), ny, 1, src + off[i + r] + 2 * p, 0, near + r * COLUMNS, 0);
+            eg__turn(sizeof(WORD), nx, ny, near, COLUMNS, dst + p * w + i, w, false);
+        }
+}
+
 static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, int64_t ks, WORD *dst)
 {
     int64_t i = 0;
@@ -47,7 +64,9 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
     for (; runs > 0; runs--, run++) {
         const WORD *from = src + run->at;
         if (rs == 1 && rows == w) NAME(copy)(w, run->n, from + off[0], run->stride, dst);
+        else if (rs == 2) eg__halve(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
         else if (run->stride == 1 && run->n > 1) NAME(turn)(w, rows, off, run->n, from, dst);
+        else if (run->stride == 2 && run->n > 1) NAME(halved)(w, rows, off, run->n, from, dst);
         else NAME(gather)(w, rows, off, run->n, from, run->stride, dst);
         dst += run->n * w;
     }

@@ -24,19 +24,29 @@ typedef struct plan {
 static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* halves onto halves: the sum of a vector's lanes, in lane 0 */
+#define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
 #define REAL float
+#define HALVES(x)                                                                                                                  \
+    ONTO(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)    \
+    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 #define NAME(x) x##_f32
-typedef float wide_f32 __attribute__((vector_size(64)));
+typedef float wide_f32 __attribute__((vector_size(64))), four_f32 __attribute__((vector_size(16)));
 #define WIDE wide_f32
+#define FOUR four_f32
 #include "einsum/sum_of.h"
 #undef REAL
 #undef NAME
 #undef WIDE
+#undef FOUR
+#undef HALVES
 
 #define REAL double
+#define HALVES(x) ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3) ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5) ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6)
 #define NAME(x) x##_f64
-typedef double wide_f64 __attribute__((vector_size(64)));
+typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__((vector_size(32)));
 #define WIDE wide_f64
+#define FOUR four_f64
 #include "einsum/sum_of.h"
 
 /* l without its axis `at`, in `room` */

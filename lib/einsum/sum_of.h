@@ -1,32 +1,68 @@
-/* sum_of.h: sum.c's arithmetic for one type: REAL, and WIDE, a vector of 64 bytes. */
+/* sum_of.h: sum.c's arithmetic for one type: REAL, WIDE, a vector of 64 bytes, and FOUR. */
 
 enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
 
-/* Σ a[i] b[i] (b NULL: Σ a[i]) for at most a block: four wide sums, then halves onto halves */
-EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL *b, int64_t sb)
+/* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then halves onto halves. R is known where this is
+ * inlined, and the order of a row's sum does not depend on it. */
+static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa, const REAL *const *b,
+    int64_t sb, REAL *sum)
 {
     enum { L = NAME(LANES) };
-    WIDE s0 = { 0 }, s1 = s0, s2 = s0, s3 = s0;
     int64_t i = 0;
-    if (sa == 1 && (!b || sb == 1))
-        for (; i + 4 * L <= n; i += 4 * L) {
-            WIDE x0, x1, x2, x3, y0, y1, y2, y3;
-            memcpy(&x0, a + i, 64); memcpy(&x1, a + i + L, 64); memcpy(&x2, a + i + 2 * L, 64); memcpy(&x3, a + i + 3 * L, 64);
-            if (b) {
-                memcpy(&y0, b + i, 64); memcpy(&y1, b + i + L, 64); memcpy(&y2, b + i + 2 * L, 64); memcpy(&y3, b + i + 3 * L, 64);
-                x0 *= y0; x1 *= y1; x2 *= y2; x3 *= y3;
-            }
-            s0 += x0; s1 += x1; s2 += x2; s3 += x3;
+    REAL wide[4];
+    if (sa == 1 && (!b || sb == 1) && n >= 4 * L) {
+        WIDE s[4][4];
+        for (int r = 0; r < R; r++) for (int q = 0; q < 4; q++) s[r][q] = (WIDE){ 0 };
+        for (; i + 4 * L <= n; i += 4 * L)
+            for (int q = 0; q < 4; q++)
+                for (int r = 0; r < R; r++) {
+                    WIDE x, y;
+                    memcpy(&x, a[r] + i + q * L, 64);
+                    if (b) { memcpy(&y, b[r] + i + q * L, 64); x *= y; }
+                    s[r][q] += x;
+                }
+        for (int r = 0; r < R; r++) {
+            WIDE x = (s[r][0] + s[r][1]) + (s[r][2] + s[r][3]);
+            HALVES(x)
+            wide[r] = x[0];
         }
-    REAL tail[4] = { 0 };
-    for (; i + 4 <= n; i += 4)
-        for (int q = 0; q < 4; q++) tail[q] += b ? a[(i + q) * sa] * b[(i + q) * sb] : a[(i + q) * sa];
-    for (; i < n; i++) tail[0] += b ? a[i * sa] * b[i * sb] : a[i * sa];
-    s0 = (s0 + s1) + (s2 + s3);
-    REAL lane[L];
-    memcpy(lane, &s0, 64);
-    for (int half = L / 2; half; half /= 2) for (int q = 0; q < half; q++) lane[q] += lane[q + half];
-    return lane[0] + ((tail[0] + tail[1]) + (tail[2] + tail[3]));
+    } else for (int r = 0; r < R; r++) wide[r] = 0;
+    for (int r = 0; r < R; r++) {
+        int64_t j = i;
+        FOUR tail = { 0 };
+        if (sa == 1 && (!b || sb == 1))
+            for (; j + 4 <= n; j += 4) {
+                FOUR x, y;
+                memcpy(&x, a[r] + j, sizeof x);
+                if (b) { memcpy(&y, b[r] + j, sizeof y); x *= y; }
+                tail += x;
+            }
+        else
+            for (; j + 4 <= n; j += 4)
+                for (int q = 0; q < 4; q++) tail[q] += b ? a[r][(j + q) * sa] * b[r][(j + q) * sb] : a[r][(j + q) * sa];
+        for (; j < n; j++) tail[0] += b ? a[r][j * sa] * b[r][j * sb] : a[r][j * sa];
+        sum[r] = wide[r] + ((tail[0] + tail[1]) + (tail[2] + tail[3]));
+    }
+}
+EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL *b, int64_t sb)
+{
+    REAL sum;
+    NAME(dots_in)(1, n, &a, sa, b ? &b : NULL, sb, &sum);
+    return sum;
+}
+/* c[r·rc] (+)= Σ a[r·ra + i·sa] b[r·rb + i·sb] */
+EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa, const REAL *b, int64_t rb, int64_t sb, REAL *c, int64_t rc,
+    bool add)
+{
+    REAL sum[4];
+    for (int64_t r = 0; r < rows; r += 4) {
+        const REAL *pa[4], *pb[4];
+        const int64_t here = least(4, rows - r);
+        for (int64_t q = 0; q < 4; q++) { pa[q] = a + (r + q) * ra; pb[q] = b ? b + (r + q) * rb : NULL; }
+        if (here == 4 && (b || n < 4 * NAME(LANES))) NAME(dots_in)(4, n, pa, sa, b ? pb : NULL, sb, sum);
+        else for (int64_t q = 0; q < here; q++) NAME(dots_in)(1, n, pa + q, sa, b ? pb + q : NULL, sb, sum + q);
+        for (int64_t q = 0; q < here; q++) c[(r + q) * rc] = add ? c[(r + q) * rc] + sum[q] : sum[q];
+    }
 }
 
 /* sum[i] += Σ of `rows` rows of a (times b), four rows at a time */
@@ -133,6 +169,16 @@ static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
     const NAME(job) *j = user;
+    const eg_list *out = j->p->out;
+    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {      /* rows of one block: a stretch of them at once */
+        const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
+        for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end; u += n) {
+            const eg_place at = eg__place(out, u);
+            n = least(end - u, x->size - u % x->size);
+            NAME(dots)(n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb, j->p->x.sb, j->c + at.c, x->sc, j->add);
+        }
+        return;
+    }
     for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++) NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
 }
 
@@ -143,7 +189,7 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 && !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial))) return false;
     const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
-    const int64_t pieces = least(units, 8 * team);
+    const int64_t pieces = team > 1 ? least(units, 8 * team) : 1;
     eg__parallel(cx, team, pieces, NAME(piece), &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
     if (p->parts > 1)
         for (int64_t o = 0; o < p->out->total; o++) {

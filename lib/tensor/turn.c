@@ -1,6 +1,6 @@
 /* turn.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing. Squares of a vector's length are turned in
  * registers: with AVX-512 both sides use whole cache lines, once, and edges are squares with masks; else a square is 16 bytes wide and
- * the edges go element by element. Nothing is computed, so what the processor can do decides and no bit depends on it. */
+ * the edges go element by element. eg__halve draws every second number of rows together. Nothing is computed, so what the processor can do decides and no bit depends on it. */
 #include "impl.h"
 #include <string.h>
 
@@ -114,7 +114,45 @@ AVX512 static inline __attribute__((always_inline)) void lanes_64(__m512i *x, __
     }
 TURN_512(uint32_t, 32, 16)
 TURN_512(uint64_t, 64, 8)
+
+/* every second number: two vectors, the last without what lies behind the last number */
+#define HALVE_512(word, bits, SIDE, ...)                                                                                           \
+    AVX512 static void halve_512_##word(int64_t n, int64_t rows, const void *from, int64_t ss, void *to, int64_t ds)               \
+    {                                                                                                                              \
+        const __m512i even = __VA_ARGS__;                                                                                          \
+        for (int64_t r = 0; r < rows; r++) {                                                                                       \
+            const word *src = (const word *)from + r * ss;                                                                         \
+            word *dst = (word *)to + r * ds;                                                                                       \
+            for (int64_t i = 0; i < n; i += SIDE, src += 2 * SIDE, dst += SIDE) {                                                  \
+                const uint64_t have = n - i < SIDE ? (uint64_t)(n - i) : SIDE, in = ((uint64_t)1 << (2 * have - 1)) - 1;           \
+                const __m512i x = _mm512_maskz_loadu_epi##bits((__mmask##SIDE)in, src);                                            \
+                const __m512i y = _mm512_maskz_loadu_epi##bits((__mmask##SIDE)(in >> SIDE), src + SIDE);                           \
+                _mm512_mask_storeu_epi##bits(dst, (__mmask##SIDE)((1u << have) - 1), _mm512_permutex2var_epi##bits(x, even, y));   \
+            }                                                                                                                      \
+        }                                                                                                                          \
+    }
+HALVE_512(uint32_t, 32, 16, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30))
+HALVE_512(uint64_t, 64, 8, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14))
 #endif
+#define HALVE(word)                                                                                                                \
+    static void halve_##word(int64_t n, int64_t rows, const void *from, int64_t ss, void *to, int64_t ds)                          \
+    {                                                                                                                              \
+        for (int64_t r = 0; r < rows; r++) {                                                                                       \
+            const word *src = (const word *)from + r * ss;                                                                         \
+            word *dst = (word *)to + r * ds;                                                                                       \
+            for (int64_t i = 0; i < n; i++) dst[i] = src[2 * i];                                                                   \
+        }                                                                                                                          \
+    }
+HALVE(uint32_t)
+HALVE(uint64_t)
+
+void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) { (width == 4 ? halve_512_uint32_t : halve_512_uint64_t)(n, rows, src, ss, dst, ds); return; }
+#endif
+    (width == 4 ? halve_uint32_t : halve_uint64_t)(n, rows, src, ss, dst, ds);
+}
 
 void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds)
 {
