@@ -4,6 +4,7 @@
 #define EINGRAD_H
 #include <eingrad/core.h>   /* contexts, tensors, views, reading and writing          */
 #include <eingrad/ops.h>    /* einsum and every other operation                        */
+#include <eingrad/attention.h> /* attention and its masks                            */
 #include <eingrad/grad.h>   /* gradients, their check, and how an operation is written */
 #include <eingrad/einsum.h> /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>     /* parameters and modules                                  */

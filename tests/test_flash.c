@@ -4,10 +4,10 @@
 #include "wave.h"
 
 /* -- cases ------------------------------------------------------------------------------------------------------------------------ */
-typedef struct made { eg_tensor *x[4], *keep, *lengths; } made;         /* q k v bias                                                  */
+typedef struct made { eg_tensor *x[4], *keep, *lengths; } made;         /* q k v; bias or slopes                                        */
 typedef struct flash_case {
     const char *name, *spec, *shape[4];                                 /* letters with sizes: "b=2 i=70 d=5", or NULL: no bias         */
-    const char *bias, *keep, *lengths, *where;                          /* letters                                                     */
+    const char *bias, *alibi, *keep, *lengths, *where;                  /* letters                                                     */
     int64_t offset;
     double scale, dropout;
 } flash_case;
@@ -44,6 +44,9 @@ static const flash_case cases[] = {
     { "keys on a grid", "b i d, b s t d, b s t e -> b e i", { "2 40 4", "2 15 11 4", "2 15 11 3" }, .where = "s + t <= i" },
     { "two widths", "i a c, c j a, j e f -> f i e", { "40 3 2", "2 50 3", "50 2 4" }, .where = "j <= i" },
     { "diagonals", "i i d, j d, j e e -> i e", { "40 40 4", "50 4", "50 3 3" }, .where = "j <= i" },
+    { "alibi", "bihd,bjhd,bjhe->bihe", { "2 60 3 4", "2 270 3 4", "2 270 3 5", "3" }, .alibi = "h" },
+    { "alibi of grouped heads, causal, moved", "b i g r d, b j g d, b j g e -> b i g r e", { "2 50 2 3 4", "2 60 2 4", "2 60 2 5", "3 2" }, .alibi = "rg", .where = "j <= i", .offset = 9 },
+    { "one alibi", "id,jd,je->ie", { "50 4", "60 4", "60 5", "" }, .alibi = "" },
     { "dropout", "bihd,bjhd,bjhe->bihe", { "2 60 2 4", "2 270 2 4", "2 270 2 5" }, .dropout = .3, .where = "j <= i + 9" },
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -81,7 +84,7 @@ static void make(eg_ctx *cx, eg_dtype type, const flash_case *c, made *m)
 static eg_tensor *attend(const flash_case *c, const made *m, eg_form form, eg_tensor **weights)
 {
     return eg_attention(c->spec, m->x[0], m->x[1], m->x[2], .where = c->where, .offset = c->offset, .scale = c->scale, .dropout = c->dropout, .form = form,
-                        .bias = { c->bias, m->x[3] }, .keep = { c->keep, m->keep }, .lengths = { c->lengths, m->lengths }, .weights = weights);
+                        .bias = { c->bias, c->bias ? m->x[3] : NULL }, .alibi = { c->alibi, c->alibi ? m->x[3] : NULL }, .keep = { c->keep, m->keep }, .lengths = { c->lengths, m->lengths }, .weights = weights);
 }
 static void close_to(const flash_case *c, const char *what, eg_tensor *a, eg_tensor *b, double tolerance)
 {

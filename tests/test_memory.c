@@ -188,6 +188,12 @@ static bool gradcheck(void)
     const eg_report *r = eg_gradcheck(curve, NULL, 3, xs, .names = "q, k, w", .order = 2);
     return r && r->passed;
 }
+static bool tiles(void)                     /* fused attention, its gradients and theirs */
+{
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 2, 3) }, *lse, *d[4], *e[4];
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .bias = { "ij", x[3] }, .form = EG_FUSED, .lse = &lse);
+    return eg_grad(eg_sum(NULL, eg_mul(y, eg_unsqueeze(lse, 1))), NULL, 4, x, d) == 0 && eg_grad(d[0], d[0], 4, x, e) == 0 && eg_ok(e[3]);
+}
 static bool both_modes(void)
 {
     eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2) }, *hv[3];
@@ -356,6 +362,7 @@ static const struct { const char *name; bool (*run)(void); const char *written; 
     { "heat maps",               pictures,             NULL },
     { "gradient check",          gradcheck,            NULL },
     { "forward and reverse",     both_modes,           NULL },
+    { "fused attention",         tiles,                NULL },
     { "decoding with a cache",   step_by_step,         NULL },
     { "other names and forms",   other_names,          NULL },
     { "linear attention",        linear_attention,     NULL },

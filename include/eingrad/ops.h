@@ -1,4 +1,4 @@
-/* eingrad/ops.h: einsum and every other operation. Their gradients and the check of gradients are in grad.h.
+/* eingrad/ops.h: einsum and every other operation, attention.h included. Their gradients and the check of gradients are in grad.h.
  *
  * Results go to the open scope of their operands' context and share nothing with them unless the line says "view".
  * Every operation refuses (sticky error, poison result): operands of two contexts, of mixed dtypes, of shapes that do not fit;
@@ -126,7 +126,7 @@ EG_API eg_tensor *eg_or (eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_not(eg_tensor *a);
 
-/* -- softmax, attention -------------------------------------------------------------------------------------------------------
+/* -- softmax; attention is in attention.h --------------------------------------------------------------------------------------
  * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep carries data, bool or integer, non-zero =
  * attend (a float is refused); .bias is added before the softmax, differentiable. A row with nothing to attend to is 0, gradient 0. */
 typedef struct eg_masked { const char *axes; eg_tensor *x; } eg_masked;         /* { "bj", pad }                              */
@@ -138,28 +138,6 @@ typedef struct eg_softmax_args {
 } eg_softmax_args;
 EG_API eg_tensor *eg_softmax_with    (const eg_softmax_args *);   /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
 EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);   /* y = x − ln Σ e^x   masked entries −inf                   */
-/* FUSED: the weights exist a tile at a time, memory is O(length); UNFUSED: einsum, softmax, einsum. The same up to rounding.   */
-typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
-typedef struct eg_attention_args {
-    size_t size;
-    const char *spec; eg_tensor *q, *k, *v;
-    const char *where; eg_masked keep, bias; int64_t offset;
-    double scale;                       /* 1/√(product of the letters that only query and key share)                          */
-    double dropout;                     /* on the weights, after the softmax                                                  */
-    eg_tensor **weights;                /* out: the weights before dropout, letters of `weights_axes`                         */
-    const char *weights_axes;           /* NULL: output letters without the value's own, the summed letters last              */
-    eg_tensor **dropped;                /* out: the weights after dropout                                                     */
-    eg_form form;                       /* whether the weights are in memory; default: by the sizes                           */
-    eg_tensor **lse;                    /* out: ln Σ e^scores, letters of the weights without the keys; −inf of nothing       */
-    eg_tensor **scores;                 /* out: scale q·k + bias, after .score, before the masks; letters as the weights      */
-    int64_t *empty;                     /* out: how many rows have nothing to attend to                                       */
-    eg_masked lengths;                  /* { "b", t }: only the first t[b] keys; integers                                     */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user; /* the scores become score(user, scores), letters as the weights, before the masks     */
-} eg_attention_args;
-/* y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe".
- * Refused: a letter in one operand only that is not in the output; no letter that only q and k share. Vaswani et al. 2017, eq. 1. */
-EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
-EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset, const int64_t *sizes); /* the predicate as bool over `axes`, for printing and checks */
 
 /* -- norms, losses, dropout --------------------------------------------------------------------------------------------------- */
 typedef struct eg_norm_args { size_t size; const char *spec; eg_tensor *x, *gain, *bias; double eps; } eg_norm_args;
@@ -214,7 +192,6 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last ax
 #define eg_topk(...)          eg_topk_with(EG_ARGS_(eg_topk_args, __VA_ARGS__))
 #define eg_softmax(...)       eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_log_softmax(...)   eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
-#define eg_attention(...)     eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #define eg_layernorm(...)     eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 #define eg_rmsnorm(...)       eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 #define eg_cross_entropy(...) eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
@@ -241,9 +218,9 @@ inline eg_tensor *eg_argsort(const char *spec, eg_tensor *x, eg_sort_args o = eg
 inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k, eg_topk_args o = eg_topk_args()) { o.size = sizeof o; o.spec = spec; o.x = x; o.k = k; return eg_topk_with(&o); }
 inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_softmax_with(&o); }
 inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_log_softmax_with(&o); }
-inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_with(&o); }
 inline eg_tensor *eg_layernorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_layernorm_with(&o); }
 inline eg_tensor *eg_rmsnorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rmsnorm_with(&o); }
 inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target, eg_cross_entropy_args o = eg_cross_entropy_args()) { o.size = sizeof o; o.spec = spec; o.logits = logits; o.target = target; return eg_cross_entropy_with(&o); }
 #endif
+#include <eingrad/attention.h>
 #endif

@@ -12,6 +12,7 @@
  * Compiled to postfix. Three evaluators: one index; a row of indices in 32 bits, where interval arithmetic has shown that no
  * intermediate leaves them; intervals, for a tile. */
 #include "notation.h"
+#include <eingrad/attention.h>
 #include <string.h>
 
 enum { STEPS = 256, DEPTH = 24, NESTING = 64, LANES = 128 };

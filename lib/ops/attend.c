@@ -15,12 +15,24 @@ eg_tensor *eg__attend_aligned(const eg_attending *a, int term, eg_tensor *x)
     for (int s = 0; s < a->scores; s++) dim[s] = a->size[a->score[s]];
     return eg__align_labels(x, a->rank[term], a->label[term], a->scores, a->score, dim);
 }
+/* |i + offset − j| over the two axes that count for the slopes */
+static eg_tensor *distance(const eg_attending *a, const eg_tensor *like)
+{
+    const double at = (double)a->offset, queries = (double)a->size[a->here], keys = (double)a->size[a->there];
+    eg_tensor *i = eg_arange(like->cx, EG_F64, at, at + queries, 1), *j = eg_arange(like->cx, EG_F64, 0, keys, 1);
+    return eg_cast(eg_abs(eg_sub(eg_unsqueeze(i, 1), j)), (eg_dtype)like->dtype);
+}
 eg_tensor *eg__attend_scores(const eg_attending *a, eg_tensor *const *x)
 {
     eg_tensor *q = a->scale == 1 ? x[EG_ATT_Q] : eg_scale(x[EG_ATT_Q], a->scale);
     if (!eg_ok(q) || !eg_ok(x[EG_ATT_K])) return q;
     eg_tensor *s = product(a, EG_ATT_Q, q, EG_ATT_K, x[EG_ATT_K], a->scores, a->score);
-    return x[EG_ATT_BIAS] ? eg_add(s, eg__attend_aligned(a, EG_ATT_BIAS, x[EG_ATT_BIAS])) : s;
+    if (x[EG_ATT_BIAS]) s = eg_add(s, eg__attend_aligned(a, EG_ATT_BIAS, x[EG_ATT_BIAS]));
+    if (!x[EG_ATT_SLOPES] || !eg_ok(s)) return s;
+    int64_t dim[EG_RANK_MAX];
+    for (int k = 0; k < a->scores; k++) dim[k] = a->size[a->score[k]];
+    eg_tensor *far = eg__align_labels(distance(a, s), 2, (uint16_t[]){ a->here, a->there }, a->scores, a->score, dim);
+    return eg_sub(s, eg_mul(eg__attend_aligned(a, EG_ATT_SLOPES, x[EG_ATT_SLOPES]), far));
 }
 
 /* What may be seen, as up to two masks over the scores; −1 after an error. */
@@ -62,7 +74,7 @@ void eg__attend_gradient(const eg_attending *a, eg_tensor *const *x, eg_tensor *
 {
     const bool values = a->rank[EG_ATT_V] >= 0;
     eg_tensor *w = eg__attend_weights(a, x, eg__attend_scores(a, x)), *ds;
-    for (int t = 0; t <= EG_ATT_BIAS; t++) d[t] = w;
+    for (int t = 0; t <= EG_ATT_SLOPES; t++) d[t] = w;
     if (!eg_ok(w) || !eg_ok(g)) return;
     if (values) {
         ds = product(a, EG_ATT_Y, g, EG_ATT_V, x[EG_ATT_V], a->scores, a->score);
@@ -71,10 +83,14 @@ void eg__attend_gradient(const eg_attending *a, eg_tensor *const *x, eg_tensor *
         eg_tensor *dropped = a->dropping ? eg__drop(&a->drop, w) : w;
         d[EG_ATT_V] = eg_ok(dropped) ? product(a, -1, dropped, EG_ATT_Y, g, a->rank[EG_ATT_V], a->label[EG_ATT_V]) : dropped;
     } else ds = eg_mul(w, eg__attend_aligned(a, EG_ATT_Y, g));
-    for (int t = 0; t <= EG_ATT_BIAS; t++) if (t != EG_ATT_V) d[t] = ds;
+    for (int t = 0; t <= EG_ATT_SLOPES; t++) if (t != EG_ATT_V) d[t] = ds;
     if (!eg_ok(ds)) return;
     eg_tensor *scaled = eg_scale(ds, a->scale);
     d[EG_ATT_Q] = product(a, -1, scaled, EG_ATT_K, x[EG_ATT_K], a->rank[EG_ATT_Q], a->label[EG_ATT_Q]);
     d[EG_ATT_K] = product(a, -1, scaled, EG_ATT_Q, x[EG_ATT_Q], a->rank[EG_ATT_K], a->label[EG_ATT_K]);
     if (x[EG_ATT_BIAS]) d[EG_ATT_BIAS] = eg__einsum(1, &ds, (const uint16_t *[]){ a->score }, a->rank[EG_ATT_BIAS], a->label[EG_ATT_BIAS]);
+    if (!x[EG_ATT_SLOPES]) return;
+    eg_tensor *far = eg_neg(distance(a, ds));
+    const uint16_t *const label[] = { a->score, (uint16_t[]){ a->here, a->there } };
+    d[EG_ATT_SLOPES] = eg_ok(far) ? eg__einsum(2, (eg_tensor *[]){ ds, far }, label, a->rank[EG_ATT_SLOPES], a->label[EG_ATT_SLOPES]) : far;
 }

@@ -145,7 +145,26 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
     return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1), eg_unsqueeze(x, x->rank));
 }
 
-static eg_attending *attending(roles *r, const eg_masking *mask, int lengths_term, double scale, eg_tensor **x)
+/* Of which query and which key the distance counts: the only ones, that of the query not a letter of the slopes. */
+static bool distances(eg_attending *a, const roles *r)
+{
+    int queries = 0;
+    for (int s = 0; s < r->rank - r->inner; s++) {
+        const uint16_t axis = a->score[s];
+        if (a->kind[axis] != EG_KIND_QUERY || has(a, EG_ATT_SLOPES, axis)) continue;
+        a->here = axis;
+        queries++;
+    }
+    a->there = a->score[r->rank - 1];
+    if (a->offset > 1ll << 52 || a->offset < -(1ll << 52)) return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi", (long long)a->offset), false;
+    if (queries == 1 && r->inner == 1 && !has(a, EG_ATT_SLOPES, a->there)) return true;
+    eg_fail(r->bound->cx, "attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; here are %d and %d", queries,
+            r->inner - has(a, EG_ATT_SLOPES, a->there));
+    return false;
+}
+
+typedef struct more { int alibi, lengths; } more;       /* terms that softmax's masks do not have                      */
+static eg_attending *attending(roles *r, const eg_masking *mask, more extra, double scale, eg_tensor **x)
 {
     const eg_bound *b = r->bound;
     const eg_predicate *where;
@@ -162,7 +181,7 @@ static eg_attending *attending(roles *r, const eg_masking *mask, int lengths_ter
         r->number[k] = (uint16_t)a->axes++;
     }
     for (int s = 0; s < r->rank; s++) a->score[s] = r->number[r->score[s]];
-    const int term[EG_ATT_TERMS] = { 0, 1, 2, mask->bias, mask->keep, lengths_term };
+    const int term[EG_ATT_TERMS] = { 0, 1, 2, mask->bias, extra.alibi, mask->keep, extra.lengths };
     for (int t = 0; t < EG_ATT_TERMS; t++) {
         a->rank[t] = -1;
         if (term[t] >= 0) x[t] = distinct(a, t, &b->term[term[t]], r->number);
@@ -175,7 +194,8 @@ static eg_attending *attending(roles *r, const eg_masking *mask, int lengths_ter
         a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
     }
     if (x[EG_ATT_KEEP] && eg_ok(x[EG_ATT_KEEP]) && x[EG_ATT_KEEP]->dtype != EG_BOOL) x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL);
-    if (lengths_term >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[lengths_term]);
+    if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
+    if (extra.alibi >= 0 && !distances(a, r)) return NULL;
     for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
 }
@@ -251,7 +271,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_tensor *xs[7] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
+    eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
     eg_ctx *cx = eg__context_of(3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
     for (int k = 0; k < 4; k++) if (out[k]) *out[k] = eg__poison(cx);
@@ -270,16 +290,20 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];
-    eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 }, { ".lengths", o.lengths, -1 } };
-    const char *spec = eg__masks_spec(cx, "attention", o.spec, 3, masks, o.weights_axes, xs, &n);
+    eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 }, { ".lengths", o.lengths, -1 },
+                               { ".alibi", o.alibi, -1 } };
+    const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, &n);
     const eg_bound *b = spec ? eg__bind("attention", spec, 0, n, xs, 0, NULL) : NULL;
     if (!b) return eg__poison(cx);
     if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over");
     if (!short_enough(b) || !assign(&r, b) || !handed(&r, o.weights_axes ? n - 1 : -1, order)) return eg__poison(cx);
     const eg_masking mask = { .bound = b, .rank = r.rank, .inner = r.inner, .axis = r.score, .where = o.where, .offset = o.offset,
-                              .keep = masks[0].term, .bias = masks[1].term };
-    if (!eg__masks_fit(&mask, (eg_dtype)o.q->dtype) || (masks[2].term >= 0 && !eg__masks_letters(&mask, masks[2].term, ".lengths"))) return eg__poison(cx);
-    eg_attending *a = attending(&r, &mask, masks[2].term, eg__opt(o.scale, 1 / sqrt(r.width)), x);
+                              .keep = masks[0].term, .bias = masks[1].term, .elsewhere = o.alibi.x != NULL };
+    if (!eg__masks_fit(&mask, (eg_dtype)o.q->dtype)) return eg__poison(cx);
+    for (int k = 2; k < 4; k++) if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option)) return eg__poison(cx);
+    if (o.alibi.x && o.alibi.x->dtype != o.q->dtype)
+        return eg_fail(cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o.alibi.x->dtype), eg_type_name(o.q->dtype));
+    eg_attending *a = attending(&r, &mask, (more){ masks[3].term, masks[2].term }, eg__opt(o.scale, 1 / sqrt(r.width)), x);
     if (!a) return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
     return compute(&o, &r, a, x, order);

@@ -45,7 +45,7 @@ static bool keep_room(eg_tensor *y, bool stats)
 
 static void place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand, eg_dtype dtype)
 {
-    static const int at[] = { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_KEEP, EG_AT_KEEP2 };
+    static const int at[] = { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2 };
     eg_tensor *x[EG_ATT_TERMS];
     terms_of(a, operand, x);
     eg__flash_open(f, a, dtype);
@@ -117,7 +117,7 @@ static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
 static bool gradient_c128(eg_tensor *d)
 {
     const eg_attending *a = d->attr;
-    eg_tensor *x[EG_ATT_TERMS], *first[EG_ATT_BIAS + 1];
+    eg_tensor *x[EG_ATT_TERMS], *first[EG_ATT_KEEP];
     int64_t at = 0;
     terms_of(a, d->in, x);
     eg__attend_gradient(a, x, d->in[d->count - 1], first);
@@ -138,7 +138,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL;                             /* the result: a function of the operands           */
     if (!remembered(a->memo, c)) {
-        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_BIAS + 1], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
+        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
         int at[EG_ATT_TERMS + 1], n = 0;
         own_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
@@ -183,16 +183,16 @@ static const eg_op gradient_op = {
     .forward_c128 = gradient_c128,
 };
 
-/* q, k, v from one pass; the bias from the composed form, whose scores are no larger than it. */
+/* q, k, v from one pass; bias and slopes from the composed form. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const eg_attending *a = y->attr;
     const int t = term_of(a, i);
-    if (t == EG_ATT_BIAS) {
-        eg_tensor *x[EG_ATT_TERMS], *d[EG_ATT_BIAS + 1];
+    if (t > EG_ATT_V) {
+        eg_tensor *x[EG_ATT_TERMS], *d[EG_ATT_KEEP];
         terms_of(a, y->in, x);
         eg__attend_gradient(a, x, g, d);
-        return d[EG_ATT_BIAS];
+        return d[t];
     }
     if (!remembered(a->memo, g)) {
         eg_tensor *d = gradient_of(y, y->in, y, g);
@@ -231,7 +231,12 @@ static eg_tensor *sample_causal(eg_tensor *const *x)
 {
     return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .keep = { "bj", x[3] }, .bias = { "hij", x[4] }, .form = EG_FUSED);
 }
+static eg_tensor *sample_alibi(eg_tensor *const *x)
+{
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .alibi = { "h", x[3] }, .form = EG_FUSED);
+}
 static const eg_sample attention_samples[] = {
+    { sample_alibi, "3x2x2, 4x2x2, 4x2x2, 2", -1, 1 },
     { sample_plain, "3x2, 4x2, 4x3", 0, 0 }, { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 }, { 0 },
 };
 static const eg_op attention_op = {

@@ -13,9 +13,10 @@
 #include "einsum/pack.h"
 #include "ops/dropout.h"
 #include "ops/softmax.h"
+#include <eingrad/attention.h>
 
 /* -- attention without its tensors: what a node remembers ------------------------------------------------------------------------ */
-enum { EG_ATT_Q, EG_ATT_K, EG_ATT_V, EG_ATT_BIAS, EG_ATT_KEEP, EG_ATT_KEEP2, EG_ATT_TERMS, EG_ATT_Y = EG_ATT_TERMS };
+enum { EG_ATT_Q, EG_ATT_K, EG_ATT_V, EG_ATT_BIAS, EG_ATT_SLOPES, EG_ATT_KEEP, EG_ATT_KEEP2, EG_ATT_TERMS, EG_ATT_Y = EG_ATT_TERMS };
 typedef enum eg_kind { EG_KIND_BATCH, EG_KIND_QUERY, EG_KIND_KEY, EG_KIND_DOT, EG_KIND_VALUE, EG_KINDS } eg_kind;
 typedef struct eg_saved eg_saved;
 typedef struct eg_attending {
@@ -29,6 +30,7 @@ typedef struct eg_attending {
     double scale;
     int64_t offset;                     /* added to score axis `moved` in the predicate                      */
     int moved;
+    uint16_t here, there;               /* with slopes: the query and the key whose distance counts           */
     eg_drop drop;
     bool dropping, masked;              /* masked: a predicate follows                                       */
     eg_saved *saved;                    /* flash.c: what a node keeps for its gradient                       */
@@ -47,7 +49,7 @@ eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x);        
 eg_tensor *eg__attend_weights(const eg_attending *, eg_tensor *const *x, eg_tensor *scores);
 eg_tensor *eg__attend_values(const eg_attending *, eg_tensor *const *x, eg_tensor *weights);    /* w v              */
 eg_tensor *eg__attend_lse(const eg_attending *, eg_tensor *const *x, eg_tensor *scores);        /* ln Σ e^s of what may be seen */
-void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d); /* d by term, up to the bias; in operations that have gradients */
+void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d); /* d by term, up to the slopes; in operations that have gradients */
 eg_tensor *eg__attend_aligned(const eg_attending *, int term, eg_tensor *x);        /* x over a->score              */
 
 /* -- flash.c ---------------------------------------------------------------------------------------------------------------------- */
@@ -65,6 +67,7 @@ typedef struct eg_flash_lanes {
     void (*forbid)(int64_t n, void *x, const uint8_t *allow);                   /* allow ? x : −inf          */
     void (*thin)  (int64_t n, void *x, const uint8_t *stay, double factor);     /* stay ? x factor : 0       */
     bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade); /* by lane: most' = max(most, x); x = 2^(x − most'); total' = total fade + Σ x, fade = 2^(most − most'); is any fade not 1? */
+    void (*ramp)  (int w, int64_t rows, void *x, const void *lane, const void *lane_slope, const void *row, const void *row_slope); /* x − lane_slope row_slope |lane − row| */
     void (*fade)  (int w, int64_t rows, void *x, const void *lane);             /* x lane                    */
     void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: 2^(x − most) share */
     void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean); /* by row: weights (x − mean) */
@@ -72,7 +75,7 @@ typedef struct eg_flash_lanes {
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);                         /* NULL: w is no multiple of any vector */
 
 /* -- flash_place.c: where elements lie ----------------------------------------------------------------------------------------- */
-enum { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_KEEP, EG_AT_KEEP2, EG_AT_Y, EG_AT_G, EG_AT_DQ, EG_AT_DK, EG_AT_DV, EG_AT_DRAW, EG_AT_ALL };
+enum { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2, EG_AT_Y, EG_AT_G, EG_AT_DQ, EG_AT_DK, EG_AT_DV, EG_AT_DRAW, EG_AT_ALL };
 typedef struct eg_flash_axis { int64_t size, step[EG_AT_ALL]; int axis, score; } eg_flash_axis; /* its number; its place in a->score */
 typedef struct eg_flash_list { int n; int64_t total; eg_flash_axis axis[EG_RANK_MAX]; } eg_flash_list;
 typedef struct eg_flash {
@@ -102,6 +105,8 @@ void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, in
 typedef struct eg_flash_batch { int64_t number, index[EG_RANK_MAX], size[EG_RANK_MAX], at[EG_AT_ALL]; } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
 eg_three eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries, eg_stretch keys);    /* of the predicate */
+/* The scores of a tile − slope |i − j|; `rows` are at most 256 */
+void eg__flash_ramp(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, char *tile);
 /* Bytes of a tile: may the query see the key? Rows are those of `rows`, lanes those of `lanes`, the tile's others 0. What they are */
 eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, uint8_t *tile);
 void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, uint8_t *tile);

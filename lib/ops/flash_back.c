@@ -98,6 +98,7 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
         eg__flash_pack(f, wide, keys, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x, r->bias, r->runs);
         f->lanes->add(rows.count * wide, s, r->bias, EG_LOG2_E);
     }
+    if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
     if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
     f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x, (char *)w->saved->share + stat * x);
     if (e) eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x, rows.count, false, ds);

@@ -86,6 +86,17 @@ EG_CLONES static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, 
     }
     return faded;
 }
+EG_CLONES static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row, const void *row_slope)
+{
+    VEC *s = tile;
+    for (int64_t i = 0; i < rows; i++) {
+        const VEC here = ALL(((const REAL *)row)[i]), times = ALL(((const REAL *)row_slope)[i]);
+        for (int v = 0; v < w / LANES; v++, s++) {
+            const VEC far = ((const VEC *)lane)[v] - here;
+            *s -= ((const VEC *)lane_slope)[v] * times * PICK(far < ALL(0), -far, far);
+        }
+    }
+}
 EG_CLONES static void NAME(fade)(int w, int64_t rows, void *tile, const void *lane)
 {
     for (int v = 0; v < w / LANES; v++) {
@@ -117,7 +128,7 @@ EG_CLONES static void NAME(slope)(int w, int64_t rows, const void *weights, void
         for (int v = 0; v < w / LANES; v++, p++, d++) *d = *p * (*d - ALL(((const REAL *)mean)[i]));
 }
 static const eg_flash_lanes NAME(lanes) = {
-    LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(soften), NAME(fade), NAME(weigh), NAME(slope),
+    LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(soften), NAME(ramp), NAME(fade), NAME(weigh), NAME(slope),
 };
 #undef LANES
 #undef VEC

@@ -61,6 +61,7 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
         eg__flash_pack(f, f->wide, queries, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x, r->bias, r->runs);
         f->lanes->add(rows.count * f->wide, r->s, r->bias, EG_LOG2_E);
     }
+    if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, queries, r->s);
     if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * f->wide, r->s + (live.test - live.from) * f->wide * x, r->bytes);
     if (f->lanes->soften(f->wide, rows.count, r->s, lane, total, r->fade) && e) f->lanes->fade(f->wide, e, o, r->fade);
     if (f->a->dropping) {

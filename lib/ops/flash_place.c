@@ -217,6 +217,29 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
     }
 }
 
+/* Where elements are along the axis whose distance counts, and their slopes (1 for keys), in f's type. */
+static void along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char *at, char *slope)
+{
+    const eg_flash_list *l = &f->list[s.kind];
+    const uint16_t want = s.kind == EG_KIND_KEY ? f->a->there : f->a->here;
+    for (int64_t i = 0; i < s.count; i++) {
+        int64_t rest = s.from + i, place = 0;
+        for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size) if (l->axis[k].axis == want) place = rest % l->axis[k].size;
+        if (s.kind == EG_KIND_QUERY) place += f->a->offset;
+        const int64_t m = b->at[EG_AT_SLOPES] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_SLOPES, s.from + i);
+        const double c = s.kind == EG_KIND_KEY ? 1 : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m] : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
+        if (f->width == 8) ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
+        else ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
+    }
+}
+void eg__flash_ramp(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, char *tile)
+{
+    _Alignas(64) char lane[EG_KERNEL_SIDE * 8] = { 0 }, lane_slope[EG_KERNEL_SIDE * 8] = { 0 }, row_at[256 * 8], row_slope[256 * 8];
+    along(f, b, lanes, lane, lane_slope);
+    along(f, b, rows, row_at, row_slope);
+    f->lanes->ramp(f->wide, rows.count, tile, lane, lane_slope, row_at, row_slope);
+}
+
 typedef void row_fn(const eg_flash *, const eg_flash_batch *, int64_t query, eg_stretch keys, uint8_t *out);
 /* Rows of keys, one for each query, as the lines of a tile or, where the lanes are queries, as its columns. */
 static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, uint8_t *tile, row_fn *fn)

@@ -11,6 +11,7 @@ typedef struct eg_masking {
     const char *where;                  /* NULL: none                                                        */
     int keep, bias;                     /* terms of the bound string; −1: none                               */
     int64_t offset;
+    bool elsewhere;                     /* the offset moves something besides                                */
 } eg_masking;
 bool eg__masks_letters(const eg_masking *, int term, const char *which);  /* false after a message: a letter that the scores lack */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);        /* false after a message: letters or types that do not fit   */
