@@ -275,7 +275,7 @@ START_TEST(masks_of_the_module_and_of_the_run)
     char text[600] = "j <= i";
     memset(text + 6, ' ', sizeof text - 7);
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = text)));
-    eg_assert_error(cx, "the predicate has more than 511 characters");
+    eg_assert_error(cx, "the predicates have more than 511 characters");
 }
 END_TEST
 

@@ -89,22 +89,22 @@ static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter
 
 /* The predicates of module and run. Behind a cache, or with an offset, i counts from there: eg_attention moves the last letter that is no
  * key, which is i unless there are others or i's size is asked for. *offset: what is left for it to do. */
-static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *out)
+static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *room)    /* "": none; NULL after an error */
 {
-    const char *a = m->where, *b = given;
-    char both[ROOM], place[48], size[48];
-    int n = a && b ? snprintf(both, ROOM, "(%s) & (%s)", a, b) : snprintf(both, ROOM, "%s", a ? a : b ? b : "");
-    if (n < 0 || n >= ROOM)
-        return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
-    bool moves = mentions(both, 'i'), others = mentions(both, 'h') || strstr(both, "|") != NULL;
-    for (const char *c = m->batch; *c; c++)
-        others |= mentions(both, *c);
-    if (!*both || !*offset || (moves && !others))
-        return memcpy(out, both, (size_t)n + 1), true;
+    const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
+    char from[ROOM], place[48], size[48];
+    bool over = a && b && snprintf(room, ROOM, "(%s) & (%s)", a, b) >= ROOM;
+    bool moves = *offset && mentions(text, 'i'), others = moves && (mentions(text, 'h') || strchr(text, '|'));
+    for (const char *c = m->batch; moves && *c; c++)
+        others |= mentions(text, *c);
+    if (!over && (!*text || !*offset || (moves && !others)))
+        return text;
+    if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
+        return eg_fail(cx, "mha \"%s\": the predicates have more than %d characters", m->name, ROOM - 1), NULL;
     snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
     snprintf(size, sizeof size, "(|i|+%lld)", (long long)*offset);
     *offset = 0;
-    return rewritten(m, cx, both, 'i', place, size, out);
+    return rewritten(m, cx, from, 'i', place, size, room) ? room : NULL;
 }
 
 /* letters of a mask in which h is two letters, g and r */
@@ -199,11 +199,12 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
-    char where[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[48], count[24];
+    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[48], count[24];
     eg_ctx *cx = eg_context(o.q);
     eg_tensor ***out[OUTS];
     outs(&o, out);
-    if (!predicate(m, cx, a->where, &o.offset, where))
+    const char *where = predicate(m, cx, a->where, &o.offset, room);
+    if (!where)
         return eg_fail(cx, "mha: predicate");
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
@@ -260,7 +261,8 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         snprintf(head, sizeof head, "%lld", (long long)h);
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
         o.offset = offset;
-        if (!predicate(m, cx, a->where, &o.offset, both) || !rewritten(m, cx, both, 'h', head, count, where))
+        const char *text = predicate(m, cx, a->where, &o.offset, both);
+        if (!text || !rewritten(m, cx, text, 'h', head, count, where))
             return eg_fail(cx, "mha: predicate");
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice(q, -1, at, at + d, 1);
