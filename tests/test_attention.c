@@ -1,6 +1,7 @@
 /* test_attention.c: attention in any layout against stored values, plain loops, and its own parts. */
 #include "tests.h"
 #include "wave.h"
+#include <eingrad.h>
 
 static eg_tensor *causal_heads(void *keep, eg_tensor *const *x)
 {
@@ -175,6 +176,106 @@ START_TEST(saturated_scores_are_harmless)                      /* acceptance row
 }
 END_TEST
 
+/* -- a score function of the user's ---------------------------------------------------------------------------------------------------- */
+static eg_tensor *soft_cap(void *cap, eg_tensor *s) { return eg_scale(eg_tanh(eg_scale(s, 1 / *(double *)cap)), *(double *)cap); }
+static eg_tensor *relative(void *table, eg_tensor *s)           /* s[b,h,i,j] + table[h, i − j + n − 1]: Shaw et al. 2018, as T5 has it */
+{
+    const int64_t n = eg_dim(s, 2);
+    eg_tensor *i = eg_arange(eg_context(s), EG_I64, 0, (double)n, 1), *far = eg_add(eg_sub(eg_unsqueeze(i, 1), i), eg_full_n(eg_context(s), EG_I64, (double)(n - 1), 0, NULL));
+    return eg_on("bhij, hij", eg_add, s, eg_at("h [r], i j -> h i j", *(eg_tensor **)table, far));
+}
+static eg_tensor *capped(void *cap, eg_tensor *const *x)
+{
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .score = soft_cap, .user = cap);
+}
+static eg_tensor *by_place(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .score = relative, .user = (void *)&x[3], .weights_axes = "b h i j");
+}
+START_TEST(a_score_function_of_the_users)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    double cap = 1.5;
+    eg_tensor *x[] = { wave(cx, 0, 4, 3), wave(cx, 1, 5, 3), wave(cx, 2, 5, 2) };
+    eg_tensor *s = eg_scale(eg_einsum("id,jd->ij", x[0], x[1]), 1 / sqrt(3));
+    eg_assert_close(capped(&cap, x), eg_einsum("ij,je->ie", eg_softmax("i [j]", soft_cap(&cap, s), .where = "j <= i"), x[2]), 1e-14);
+    eg_assert_grad2(capped, &cap, x[0], x[1], x[2]);
+    eg_tensor *r[] = { wave(cx, 0, 4, 1, 2, 3), wave(cx, 1, 4, 1, 2, 3), wave(cx, 2, 4, 1, 2, 2), wave(cx, 3, 2, 7) };
+    eg_assert_grad(by_place, NULL, r[0], r[1], r[2], r[3]);
+    eg_close(cx);
+}
+END_TEST
+
+/* The output of place i is the value of place i − 1: scores of content know nothing of it, a relative table learns it. */
+START_TEST(a_relative_score_is_trained)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *table = eg_param(p, "table", "h r", 1, 15), *x = eg_normal(cx, 0, 1, 8, 4, 1, 6), *zero = eg_scale(x, 0);
+    eg_opt *op = eg_adam(p, .lr = .3);
+    double loss = 1;
+    for (int step = 0; step < 60; step++) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *y = eg_attention("ibhd,jbhd,jbhe->ibhe", zero, zero, x, .score = relative, .user = &table, .weights_axes = "b h i j");
+        eg_tensor *l = eg_mse(eg_slice(y, 0, 1, EG_END, 1), eg_slice(x, 0, 0, 7, 1));
+        loss = eg_item(l);
+        eg_step(op, l);
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    ck_assert_msg(loss < 1e-2, "the loss is %g", loss);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(masks_as_pytorch_writes_them)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *keep = eg_mask_ignore(eg_from(cx, ((bool[]){ 0, 1, 1, 0 }), 4));
+    eg_tensor *added = eg_mask_additive(eg_from(cx, ((float[]){ 0, -INFINITY, -INFINITY, 0 }), 4));
+    ck_assert(same_bits(keep, eg_from(cx, ((bool[]){ 1, 0, 0, 1 }), 4)) && same_bits(keep, added));
+    ck_assert(same_bits(keep, eg_mask_ignore(eg_from(cx, ((int[]){ 0, 5, -1, 0 }), 4))));
+    eg_assert_close(eg_alibi_slopes(cx, 8), eg_from(cx, ((float[]){ .5f, .25f, .125f, .0625f, 1 / 32.f, 1 / 64.f, 1 / 128.f, 1 / 256.f }), 8), 0);
+    eg_assert_close(eg_alibi_slopes(cx, 3), eg_from(cx, ((float[]){ 1 / 16.f, 1 / 256.f, 1 / 4.f }), 3), 0);     /* two of two, the first of four */
+    eg_assert_ok(cx);
+    eg_mask_ignore(eg_ones(cx, 3));
+    eg_assert_error(cx, "mask_ignore: the mask is f32");
+    eg_mask_additive(keep);
+    eg_assert_error(cx, "mask_additive: the mask is bool");
+    eg_mask_additive(eg_from(cx, ((float[]){ 0, -1e9f, -INFINITY }), 3));
+    eg_assert_error(cx, "mask_additive: 1 of 3 numbers are neither 0 nor -inf");
+    eg_alibi_slopes(cx, 0);
+    eg_assert_error(cx, "alibi_slopes: 0 heads");
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *nothing(void *user, eg_tensor *s) { (void)user, (void)s; return NULL; }
+static eg_tensor *shorter(void *user, eg_tensor *s) { (void)user; return eg_slice(s, 1, 0, 4, 1); }
+START_TEST(options_refuse)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 5, 3), *v = eg_ones(cx, 2, 5, 6), *t = eg_from(cx, ((int[]){ 5, 6 }), 2), *m = eg_ones(cx, 2);
+#define REFUSED(says, ...) ck_assert(!eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, __VA_ARGS__))); eg_assert_error(cx, says)
+    REFUSED("attention: .lengths has 6 at place 1, but index 'j' is 5", .lengths = { "b", t });
+    REFUSED("attention: .lengths is f32; lengths are i32 or i64", .lengths = { "b", m });
+    REFUSED("index 'd' of .lengths is not an index of the scores", .lengths = { "d", eg_randint(cx, 0, 5, 3) });
+    REFUSED("a length is a number of keys and has no index 'j'", .lengths = { "j", eg_randint(cx, 0, 5, 5) });
+    REFUSED(".lengths has the letters \"b\" but its tensor is NULL", .lengths = { "b", NULL });
+    REFUSED("index 'b' is 2 in operand 1 but 3 in operand 4", .lengths = { "b", eg_randint(cx, 0, 5, 3) });
+    REFUSED("attention: .alibi is f64 but the scores are f32", .alibi = { "b", eg_cast(m, EG_F64) });
+    REFUSED("attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; here are 0 and 1", .alibi = { "i", eg_ones(cx, 4) });
+    REFUSED("here are 1 and 0", .alibi = { "j", eg_ones(cx, 5) });
+    REFUSED("attention: .offset is 9007199254740993, too far for .alibi", .alibi = { "b", m }, .offset = (1ll << 53) + 1);
+    REFUSED("attention: .form is 7; it is EG_FUSED or EG_UNFUSED, or not given", .form = (eg_form)7);
+    REFUSED("attention: .form is EG_FUSED, but .score works on scores in memory", .form = EG_FUSED, .score = nothing);
+    REFUSED("attention: .score returned NULL", .score = nothing);
+    REFUSED("attention: .score returned f32 (2, 4, 4) for scores that are f32 (2, 5, 4)", .score = shorter, .weights_axes = "bji");
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(attention_refuses)
 {
     eg_ctx *cx = eg_open();
@@ -224,6 +325,10 @@ Suite *suite_attention(void)
     tcase_add_test(t, weights_come_in_the_order_asked_for);
     tcase_add_test(t, a_query_with_no_key_gives_zero);
     tcase_add_test(t, saturated_scores_are_harmless);
+    tcase_add_test(t, a_score_function_of_the_users);
+    tcase_add_test(t, a_relative_score_is_trained);
+    tcase_add_test(t, masks_as_pytorch_writes_them);
+    tcase_add_test(t, options_refuse);
     tcase_add_test(t, attention_refuses);
     suite_add_tcase(s, t);
     return s;

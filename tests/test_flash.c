@@ -1,5 +1,6 @@
 /* test_flash.c: fused attention against the composed form: values and all gradients for every kind of mask, layout and width, across the
  * edges of blocks and panels; the same bits for any number of threads; memory. */
+#include "data/attention.h"
 #include "tests.h"
 #include "wave.h"
 
@@ -116,6 +117,58 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
 START_TEST(fused_is_unfused_in_f64) { fused_is_unfused(&cases[_i], EG_F64, 1e-12); } END_TEST
 START_TEST(fused_is_unfused_in_f32) { fused_is_unfused(&cases[_i], EG_F32, 2e-5); } END_TEST
 
+/* -- PyTorch's numbers: every mask with every pair of widths, in every layout, in both forms -------------------------------------------- */
+static const struct { const char *mask, *where, *option; } told[] = {
+    { "none", NULL, "" }, { "causal", "j <= i", "" }, { "causal at the end", "j - |j| <= i - |i|", "" }, { "window", "i - 9 < j <= i", "" },
+    { "blocks", "i/8 == j/8", "" }, { "padding", NULL, "lengths" }, { "bias", NULL, "bias" }, { "bias, causal", "j <= i", "bias" },
+    { "alibi, causal", "j <= i", "alibi" }, { "scale", NULL, "scale" }, { "one key head", "j <= i", "one" },
+};
+static const struct { const char *heads, *one, *q, *k, *v, *y; } layouts[] = {
+    { "bhid,bhjd,bhje->bhie", "bhid,b1jd,b1je->bhie", "bhid->bhid", "bhjd->bhjd", "bhje->bhje", "bhie->bhie" },
+    { "ibhd,jbhd,jbhe->ibhe", "ibhd,jb1d,jb1e->ibhe", "bhid->ibhd", "bhjd->jbhd", "bhje->jbhe", "ibhe->bhie" },
+    { "bihd,bhdj,bjhe->behi", "bihd,b1dj,bj1e->behi", "bhid->bihd", "bhjd->bhdj", "bhje->bjhe", "behi->bhie" },
+};
+static void sums_are(const char *what, int layout, int n, eg_tensor *x, const double *sums)
+{
+    const double *v = eg_f64(x);
+    for (int t = 0; t < 6; t++) {
+        double sum = 0, size = 1e-300;
+        for (int64_t k = 0; k < eg_size(x); k++) { sum += v[k] * cos(.9 * (double)k + t); size += fabs(v[k]); }
+        ck_assert_msg(fabs(sum - sums[t]) <= 1e-13 * size, "%s, layout %d, tensor %d, sum %d: %.17g, PyTorch has %.17g", what, layout, n, t, sum, sums[t]);
+    }
+}
+START_TEST(as_pytorch)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const int d = ref_sdpa[_i].d, e = ref_sdpa[_i].e;
+    const char *name = ref_sdpa[_i].mask;
+    int m = 0;
+    while (strcmp(told[m].mask, name)) m++;
+    const char *option = told[m].option;
+    const bool one = !strcmp(option, "one"), bias = !strcmp(option, "bias");
+    eg_tensor *x[] = { wave(cx, 0, 2, 2, 37, d), wave(cx, 1, 2, one ? 1 : 2, 45, d), wave(cx, 2, 2, one ? 1 : 2, 45, e), wave(cx, 3, 2, 37, 45) }, *dx[4];
+    eg_tensor *g = eg_full(cx, 0, 2, 2, 37, e), *slopes = eg_alibi_slopes(cx, 2), *lengths = eg_from(cx, ((int[]){ 37, 1 }), 2);
+    double *p = eg_mut_f64(g);
+    for (int64_t k = 0; k < eg_size(g); k++) p[k] = cos(.3 * (double)k);
+    for (int n = 0; n < 6; n++) {
+        const int l = n / 2;
+        eg_tensor *y = eg_attention(one ? layouts[l].one : layouts[l].heads, eg_rearrange(layouts[l].q, x[0]), eg_rearrange(layouts[l].k, x[1]), eg_rearrange(layouts[l].v, x[2]),
+                                    .where = told[m].where, .bias = { bias ? "hij" : NULL, bias ? x[3] : NULL }, .scale = !strcmp(option, "scale") ? .3 : 0,
+                                    .alibi = { !strcmp(option, "alibi") ? "h" : NULL, !strcmp(option, "alibi") ? slopes : NULL },
+                                    .lengths = { !strcmp(option, "lengths") ? "b" : NULL, !strcmp(option, "lengths") ? lengths : NULL },
+                                    .form = n % 2 ? EG_FUSED : EG_UNFUSED);
+        eg_assert_ok(cx);
+        ck_assert_str_eq(eg_op_of(y)->name, n % 2 ? "attention" : "einsum");
+        y = eg_rearrange(layouts[l].y, y);
+        sums_are(name, l, 0, y, ref_sdpa[_i].sums[0]);
+        eg_grad(y, g, bias ? 4 : 3, x, dx);
+        eg_assert_ok(cx);
+        for (int k = 0; k < (bias ? 4 : 3); k++) sums_are(name, l, k + 1, dx[k], ref_sdpa[_i].sums[k + 1]);
+    }
+    eg_close(cx);
+}
+END_TEST
+
 /* -- the same bits, whatever the number of threads: several batches, and one whose keys are split ---------------------------------------- */
 START_TEST(threads_do_not_change_bits)
 {
@@ -142,13 +195,76 @@ START_TEST(threads_do_not_change_bits)
 }
 END_TEST
 
+/* -- what else can be asked for ----------------------------------------------------------------------------------------------------- */
+START_TEST(lse_scores_and_empty_rows_in_both_forms)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { wave(cx, 0, 2, 40, 3, 4), wave(cx, 1, 2, 50, 3, 4), wave(cx, 2, 2, 50, 3, 5) }, *lse[2], *s[2], *w, *y[2], *dx[2][3];
+    int64_t empty[2];
+    for (int f = 0; f < 2; f++) {
+        y[f] = eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = "5 <= i & j <= i", .form = f ? EG_FUSED : EG_UNFUSED, .lse = &lse[f], .scores = &s[f],
+                            .weights = &w, .empty = &empty[f]);
+        eg_grad(eg_einsum("bih->", eg_slice(lse[f], 1, 5, EG_END, 1)), NULL, 3, x, dx[f]);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(empty[f], 2 * 5 * 3);
+    }
+    eg_assert_axes("b=2 i=40 h=3", lse[0]);
+    eg_assert_close(s[0], eg_scale(eg_einsum("bihd,bjhd->bihj", x[0], x[1]), .5), 1e-14);
+    eg_assert_close(s[1], s[0], 0);
+    for (int f = 0; f < 2; f++) {
+        ck_assert(eg_item(eg_max(NULL, eg_slice(lse[f], 1, 0, 5, 1))) == -INFINITY);
+        eg_assert_close(eg_slice(y[f], 1, 0, 5, 1), eg_zeros(cx, 2, 5, 3, 5), 0);
+        for (int k = 0; k < 2; k++) eg_assert_close(dx[f][k], dx[0][k], 1e-13);
+    }
+    eg_assert_close(eg_slice(lse[1], 1, 5, EG_END, 1), eg_slice(lse[0], 1, 5, EG_END, 1), 1e-14);
+    eg_tensor *live = eg_slice(w, 1, 5, EG_END, 1), *again = eg_exp(eg_sub(eg_slice(s[1], 1, 5, EG_END, 1), eg_unsqueeze(eg_slice(lse[1], 1, 5, EG_END, 1), 3)));
+    eg_assert_close(live, eg_where(eg_gt(live, eg_scalar(cx, 0)), again, eg_zeros_like(live)), 1e-14);       /* w = e^(s − lse) */
+    eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], eg_slice(x[2], 1, 0, 50, 1), .empty = &empty[0], .form = EG_FUSED);
+    ck_assert_int_eq(empty[0], 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(infinite_scores_are_shared_evenly)                  /* as in the composed form: the limit                                    */
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_full(cx, 1e30, 3, 2), *k = eg_cast(eg_from(cx, ((double[]){ 1e30, 1e30, 1, 1, 1e30, 1e30, -1e30, 0 }), 4, 2), EG_F32), *v = eg_normal(cx, 0, 1, 4, 3), *dx[2][3];
+    eg_tensor *y[2];
+    for (int f = 0; f < 2; f++) {
+        y[f] = eg_attention("id,jd,je->ie", q, k, v, .form = f ? EG_FUSED : EG_UNFUSED);
+        eg_grad(y[f], y[f], 3, (eg_tensor *[]){ q, k, v }, dx[f]);
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(y[0], eg_expand(eg_scale(eg_add(eg_select(v, 0, 0), eg_select(v, 0, 2)), .5), 3, 3), 1e-6);
+    eg_assert_close(y[1], y[0], 1e-6);
+    eg_assert_close(dx[1][2], dx[0][2], 1e-6);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(nan_stays)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_normal(cx, 0, 1, 40, 2), *k = eg_normal(cx, 0, 1, 50, 2), *v = eg_normal(cx, 0, 1, 50, 3);
+    eg_mut_f32(q)[2 * 7] = NAN;
+    eg_tensor *y = eg_attention("id,jd,je->ie", q, k, v, .form = EG_FUSED);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_isnan(y))), 3);
+    ck_assert(isnan(eg_get(y, 7, 0)));
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_flash(void)
 {
     Suite *s = suite_create("flash");
     TCase *t = tcase_create("flash");
     tcase_add_loop_test(t, fused_is_unfused_in_f64, 0, CASES);
     tcase_add_loop_test(t, fused_is_unfused_in_f32, 0, CASES);
+    tcase_add_loop_test(t, as_pytorch, 0, sizeof ref_sdpa / sizeof *ref_sdpa);
     tcase_add_test(t, threads_do_not_change_bits);
+    tcase_add_test(t, lse_scores_and_empty_rows_in_both_forms);
+    tcase_add_test(t, infinite_scores_are_shared_evenly);
+    tcase_add_test(t, nan_stays);
     suite_add_tcase(s, t);
     return s;
 }
