@@ -102,6 +102,8 @@ int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −
 
 /* -- notation/notation.h holds the parser's interface; einsum/einsum.h the contraction's -------------------------------------- */
 
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);     /* "ij,jk->ik" of what einsum made; NULL of others, or if there is no room */
+
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);    /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − b²)  */

@@ -2,6 +2,7 @@
 #if HAVE_CONFIG_H
 #include <config.h>                     /* HAVE_LIBDW */
 #endif
+#include <eingrad.h>
 #include <eingrad/check.h>
 #include "tests.h"
 
@@ -26,7 +27,7 @@ START_TEST(a_node_knows_the_line_that_made_it)
     assert_line(eg_origin(y), "mul", mul);
     eg_tensor *t = eg_softmax("i [j]", eg_einsum("im,mj->ij", x, w), .where = "j <= i"); const int deep = __LINE__;
     assert_line(eg_origin(t), "softmax", deep);
-    assert_line(eg_origin(eg_operand(t, 0)), "einsum", deep);
+    assert_line(eg_origin(eg_operand(t, 0)), "einsum \"im,mj->ij\"", deep);
     ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);             /* what a rule applies is the forward line's */
     assert_line(eg_origin(dx), "add", __LINE__ - 1);
     assert_line(eg_origin(eg_operand(dx, 0)), "mul", mul);
@@ -196,6 +197,100 @@ START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
 }
 END_TEST
 
+/* -- the first NaN, and graphs -------------------------------------------------------------------------------------------------------- */
+START_TEST(the_first_nan_is_named)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3e38f, 1, 1, 1 }), 2, 3), *w = eg_full(cx, 3, 3, 2), *dx, *nan = eg_full(cx, NAN, 2, 3);
+    ck_assert(!eg_trace(cx, true));
+    eg_assert_ok(eg_context(eg_exp(nan)));                              /* not its doing */
+    ck_assert(eg_ok(eg_add(nan, x)));
+    ck_assert(!eg_ok(eg_einsum("im,mj->ij", x, w))); const int product = __LINE__;
+    ck_assert(strstr(eg_error(cx), "trace: ") == eg_error(cx));
+    assert_line(eg_error(cx), "einsum \"im,mj->ij\"", product);
+    eg_assert_error(cx, "made inf at (0, 0) of (2, 2), and its operands are finite");
+    eg_tensor *zero = eg_from(cx, ((float[]){ 4, 0 }), 2);
+    eg_tensor *root = eg_sqrt(zero); const int sqrt_line = __LINE__;
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, root), NULL, 1, &zero, &dx), -1);
+    assert_line(eg_error(cx), "trace: the gradient of sqrt", sqrt_line);
+    eg_assert_error(cx, ": div made inf at (1,) of (2,)");
+    ck_assert(!eg_ok(eg_jvp(root, 1, &zero, &zero)));                   /* 0/0 */
+    assert_line(eg_error(cx), "trace: the tangent of sqrt", sqrt_line);
+    eg_assert_error(cx, "nan at (1,)");
+    ck_assert(eg_ok(eg_jvp(eg_logsumexp(NULL, eg_log(eg_shift(zero, 1))), 1, &zero, &zero)));
+    ck_assert(eg_trace(cx, false));
+    ck_assert(eg_ok(eg_einsum("im,mj->ij", x, w)));
+    ck_assert(!eg_trace(NULL, true));
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+static void read_back(int (*print)(FILE *, eg_tensor *), eg_tensor *y, char *out, size_t room)
+{
+    FILE *f = tmpfile();
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(print(f, y), 0);
+    rewind(f);
+    out[fread(out, 1, room - 1, f)] = 0;
+    fclose(f);
+}
+START_TEST(a_graph_as_text_and_as_dot)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *W = eg_param(p, "W\"q", "m d", 3, 4), *x = eg_ones(cx, 2, 3);
+    eg_tensor *q = eg_einsum("im,md->id", x, W), *y = eg_sum(NULL, eg_mul(q, q));
+    char text[4096];
+    read_back(eg_graph_print, y, text, sizeof text);
+    ck_assert_msg(strstr(text, "   1  leaf  f32 (2, 3)\n") == text, "%s", text);
+    ck_assert_msg(strstr(text, "   2  leaf  f32 (3, 4)  \"W\"q\"\n") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "   3  einsum \"im,md->id\" 1, 2  f32 (2, 4)") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "   4  mul 3, 3  f32 (2, 4)") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "   5  einsum \"ab->\" 4  f32 ()") != NULL, "%s", text);
+#if HAVE_LIBDW
+    ck_assert_msg(strstr(text, "test_tape.c:") != NULL, "%s", text);
+#endif
+    read_back(eg_graph_dot, y, text, sizeof text);
+    ck_assert_msg(strstr(text, "digraph eingrad {\n") == text && !strcmp(text + strlen(text) - 2, "}\n"), "%s", text);
+    ck_assert_msg(strstr(text, "n2 [shape=box, label=\"W\\\"q\\nf32 (3, 4)\"];") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "label=\"einsum\\nf32 i=2 d=4") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "n1 -> n3 [label=\"im\"];") && strstr(text, "n2 -> n3 [label=\"md\"];"), "%s", text);
+    ck_assert_msg(strstr(text, "n3 -> n4;\n  n3 -> n4;"), "%s", text);
+    for (int k = 0; k < 60; k++) y = eg_add(y, y);                      /* each node once, however many ways lead to it */
+    read_back(eg_graph_print, y, text, sizeof text);
+    ck_assert(strstr(text, "  65  add 64, 64"));
+    ck_assert_int_eq(eg_graph_print(NULL, y), -1);
+    eg_assert_error(cx, "graph_print: the file is NULL");
+    ck_assert_int_eq(eg_graph_dot(stdout, NULL), -1);
+    FILE *full = fopen("/dev/full", "w");
+    if (full) {
+        setvbuf(full, NULL, _IONBF, 0);
+        ck_assert_int_eq(eg_graph_dot(full, y), -1);
+        eg_assert_error(cx, "graph_dot: the file cannot be written");
+        fclose(full);
+    }
+    eg_close(cx);
+}
+END_TEST
+
+/* Letters of the string where it had letters; the gradient's too. Names and groups get letters of their own. */
+START_TEST(einsum_keeps_its_letters)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3), *w = eg_ones(cx, 3, 4), *dx;
+    eg_tensor *y = eg_einsum("qZ,Zd->qd", x, w);
+    ck_assert_ptr_nonnull(strstr(eg_origin(y), "einsum \"qZ,Zd->qd\""));
+    eg_grad(y, y, 1, &x, &dx);
+    ck_assert_ptr_nonnull(strstr(eg_origin(dx), "einsum \"qd,Zd->qZ\""));
+    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("row mid, mid column", x, w)), "einsum \"ab,bc->"));
+    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("...m,m...->...", x, eg_ones(cx, 3, 2))), "einsum \"am,ma->a\""));
+    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("ab,b...->a...", x, w)), "einsum \"ab,bc->ac\""));
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(names_stay_with_their_tensor)
 {
     eg_ctx *cx = eg_open();
@@ -225,6 +320,9 @@ Suite *suite_tape(void)
     tcase_add_test(t, row_2_3_a_cut_path_is_named);
     tcase_add_test(t, gradients_nobody_asked_for_are_not_computed);
     tcase_add_test(t, cotangents_add_up_in_place_where_nobody_can_see_it);
+    tcase_add_test(t, the_first_nan_is_named);
+    tcase_add_test(t, a_graph_as_text_and_as_dot);
+    tcase_add_test(t, einsum_keeps_its_letters);
     tcase_add_test(t, names_stay_with_their_tensor);
     suite_add_tcase(s, t);
     return s;

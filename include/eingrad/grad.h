@@ -27,6 +27,14 @@ EG_API const char *eg_origin(eg_tensor *x);
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);         /* x with a name (copied) for messages and graphs          */
 EG_API const char *eg_name_of(const eg_tensor *x);                 /* NULL: it has none                                        */
 
+/* Where did the NaN come from? While on, the first operation whose result has a NaN or infinity that none of its operands has is the error:
+ * einsum "ij,jk->ik" (model.c:88), the element, and in a sweep whose gradient it is. Every result is read once more. Returns the old state. */
+EG_API bool eg_trace(eg_ctx *, bool on);
+
+/* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape, name, source line. −1 after an error. */
+EG_API int eg_graph_print(FILE *, eg_tensor *y);
+EG_API int eg_graph_dot(FILE *, eg_tensor *y);                     /* the same for Graphviz: dot -Tsvg                         */
+
 /* Forward mode, along the tape that is there already. All of it has a history of its own, of any order; under eg_nograd none, and then
  * eg_jacobian frees each row's temporaries. Refused: what eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
 EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs); /* Σ_k ∂y/∂xs[k] vs[k], of y's shape  */

@@ -37,7 +37,9 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
     const bool was = eg_nograd(y->cx, false);               /* the rule of u has to be recorded */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
+        const bool tracing = eg_trace(y->cx, false);        /* its value is nobody's */
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
+        eg_trace(y->cx, tracing);
         if (!c || c->poison || eg_grad(c, dx[i], 1, &u, &part)) continue;
         sum = sum ? eg_add(sum, part) : part;
     }
@@ -61,6 +63,7 @@ static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
     }
     if (!moves) return true;
     s->cx->blame = t;
+    s->cx->making = "tangent";
     *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
     s->cx->blame = outer;
     eg__sweep_resume(s);

@@ -83,8 +83,11 @@ const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t r
 
 const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
 {
-    char line[128];
+    char line[128], spec[128];
+    const char *name = eg_name_of(t), *string = eg__einsum_text(t, spec, sizeof spec);
     size_t w = (size_t)snprintf(out, room, "%s", t->op ? t->op->name : "a leaf");
+    if (string && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", string);
+    if (!t->op && name && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", name);
     if (t->op && w < room && eg__line(l, t->caller, line, sizeof line)[0]) snprintf(out + w, room - w, " (%s)", line);
     return out;
 }

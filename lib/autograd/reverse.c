@@ -39,6 +39,7 @@ static bool pull(eg_sweep *s, bool *sums, int64_t k)
         if (!t->op->rule) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
         if (!eg__sweep_fresh(s, t, i)) return false;
         s->cx->blame = t;
+        s->cx->making = "gradient";
         s->cx->pull = mine;
         eg_tensor *c = t->op->rule(t, g, i);
         s->cx->pull = before;

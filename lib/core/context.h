@@ -29,6 +29,8 @@ struct eg_ctx {
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
     uintptr_t text, text_size;  /* the library's code: core/caller.c        */
     const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
+    const char *making;         /* "gradient" or "tangent": what that rule makes */
+    bool tracing;               /* eg_trace                                 */
     uint64_t seed, draw, seq, scopes, sweep;
     uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
     eg_dtype dtype;
@@ -52,6 +54,7 @@ eg__arena *eg__owner_arena(eg_owner *);
 void eg__count_node(eg_ctx *);
 void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */
 void *eg__caller(const eg_ctx *);                   /* the user's call: its return address; NULL where frames cannot be followed */
+bool  eg__trace(const eg_tensor *y);                /* autograd/trace.c: has y no NaN or infinity, or its operands too? else a message */
 /* of the operands, as eg_apply found them */
 static inline uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
 #endif

@@ -4,6 +4,7 @@
  * operands, with the labels of the output and of operand i exchanged. A label that may repeat on both sides closes the family
  * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its cotangent is expanded, not computed. */
 #include "einsum/program.h"
+#include <ctype.h>
 #include <string.h>
 
 /* What a node remembers: the labels, operand after operand, then the output's. The program is there while the node is made. */
@@ -166,6 +167,39 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)       /* Σ_i e
         sum = sum ? eg_add(sum, part) : part;
     }
     return sum;
+}
+
+/* The string, from the labels: its own letters where it had letters, else others. */
+static char *put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
+{
+    for (int k = 0; k < n; k++) {
+        int c = label[k] < EG_LETTERS && isalpha(label[k]) ? label[k] : 0;
+        for (int l = 'a'; !c && l <= 'z'; l++) if (name[l] == label[k] + 1) c = l;
+        for (int l = 'a'; !c && l <= 'z'; l++) {
+            bool taken = name[l] != 0;
+            for (int o = 0; o <= y->count && !taken; o++)
+                taken = find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank, (uint16_t)l) >= 0;
+            if (!taken) { c = l; name[l] = (uint16_t)(label[k] + 1); }
+        }
+        *at++ = (char)(c ? c : '?');
+    }
+    return at;
+}
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
+{
+    uint16_t name[EG_LETTERS] = { 0 };
+    size_t need = 3 + (size_t)y->rank;
+    if (!y->op || y->op->rule != einsum_rule || !y->count) return NULL;
+    for (int k = 0; k < y->count; k++) need += (size_t)y->in[k]->rank + 1;
+    if (need > room) return NULL;
+    char *at = out;
+    for (int k = 0; k < y->count; k++) {
+        at = put(y, at, labels_of(y, k), y->in[k]->rank, name);
+        *at++ = k < y->count - 1 ? ',' : '-';
+    }
+    *at++ = '>';
+    *put(y, at, labels_out(y), y->rank, name) = 0;
+    return out;
 }
 
 static eg_tensor *ij_jk(eg_tensor *const *x) { return eg_einsum("ij,jk->ik", x[0], x[1]); }

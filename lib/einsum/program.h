@@ -51,10 +51,13 @@ void eg__key_bytes(eg_key *, size_t n, const void *bytes);      /* with their nu
 const void *eg__cache_find(eg_ctx *, const eg_key *);
 void *eg__cache_add(eg_ctx *, const eg_key *, size_t bytes);    /* NULL: too large, or no memory (no error) */
 
+/* A label below EG_LETTERS that is a letter is that letter of the string, for messages and graphs; a name is EG_LETTERS + its number. */
+enum { EG_LETTERS = 128 };
+
 /* -- strings.c: a string read for some shapes: the labels of every operand and of the output, and the shapes that groups and 1s are
  * split into. Kept in the cache, so that it ends with the next planning. */
 /* a size per item */
-typedef struct eg_reading_part { int items; bool changed; const uint16_t *label; const int64_t *dim; } eg_reading_part;
+typedef struct eg_reading_part { int items; bool changed; const uint16_t *label, *letter; const int64_t *dim; } eg_reading_part; /* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
 /* rank, dim: of the result */
 typedef struct eg_reading { int rank; const int64_t *dim; eg_reading_part out, operand[]; } eg_reading;
 /* x: as the labels see them; NULL after a message */

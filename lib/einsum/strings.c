@@ -11,17 +11,21 @@ static size_t reading_bytes(const eg_bound *b)
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
     return sizeof(reading) + (size_t)b->terms * sizeof(part) + (items + (size_t)b->out.rank) * sizeof(int64_t) +
-           items * sizeof(uint16_t);
+           2 * items * sizeof(uint16_t);
 }
 static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, uint16_t **label)
 {
-    const part p = { t->items, t->items != t->rank, *label, *dim };
+    const part p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
     part q = p;
     for (int r = 0; r < t->rank; r++) q.changed |= t->last[r] - t->first[r] != 1;
     for (int i = 0; i < t->items; i++) {
-        *(*label)++ = t->item[i].axis;
-        *(*dim)++ = b->axis[t->item[i].axis].size;
+        const uint16_t number = t->item[i].axis;
+        const eg_axis_name *a = &b->axis[number];
+        (*label)[i] = number;
+        (*label)[t->items + i] = b->axes > EG_LABEL_MAX - EG_LETTERS ? number : a->length == 1 ? (uint16_t)a->text[0] : (uint16_t)(EG_LETTERS + number);
+        *(*dim)++ = a->size;
     }
+    *label += 2 * t->items;
     return q;
 }
 static const reading *reading_in(void *room, const eg_bound *b)
@@ -136,7 +140,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const uint16_t *label[EG_EINSUM_MAX];
     for (int k = 0; k < o.count; k++) {
         if (!eg__is_inexact(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
-        label[k] = r->operand[k].label;
+        label[k] = o.out ? r->operand[k].label : r->operand[k].letter;
     }
     const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };
     if (o.out) {
@@ -150,7 +154,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_as(&order, o.count, x, label, r->out.items, r->out.label);
+    eg_tensor *y = eg__einsum_as(&order, o.count, x, label, r->out.items, r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)

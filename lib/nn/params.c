@@ -1,5 +1,6 @@
 /* params.c: a list of named tensors, their first values, and copying by name. */
 #include "module.h"
+#include <eingrad/grad.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -122,7 +123,7 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
     }
     eg_named *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL, *full = letters ? joined(p, name, "") : NULL;
-    if (!full)
+    if (!full || !eg_ok(eg_name(x, full)))
         return false;
     memcpy(letters, axes, strlen(axes) + 1);
     *one = (eg_named){ full, letters, x };
