@@ -1,7 +1,6 @@
 /* heads.c: what each head of an attention looks at, and how alike heads are. */
 #include <eingrad/heads.h>
 #include "module.h"
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,18 +14,6 @@ typedef struct form {
     bool words;                             /* names apart by blanks, not letters            */
 } form;
 
-static bool named(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-static bool words_of(const char *s)         /* a name of two characters, and blanks between names */
-{
-    bool blank = false, lengthy = false;
-    for (const char *c = s; *c; c++) {
-        blank |= *c == ' ' && c > s && c[1] && c[1] != ' ';
-        lengthy |= named(c[0]) && named(c[1]);
-    }
-    return blank && lengthy;
-}
-
 /* who: for messages. False after one. */
 static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 {
@@ -34,7 +21,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     *f = (form){ .head = -1, .query = -1, .key = -1 };
     if (!spec) { eg_fail(cx, "%s: the spec is NULL", who); return false; }
     if (strlen(spec) >= SPEC / 4) { eg_fail(cx, "%s: the spec has %zu characters; at most %d", who, strlen(spec), SPEC / 4 - 1); return false; }
-    f->words = words_of(spec);
+    f->words = in_names(spec);
     int open = 0, bracketed = 0;
     for (const char *c = spec; *c; ) {
         if (*c == ' ') { c++; continue; }
@@ -44,13 +31,13 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             eg_fail(cx, "%s: \"%s\": brackets do not match", who, spec);
             return false;
         }
-        if (!named(*c) || isdigit((unsigned char)*c)) {
+        if (!name_char(*c) || isdigit((unsigned char)*c)) {
             eg_fail(cx, "%s: \"%s\": '%c' is neither a letter nor a bracket", who, spec, *c);
             return false;
         }
         if (f->axes == EG_RANK_MAX) { eg_fail(cx, "%s: \"%s\" has more than %d axes", who, spec, EG_RANK_MAX); return false; }
         int n = 1;
-        while (f->words && named(c[n])) n++;
+        while (f->words && name_char(c[n])) n++;
         for (int k = 0; k < f->axes; k++)
             if (f->length[k] == n && memcmp(f->name[k], c, (size_t)n) == 0) {
                 eg_fail(cx, "%s: \"%s\": '%.*s' stands there twice", who, spec, n, c);

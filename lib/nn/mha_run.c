@@ -1,6 +1,5 @@
 /* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. */
 #include "module.h"
-#include <ctype.h>
 #include <stdio.h>
 
 enum { ROOM = 512 };
@@ -54,8 +53,7 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 }
 
 /* -- predicates: letters that the core does not have, or that a cache moves -------------------------------------------------------------- */
-static bool word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-static bool stands(const char *text, const char *c) { return !word(c[1]) && (c == text || !word(c[-1])); }
+static bool stands(const char *text, const char *c) { return !name_char(c[1]) && (c == text || !name_char(c[-1])); }
 static bool mentions(const char *text, char letter)
 {
     for (const char *c = text; (c = strchr(c, letter)); c++)

@@ -2,6 +2,7 @@
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H
 #include <eingrad/model.h>
+#include <ctype.h>
 #include <string.h>
 
 /* an option: absent or 0 means the default, EG_OFF zero */
@@ -15,6 +16,20 @@ static inline int64_t width_or(int64_t given, int64_t otherwise) { return given 
     const type *a = &a##_copy
 
 const char *eg__nn_prefix(const eg_params *);           /* "" or "name." */
+/* -- strings of letters or names ----------------------------------------------------------------------------------------------------- */
+static inline bool name_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
+/* Names: two stand apart by blanks alone, and one has two characters or more. */
+static inline bool in_names(const char *spec)
+{
+    bool longer = false, apart = false;
+    for (const char *c = spec; *c; c++) {
+        const char *next = c + strspn(c, " []");
+        longer |= name_char(c[0]) && name_char(c[1]);
+        apart |= next > c && memchr(c, ' ', (size_t)(next - c)) && c > spec && name_char(c[-1]) && name_char(*next);
+    }
+    return longer && apart;
+}
+
 char *eg__nn_name(eg_params *, const char *name);       /* the full name under p, kept as long as p; NULL after an error */
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);

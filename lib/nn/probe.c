@@ -7,7 +7,6 @@
 #include <eingrad/heads.h>
 #include <eingrad/grad.h>
 #include "module.h"
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -22,7 +21,6 @@ typedef struct probed {
     char axes[SPEC];                        /* rows, then keys                                       */
 } probed;
 
-static bool named(char c) { return isalnum((unsigned char)c) || c == '_'; }
 static int find(const probed *p, int term, name x)
 {
     for (int k = 0; k < p->count[term]; k++) if (p->in[term][k].n == x.n && memcmp(p->in[term][k].s, x.s, (size_t)x.n) == 0) return k;
@@ -34,17 +32,15 @@ static bool read_terms(probed *p)
 {
     const char *s = p->o.spec;
     if (!s || strlen(s) >= SPEC / 4) { eg_fail(p->cx, "%s: the spec is %s", p->who, s ? "too long" : "NULL"); return false; }
-    bool words = false, gap = false;        /* names: two stand apart by blanks, and one has two characters */
-    for (const char *c = s; *c; c++) { words |= named(c[0]) && named(c[1]); gap |= c[0] == ' ' && c > s && named(c[-1]) && named(c[1]); }
-    words &= gap;
+    const bool words = in_names(s);
     int t = 0;
     for (const char *c = s; *c; ) {
         if (*c == ' ') { c++; continue; }
         if (*c == ',' && t < 2) { t++; c++; continue; }
         if (t == 2 && c[0] == '-' && c[1] == '>') { t = 3; c += 2; continue; }
         int n = 1;
-        while (words && named(c[n])) n++;
-        if (!named(*c) || p->count[t] == EG_RANK_MAX) {
+        while (words && name_char(c[n])) n++;
+        if (!name_char(*c) || p->count[t] == EG_RANK_MAX) {
             eg_fail(p->cx, "%s: \"%s\": three terms of letters and an output are needed, as in \"bihd,bjhd,bjhe->bihe\", without groups", p->who, s);
             return false;
         }
