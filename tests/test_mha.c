@@ -320,6 +320,25 @@ START_TEST(a_score_of_the_users)                /* rows 1.7 of the features, 3.7
 }
 END_TEST
 
+START_TEST(slopes_of_distance)                  /* ALiBi: the same as its bias; slopes can be learned; what it does not go with                */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4, .alibi = true), *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4, .kv_heads = m->kv_heads);
+    randomise(p);
+    eg_mha_copy(plain, m);
+    ck_assert(eg_get(m->alibi, 0) == 0.25 && eg_get(m->alibi, 3) == 1 / 256.0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *other = eg_normal(cx, 0, 1, 4), *g, *h;
+    eg_tensor *bias = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 5, 5)), *learned = sloped(&(slopes){ other }, eg_zeros(cx, 1, 4, 5, 5));
+    eg_assert_close(eg_mha_run(m, x, .where = "j <= i"), eg_mha_run(plain, x, .where = "j <= i", .bias = { "hij", eg_select(bias, 0, 0) }), 1e-13);
+    eg_tensor *y = eg_mha_run(m, x, .alibi = { "h", other }), *z = eg_mha_run(plain, x, .bias = { "hij", eg_select(learned, 0, 0) });
+    eg_assert_close(y, z, 1e-13);
+    ck_assert(!eg_grad(y, eg_ones_like(y), 1, &other, &g) && !eg_grad(z, eg_ones_like(z), 1, &other, &h));
+    eg_assert_close(g, h, 1e-12);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j <= i + h", .offset = 1)));
+    eg_assert_error(cx, "mha \"attn\": with slopes (ALiBi) a predicate behind a cache can name i and j only");
+}
+END_TEST
+
 START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for             */
 {
     eg_params *p = eg_params_open(cx);
@@ -361,7 +380,7 @@ START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneve
     eg_assert_close(eg_mha_run(m, x, .form = EG_FUSED, .where = "j <= i"), eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);
     if (m->d_k_each) {
         ck_assert(!eg_ok(eg_mha_run(m, x, .fill = -1e9)));
-        eg_assert_error(cx, ".score and .fill need heads of one width");
+        eg_assert_error(cx, ".score, .fill and .alibi need heads of one width");
     }
 }
 END_TEST
@@ -425,6 +444,7 @@ START_TEST(cached_is_full)                      /* places one by one, then in pi
     static const struct eg_mha_args kinds[] = {
         { .d_model = 8, .heads = 2 }, { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 }, { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
         { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each }, { .d_model = 8, .heads = 2, .where = "i - 3 < j" },
+        { .d_model = 8, .heads = 4, .kv_heads = 2, .alibi = true }, { .d_model = 8, .heads = 2, .alibi = true, .layout = "i b m" },
     };
     for (int narrow = 0; narrow < 2; narrow++) {
         eg_mha_args a = kinds[_i];
@@ -733,6 +753,7 @@ Suite *suite_mha(void)
     tcase_add_test(t, masks_of_the_module_and_of_the_run);
     tcase_add_test(t, a_score_of_the_users);
     tcase_add_loop_test(t, filled_not_left_out, 0, 2);
+    tcase_add_loop_test(t, slopes_of_distance, 0, 2);
     tcase_add_loop_test(t, scores_and_sums_of_any_heads, 0, 3);
     suite_add_tcase(s, t);
     t = tcase_create("rotary");
@@ -743,7 +764,7 @@ Suite *suite_mha(void)
     suite_add_tcase(s, t);
     t = tcase_create("cache");
     tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, cached_is_full, 0, 5);
+    tcase_add_loop_test(t, cached_is_full, 0, 7);
     tcase_add_loop_test(t, predicates_behind_a_cache, 0, 2);
     tcase_add_test(t, cache_cut_and_pick);
     tcase_add_test(t, cache_of_a_memory);

@@ -49,6 +49,7 @@ typedef struct eg_mha {
     double dropout, scale, rotary; bool interleaved;
     const char *where;
     eg_core *core;
+    eg_tensor *alibi;                   /* (h) slopes; NULL: none                                                              */
     eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;
     eg_tensor *W_q, *W_k, *W_v, *W_o;   /* NULL where the form has other tensors                                               */
     eg_tensor *b_q, *b_k, *b_v, *b_o;   /* NULL: none                                                                          */
@@ -77,6 +78,7 @@ typedef struct eg_mha_args {
     double init;                        /* standard deviation of a normal draw; 0: Xavier of the logical matrices, m × hd      */
     const char *W_qkv, *b_qkv;          /* names                                                                               */
     eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;           /* (b h i j) → the scores to use, before the masks */
+    bool alibi;                         /* − m_h |i − j| on the scores, slopes m of eg_alibi_slopes. Press et al. 2022           */
 } eg_mha_args;
 typedef struct eg_mha_run_args {
     size_t size;
@@ -91,7 +93,7 @@ typedef struct eg_mha_run_args {
     eg_tensor *gain;                    /* (h): factor of each head's result; 0 switches a head off. Michel et al. 2019        */
     eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;           /* the module's                                   */
     double fill;                        /* score of what where and keep mask, −1e9 in older code: a row with nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
-    eg_masked lengths; eg_form form; eg_tensor **scores, **lse; int64_t *empty; /* as eg_attention's                            */
+    eg_masked lengths, alibi; eg_form form; eg_tensor **scores, **lse; int64_t *empty; /* as eg_attention's; alibi: {"h", slopes} instead of the module's */
 } eg_mha_run_args;
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);

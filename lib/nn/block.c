@@ -39,7 +39,7 @@ static eg_mha *attention(const eg_block_args *a, eg_params *p, const char *name,
     o.init = o.init ? o.init : a->init;
     if (!self) {
         o.kdim = o.vdim = a->memory_dim;
-        o.rotary = 0, o.where = NULL, o.core = NULL;
+        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score = NULL;
     }
     return eg_mha_new_with(&o);
 }

@@ -173,8 +173,8 @@ static bool refused(eg_ctx *cx, const eg_attention_args *o, const terms *t, bool
         eg_fail(cx, "linear_attention: .where can be \"%c <= %c\" only, not \"%s\"", t->j, t->i, o->where);
     else if (o->bias.x || o->bias.axes)
         eg_fail(cx, "linear_attention: there is no softmax that .bias could be added before");
-    else if (o->score || o->scores || o->lse || o->empty || o->form == EG_FUSED)
-        eg_fail(cx, "linear_attention: .score, .scores, .lse, .empty and EG_FUSED speak of a softmax, which there is not");
+    else if (o->score || o->alibi.x || o->scores || o->lse || o->empty || o->form == EG_FUSED)
+        eg_fail(cx, "linear_attention: .score, .alibi, .scores, .lse, .empty and EG_FUSED speak of a softmax, which there is not");
     else if (o->lengths.x || o->lengths.axes)
         eg_fail(cx, "linear_attention: .lengths is not known; .keep leaves out keys");
     else if (o->dropout > 0)

@@ -207,6 +207,16 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
         m->b_qkv = eg_init_constant(eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
 }
 
+static bool slopes(eg_mha *m, eg_params *p)             /* no parameter                                            */
+{
+    eg_ctx *cx = eg_params_context(p);
+    eg_mark mark = eg_push(cx);
+    m->alibi = eg_constant_n(p, 1, &m->heads);
+    bool bad = !eg_ok(m->alibi) || eg_assign(m->alibi, eg_cast(eg_alibi_slopes(cx, m->heads), eg_type(m->alibi)));
+    eg_pop(cx, mark);
+    return !bad;
+}
+
 eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
     OPTIONS(eg_mha_args, a, given);
@@ -215,6 +225,8 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     if (!m || !sizes(m, a) || !layout(m, a, p))
         return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
+    if (a->alibi && !slopes(m, p))
+        return NULL;
     int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e;
     const row rows[] = {
         { &m->W_q, &m->W_each[EG_Q], a->W_q, "m h d", "m d", false, 3, { m->qdim, h, d }, m->qdim, hd, 1 },

@@ -197,13 +197,16 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
-    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[48], count[24];
+    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], alibi[ROOM], head[48], count[24];
     eg_ctx *cx = eg_context(o.q);
     eg_tensor ***out[OUTS];
     outs(&o, out);
+    const int64_t offset = o.offset;
     const char *where = predicate(m, cx, a->where, &o.offset, room);
     if (!where)
         return eg_fail(cx, "mha: predicate");
+    if (o.alibi.x && *where && o.offset != offset)
+        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache can name i and j only, not \"%s\"", m->name, where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
@@ -215,6 +218,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
         o.keep = grouped(o.keep, keep);
         o.bias = grouped(o.bias, bias);
         o.lengths = grouped(o.lengths, lengths);
+        o.alibi = grouped(o.alibi, alibi);
     }
     if (a->score || m->score || a->fill)
         o.score = hooked, o.user = &k;
@@ -224,7 +228,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
         o.where = NULL;
     }
     if (!o.where)                                       /* nothing that the cache's length could move              */
-        o.offset = m->rotary || a->fill ? 0 : a->offset;
+        o.offset = o.alibi.x ? offset : m->rotary || a->fill ? 0 : a->offset;
     o.spec = s->core;
     o.weights_axes = s->weights;
     o.scale = m->scale;
@@ -241,8 +245,8 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
-    if (a->score || m->score || a->fill)
-        return eg_fail(cx, "mha \"%s\": .score and .fill need heads of one width", m->name);
+    if (a->score || m->score || a->fill || o.alibi.x)
+        return eg_fail(cx, "mha \"%s\": .score, .fill and .alibi need heads of one width", m->name);
     eg_owner *owner = eg_owner_open(cx);
     eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room) : NULL, *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
@@ -329,7 +333,9 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
         return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain), (long long)m->heads);
     eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
                             .weights = a->weights, .dropped = a->dropped, .scores = a->scores, .lse = a->lse, .empty = a->empty,
-                            .lengths = a->lengths, .form = a->form };
+                            .lengths = a->lengths, .form = a->form, .alibi = a->alibi };
+    if (m->alibi && !o.alibi.x)
+        o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail(cx, "mha: the cache is unusable");
     o.q = projected(m, EG_Q, a->query);
