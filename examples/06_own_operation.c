@@ -25,9 +25,13 @@ static eg_tensor *mish_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *slope = eg_mul(eg_mul(x, eg_sigmoid(x)), eg_shift(eg_neg(eg_square(t)), 1));
     return eg_mul(g, eg_add(t, slope));
 }
+static eg_tensor *mish(eg_tensor *x);
+static eg_tensor *mish_call(eg_tensor *const *x) { return mish(x[0]); }
+static const eg_sample mish_samples[] = { { mish_call, "3x4", -2, 2 }, { 0 } };     /* where a build with --enable-debug checks the rule */
 static const eg_op mish_row = {
     .name = "mish", .equation = "y = x tanh(softplus(x))", .gradient = "dx = g (t + x sigmoid(x) (1 - t^2))", .arity = 1,
     .shape = mish_shape, .forward = mish_forward, .rule = mish_rule, .uses = EG_USES_OPERANDS,
+    .jvp = eg_jvp_symmetric, .samples = mish_samples,           /* optional: pointwise, so the rule is the jvp as well */
 };
 static eg_tensor *mish(eg_tensor *x) { return eg_apply(&mish_row, NULL, 0, 1, &x); }
 

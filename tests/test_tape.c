@@ -4,6 +4,7 @@
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include "autograd/sweep.h"             /* eg__first_use */
 #include "tests.h"
 
 /* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for dladdr. */
@@ -291,6 +292,47 @@ START_TEST(einsum_keeps_its_letters)
 }
 END_TEST
 
+/* -- a row at its first use: what a build with --enable-debug asks by itself ---------------------------------------------------------- */
+static bool same_shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
+static bool product_forward(eg_tensor *y)
+{
+    eg_tensor *p = eg_mul(eg_operand(y, 0), eg_operand(y, 1));
+    return eg_ok(p) && eg_assign(y, p) == 0;
+}
+static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_operand(y, 1 - i)); }
+static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_operand(y, i)); }
+static eg_tensor *narrow_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; return i ? eg_sum(NULL, g) : g; }
+static eg_tensor *narrow_jvp(eg_tensor *y, eg_tensor *const *dx) { (void)y; return eg_sum(NULL, dx[0]); }
+static const eg_op *applied;
+static eg_tensor *apply_it(eg_tensor *const *x) { return eg_apply(applied, NULL, 0, 2, x); }
+static const eg_sample product_samples[] = { { apply_it, "2x3, 2x3", .5, 2 }, { 0 } };
+#define PRODUCT .name = "product", .arity = 2, .shape = same_shape, .forward = product_forward, .uses = EG_USES_ALL
+static const struct { eg_op row; const char *says; } products[] = {
+    { { PRODUCT, .rule = right_rule, .samples = product_samples }, NULL },
+    { { PRODUCT, .rule = right_rule, .jvp = eg_jvp_symmetric }, NULL },
+    { { PRODUCT, .rule = narrow_rule }, "returned f64 () for operand 2, which is f64 (2, 3)" },
+    { { PRODUCT, .rule = right_rule, .jvp = narrow_jvp }, "returned f64 () for the result, which is f64 (2, 3)" },
+    { { PRODUCT, .rule = wrong_rule, .samples = product_samples }, "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": element" },
+};
+START_TEST(a_row_is_checked_at_its_first_use)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x[2] = { eg_uniform(cx, 1, 2, 2, 3), eg_uniform(cx, 1, 2, 2, 3) };
+    applied = &products[_i].row;
+    const uint64_t draws = eg_draws(cx);
+    eg_tensor *y = apply_it(x);
+#if EG_DEBUG_ALLOC
+    ck_assert_int_eq(eg_ok(y), !products[_i].says);
+#else
+    ck_assert_int_eq(eg__first_use(y), !products[_i].says);
+#endif
+    ck_assert_uint_eq(eg_draws(cx), draws);
+    if (products[_i].says) eg_assert_error(cx, products[_i].says);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(names_stay_with_their_tensor)
 {
     eg_ctx *cx = eg_open();
@@ -323,6 +365,7 @@ Suite *suite_tape(void)
     tcase_add_test(t, the_first_nan_is_named);
     tcase_add_test(t, a_graph_as_text_and_as_dot);
     tcase_add_test(t, einsum_keeps_its_letters);
+    tcase_add_loop_test(t, a_row_is_checked_at_its_first_use, 0, sizeof products / sizeof *products);
     tcase_add_test(t, names_stay_with_their_tensor);
     suite_add_tcase(s, t);
     return s;

@@ -30,4 +30,10 @@ void eg__lines_close(eg__lines *);
 const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);            /* "model.c:88", "main+0x1a" or ""    */
 const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);           /* "mul (model.c:88)"  */
 const char *eg__origin_once(const eg_tensor *, char *out, size_t room);
+
+/* -- rowcheck.c ------------------------------------------------------------------------------------------------------------------- */
+bool eg__first_use(eg_tensor *y);                       /* are rule, jvp and samples of y's row in order? else a message      */
+#if EG_DEBUG_ALLOC
+bool eg__known(eg_ctx *, const eg_op *);                /* the library's, or seen in this context before                    */
+#endif
 #endif

@@ -1,5 +1,6 @@
 /* tape.c: applying a row. Every result remembers its row and operands (unless eg_nograd): the tape is the tensors themselves. */
 #include "autograd/probe.h"
+#include "autograd/sweep.h"
 #include <string.h>
 
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs)
@@ -89,6 +90,9 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     }
     y->version = y->st->version;
     if (!cx->recording) { y->op = NULL; y->count = 0; }
+#if EG_DEBUG_ALLOC
+    if (cx->recording && !cx->probe && !eg__known(cx, op) && !eg__first_use(y)) return &cx->poison;
+#endif
     return y;
 }
 

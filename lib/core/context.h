@@ -31,6 +31,9 @@ struct eg_ctx {
     const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
     const char *making;         /* "gradient" or "tangent": what that rule makes */
     bool tracing;               /* eg_trace                                 */
+#if EG_DEBUG_ALLOC
+    struct { const eg_op **seen; int n, room; } rows;      /* checked at their first use: autograd/rowcheck.c */
+#endif
     uint64_t seed, draw, seq, scopes, sweep;
     uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
     eg_dtype dtype;

@@ -46,6 +46,29 @@ static bool gradient20(void *user, int64_t n)
     }
     return !eg_error(bench_cx);
 }
+/* Hessian times v of one attention layer, 8 sequences of 16, 4 heads of 16: Σ y² by Wq, Wk, Wv, Wo */
+typedef struct layer { eg_tensor *x, *w[4], *v[4]; } layer;
+static eg_tensor *attention(const layer *l)
+{
+    eg_tensor *q = eg_einsum("bim,mhd->bihd", l->x, l->w[0]), *k = eg_einsum("bim,mhd->bihd", l->x, l->w[1]);
+    eg_tensor *a = eg_softmax("b h i [j]", eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), .25));
+    eg_tensor *y = eg_einsum("bhij,bjhd,hdm->bim", a, eg_einsum("bim,mhd->bihd", l->x, l->w[2]), l->w[3]);
+    return eg_sum(NULL, eg_square(y));
+}
+static bool hessian_product(void *user, int64_t n)
+{
+    const layer *l = user;
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        eg_tensor *hv[4], *y = attention(l);
+        eg_nograd(bench_cx, true);
+        eg_hvp(y, 4, l->w, l->v, hv);
+        eg_nograd(bench_cx, false);
+        eg_pop(bench_cx, m);
+    }
+    return !eg_error(bench_cx);
+}
+
 static void tape(void)
 {
     eg_mark m = eg_push(bench_cx);
@@ -55,6 +78,10 @@ static void tape(void)
     eg_nograd(bench_cx, false);
     measure("tape", "add, 64 numbers, recorded", "op add recorded", 0, add, &l);
     measure("tape", "20 operations on 64 numbers, forward and gradient", "op graph20", 0, gradient20, &l);
+    layer a = { .x = eg_uniform(bench_cx, -1, 1, 8, 16, 64) };
+    for (int k = 0; k < 8; k++)
+        *(k < 4 ? &a.w[k] : &a.v[k - 4]) = k % 4 < 3 ? eg_uniform(bench_cx, -.2, .2, 64, 4, 16) : eg_uniform(bench_cx, -.2, .2, 4, 16, 64);
+    measure("tape", "Hessian times v, one attention layer", "op hvp", 0, hessian_product, &a);
     eg_pop(bench_cx, m);
 }
 

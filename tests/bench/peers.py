@@ -72,6 +72,30 @@ def graph20(x, w, b):                           # the same as graph20() in model
     return h
 
 
+def hvp():                                      # attention() in model.c; the faster of two ways: reverse over reverse, forward over reverse
+    x = torch.rand(8, 16, 64) * 2 - 1
+    w, v = ([torch.rand(shape) * .4 - .2 for shape in [(64, 4, 16)] * 3 + [(4, 16, 64)]] for _ in range(2))
+
+    def loss(q, k, u, o):
+        a = torch.softmax(torch.einsum("bihd,bjhd->bhij", torch.einsum("bim,mhd->bihd", x, q), torch.einsum("bim,mhd->bihd", x, k)) * .25, -1)
+        return torch.einsum("bhij,bjhd,hdm->bim", a, torch.einsum("bim,mhd->bihd", x, u), o).square().sum()
+
+    def twice():
+        p = [t.requires_grad_() for t in w]
+        return torch.autograd.grad(torch.autograd.grad(loss(*p), p, create_graph=True), p, v)
+
+    def forward():
+        return torch.func.jvp(torch.func.grad(loss, (0, 1, 2, 3)), tuple(t.detach() for t in w), tuple(v))
+
+    def seconds(f):
+        f()
+        start = time.perf_counter()
+        for _ in range(20):
+            f()
+        return time.perf_counter() - start
+    return min(twice, forward, key=seconds)
+
+
 def rows(name, dims, gradient):
     x = torch.rand(dims) * 2 - 1
     x.requires_grad_(gradient)
@@ -203,6 +227,8 @@ def op(name, *words):
     elif name == "graph20":
         leaves = [torch.rand(64, requires_grad=True) for _ in range(3)]
         cases["PyTorch"] = lambda: torch.autograd.grad(graph20(*leaves), leaves)
+    elif name == "hvp":
+        cases["PyTorch"] = hvp()
     elif name == "rows":
         cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
     elif name == "train" and words:
