@@ -14,7 +14,7 @@ static const char usage[] =
     "\n"
     "Contraction, small operations, rows and training, each beside this machine's limits and beside BLIS, OpenBLAS, NumPy\n"
     "and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network tape rows train.\n"
+    "Groups: attention projection batch square thin tccg move reduce network sdpa tape rows train.\n"
     "  --quick      short rounds, two minutes at most\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
@@ -345,7 +345,7 @@ int main(int argc, char **argv)
             head();
             einsum_cases(dtype);
             eg_nograd(bench_cx, false);
-            if (dtype == EG_F32) model_cases();
+            if (dtype == EG_F32) attention_cases(), model_cases();
             eg_close(bench_cx);
         }
         peers_close();

@@ -4,6 +4,7 @@
  *   probe.c    this machine's multiply-add peak and memory bandwidths
  *   gemm.c     BLIS and OpenBLAS, looped over batches
  *   einsum.c   the cases of contraction
+ *   attention.c  attention alone
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
@@ -76,6 +77,7 @@ const char *gemm_blis_version(void);
 const char *gemm_openblas_version(void);
 
 void einsum_cases(eg_dtype);
+void attention_cases(void);
 void model_cases(void);
 int  model_to_goal(int threads);                /* the program that bench runs itself as: trains `reverse` to 99 % */
 #endif

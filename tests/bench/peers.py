@@ -108,6 +108,15 @@ def rows(name, dims, gradient):
     return lambda: torch.autograd.grad(f(), over, g)
 
 
+def sdpa(length, causal, gradient):             # the same as attention.c: 8 heads of 64, stored as the products make them
+    x = [torch.randn(1, length, 8, 64, requires_grad=gradient) for _ in range(3)]
+    g = torch.randn(1, 8, length, 64)
+
+    def forward():
+        return F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in x), is_causal=causal)
+    return (lambda: torch.autograd.grad(forward(), x, g)) if gradient else forward
+
+
 # -- the model of eg_transformer: pre-norm blocks, learned positions, exact GELU ------------------------------------------------
 def model(vocabulary, length, layers, width, heads):
     nn = torch.nn
@@ -231,6 +240,8 @@ def op(name, *words):
         cases["PyTorch"] = hvp()
     elif name == "rows":
         cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
+    elif name == "sdpa":
+        cases["PyTorch"] = sdpa(int(words[0]), words[1] == "causal", words[2] == "gradient")
     elif name == "train" and words:
         cases["PyTorch"] = characters(None)
         cases["PyTorch, fused Adam"] = characters(True)

@@ -13,7 +13,7 @@ TITLES = {"attention": "Attention scores and values", "projection": "Projections
           "thin": "Thin", "tccg": "Tensor contractions (TCCG)",
           "move": "Transpositions, carried out", "reduce": "Reductions, dot, outer, diagonal, trace",
           "network": "Chains and networks",
-          "tape": "Small operations", "rows": "Rows", "train": "Training"}
+          "sdpa": "Attention alone, 8 heads of 64", "tape": "Small operations", "rows": "Rows", "train": "Training"}
 
 
 def seconds(t):
@@ -74,6 +74,10 @@ def targets(row, one_thread):
             least(peer, ratio(row, peer), 30 if " i10 j10 " in case else 6 if " i16 j16 b32 h4 d16" in case else 0.9)
         if row["threads"] == 1 and group in GEMM:
             least("OpenBLAS on packed copies" if row["note"] else "OpenBLAS", ratio(row, "OpenBLAS"), 0.95 if size >= 32 else 0.9)
+    if group == "sdpa" and "causal" in case:
+        least("PyTorch", ratio(row, "PyTorch"), 1.2)
+        if row["threads"] == 1:
+            least("share of peak", row["peak"], 0.55)
     if case.startswith("20 operations"):
         least("PyTorch", ratio(row, "PyTorch"), 25, "%.1f of %.0f")
     if case.startswith("step of"):
