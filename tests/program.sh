@@ -277,6 +277,8 @@ fresh '--micro-batches must be a whole number from 1' reverse --micro-batches 0
 fresh '--label-smoothing must be a number from 0 to 0.99, not "1"' reverse --label-smoothing 1
 fresh '--early-stop must be a whole number from 1' reverse --early-stop 0
 fresh 'No such file' reverse --best none/x.safetensors
+fresh 'No such file' reverse --curve none/x.svg
+fresh '--curve must end in .png or .svg, not "x.jpg"' reverse --curve x.jpg
 fresh '--best and the checkpoint are both x' reverse --best x --out x
 if [ -w /dev/full ]; then
     fresh 'No space left' reverse --out /dev/full
@@ -303,7 +305,8 @@ k=0; while [ $k -lt 60 ]; do printf 'rage, rage against the dying of the light.\
 text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --evaluate 10 --dropout 0.1 --clip 0.5"
 # shellcheck disable=SC2086
 {
-    runs train --text ../rage.txt $text --threads 2 --out whole.safetensors --best best.safetensors --log log.json
+    runs train --text ../rage.txt $text --threads 2 --out whole.safetensors --best best.safetensors --log log.json --curve loss.svg
+    grep -q '</svg>' loss.svg && grep -q '>unseen</text>' loss.svg || bad 'train --curve: no curves'
     for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' 'A text of its own' 'gradient clipped to 0.5 in ' \
         'generate whole.safetensors'; do
         count=$((count + 1))
@@ -339,7 +342,7 @@ refuses 'a text has no answers' predict whole.safetensors rage
 printf 'more' >>../rage.txt
 refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
 rm -f out err; cd ..
-only best.safetensors killed.safetensors log.json whole.safetensors
+only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
 
 # -- encoder and decoder; heads off ------------------------------------------------------------------------------------------------
 # shellcheck disable=SC2086

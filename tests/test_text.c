@@ -366,6 +366,41 @@ START_TEST(a_task_of_the_users_is_loaded)
 }
 END_TEST
 
+/* -- curves ------------------------------------------------------------------------------------------------------------------------------- */
+START_TEST(curves_are_drawn)
+{
+    char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";
+    close(mkstemps(path, 4)), close(mkstemps(other, 4));
+    static const double x[] = { 0, 10, 20, 30, 40 }, y[] = { 1, 10, NAN, 100, -5 };
+    const eg_curve curves[] = { { "up <&>", 5, x, y }, { "flat", 2, x, (double[]){ 10, 10 } } };
+    long n;
+    ck_assert_int_eq(eg_curves_save(path, cx, 2, curves, .title = "T", .x_name = "step", .y_name = "loss", .logarithmic = true), 0);
+    char *svg = bytes_of(path, &n);
+    svg[n - 1] = 0;
+    const char *const parts[] = { ">up &lt;&amp;&gt;</text>", ">flat</text>", ">T</text>", ">step</text>", ">loss</text>", ">100</text>", ">1</text>",
+                                  "<rect x=\"110\" y=\"480\" width=\"2\"" };      /* (0, 1): the lower left corner                          */
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);
+    ck_assert_msg(!strstr(svg, "<rect x=\"500\" y=\""), "20, where y is not finite, is a gap");
+    free(svg);
+    ck_assert_int_eq(eg_curves_save(other, cx, 1, curves + 1), 0);
+    char *png = bytes_of(other, &n);
+    ck_assert(!memcmp(png, "\x89PNG", 4));
+    free(png);
+    unlink(path), unlink(other);
+    ck_assert_int_eq(eg_curves_save("/tmp/x.jpg", cx, 1, curves), -1);
+    eg_assert_error(cx, "picture: the name '/tmp/x.jpg' ends neither in .png nor in .svg");
+    ck_assert_int_eq(eg_curves_save(path, cx, 9, curves), -1);
+    eg_assert_error(cx, "curves: from 1 to 8 curves fit in one picture, not 9");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, NULL), -1);
+    eg_assert_error(cx, "curves: from 1 to 8");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ "none", 1, x, (double[]){ NAN } }), -1);
+    eg_assert_error(cx, "curves: there is no point to draw");
+    ck_assert_int_eq(eg_curves_save("/nowhere/x.svg", cx, 1, curves), -1);
+    eg_assert_error(cx, "/nowhere/x.svg");
+}
+END_TEST
+
 static void *failing(void *user, void *p, size_t old_size, size_t new_size)
 {
     int *left = user;
@@ -409,6 +444,7 @@ Suite *suite_text(void)
     tcase_add_test(t, the_best_is_kept);
     tcase_add_test(t, smoothing_is_of_training_alone);
     tcase_add_test(t, a_task_of_the_users_is_loaded);
+    tcase_add_test(t, curves_are_drawn);
     suite_add_tcase(s, t);
     t = tcase_create("contexts");
     tcase_set_timeout(t, 600);

@@ -2,7 +2,6 @@
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 typedef struct attend { const char *out, *part; int64_t threads; } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
@@ -12,12 +11,6 @@ static const option options[] = {
     { 0,   "threads", WHOLE, "N",    "cores to use (default: all)", offsetof(attend, threads), 1, 1024, false },
     { 0 }
 };
-
-static bool ends(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-    return n > m && strcasecmp(path + n - m, end) == 0;
-}
 
 static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
 {
@@ -64,7 +57,7 @@ static int run(const command *c, int count, char **word)
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count != 2)
         return say("attend needs a model and one input, in quotes if it has blanks: %s attend copy.safetensors hello", program());
-    if (o.out && !ends(o.out, ".png") && !ends(o.out, ".svg")) return say("-o must end in .png or .svg, not \"%s\"", o.out);
+    if (o.out && !is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
     int status = t ? draw(cx, t, &o, w.word[1]) : say_error(cx, NULL);

@@ -179,11 +179,46 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
            g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
 }
 
+/* -- the curve ---------------------------------------------------------------------------------------------------------------- */
+static void remember(progress *g, const eg_progress *p)
+{
+    if (!g->curve) return;
+    if (g->points == g->room) {
+        int64_t room = g->room ? 2 * g->room : 1024;
+        double *more = realloc(g->point, (size_t)room * 3 * sizeof *more);
+        if (!more) return;              /* the curve ends here */
+        g->point = more, g->room = room;
+    }
+    bool looked = p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
+    double *at = g->point + 3 * g->points++;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = looked ? p->held : NAN;
+    g->unseen = p->held;
+}
+
+bool progress_curve(const progress *g, eg_trainer *t)
+{
+    eg_ctx *cx = eg_params_context(eg_trainer_params(t));
+    if (!g->curve || !g->points) return true;
+    int64_t n = g->points, looks = 0;
+    double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n, *u = column + 2 * n, *v = column + 3 * n;
+    if (!column) { say("out of memory"); return false; }
+    for (int64_t k = 0; k < n; k++) {
+        x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1];
+        if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2];
+    }
+    const eg_curve curves[] = { { "training", n, x, y }, { "unseen", looks, u, v } };
+    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves, .title = eg_data_name(eg_trainer_data(t)), .x_name = "step", .y_name = "loss", .logarithmic = true);
+    free(column);
+    if (bad) say_error(cx, NULL);
+    return !bad;
+}
+
 /* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are slow. */
 bool progress_step(progress *g, const eg_progress *p)
 {
     g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
     if (g->log) log_step(g, p);
+    remember(g, p);
     alarm(g, p, "loss", &g->loss, p->loss);
     alarm(g, p, "gradient", &g->norm, p->norm);
     double now = seconds();

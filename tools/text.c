@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
     const char *error = eg_error(cx), *at = error ? strstr(error, path) : NULL;
     if (!at) return say_error(cx, NULL);
     return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
+}
+
+bool is_picture(const char *path)
+{
+    const char *end = strrchr(path, '.');
+    return end && end > path && (strcasecmp(end, ".png") == 0 || strcasecmp(end, ".svg") == 0);
 }
 
 /* -- columns ----------------------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ int  read_shape(const command *, const char *text, int64_t *dim);   /* "4x8", "(
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */
 int  say_error_of(eg_ctx *, const char *path, const char *shown);   /* the same, with `shown` where it says `path`    */
+bool is_picture(const char *path);                      /* ends in .png or .svg                              */
 int  columns(const char *utf8);                         /* of a terminal, one a character                    */
 void pad(FILE *, const char *text, int width);          /* the text, then blanks up to the width             */
 bool is_terminal(FILE *);
@@ -62,10 +63,12 @@ typedef struct progress {
     double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
     bool  text;                         /* bits a character, not sequences                                  */
     usual loss, norm; int alarms;
+    const char *curve; double *point, unseen; int64_t points, room;     /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
 } progress;
 double seconds(void);
 bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */
 bool progress_step (progress *, const eg_progress *);
+bool progress_curve(const progress *, eg_trainer *);    /* writes it, if it was asked for; false after saying why */
 void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 bool heads_off(eg_trainer *, const char *names);        /* evaluate.c: "0.1,1.3"; false after saying why        */

@@ -9,7 +9,7 @@
 
 typedef struct train {
     eg_trainer_args model;
-    const char *pairs, *text, *log, *out, *resume, *best;
+    const char *pairs, *text, *log, *out, *resume, *best, *curve;
     int64_t threads, every;
 } train;
 #define MODEL(member) offsetof(train, model.member)
@@ -37,6 +37,7 @@ static const option options[] = {
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
     { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
     { 0, "log",     TEXT,   "FILE", "one JSON object a step", AT(log) },
+    { 0, "curve",   TEXT,   "FILE", "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
     { 0, "out",     TEXT,   "FILE", "checkpoint (default TASK.safetensors)", AT(out) },
     { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: those of 5 seconds)", offsetof(train, every), 1, 1e9, false },
     { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
@@ -129,6 +130,18 @@ static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path, const char *whi
     return true;
 }
 
+/* one point of a curve, beside where it will be */
+static bool try_curve(eg_ctx *cx, const char *path)
+{
+    char beside[4096 + 32];
+    const double one = 1;
+    int n = path ? snprintf(beside, sizeof beside, "%s.try-%ld%s", path, (long)getpid(), strrchr(path, '.')) : 0;
+    if (n >= (int)sizeof beside) { say("--curve: the path is too long"); return false; }
+    if (path && eg_curves_save(beside, cx, 1, &(eg_curve){ "", 1, &one, &one })) { say_error_of(cx, beside, path); return false; }
+    if (path) unlink(beside);
+    return true;
+}
+
 /* -- the run ----------------------------------------------------------------------------------------------------------------- */
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
@@ -166,12 +179,13 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
 static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
 {
     turn u = { .o = o, .path = path };
-    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !try_curve(cx, o->curve) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
     introduce(t, cx);
     struct sigaction act = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };   /* a second interrupt ends it at once */
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     u.saved = seconds();
+    u.g.curve = o->curve;
     eg_progress p = eg_trainer_now(t);
     bool done = p.step >= p.steps || p.stopped || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
     if (done) printf("%s has nothing left to do: %s\n", path, p.step >= p.steps ? "all its steps are done" :
@@ -180,6 +194,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     if (!bad && !done && !u.log_failed) bad = eg_trainer_save(t, path);
+    if (!bad && !progress_curve(&u.g, t)) return EXIT_FAILURE;
+    free(u.g.point);
     if (bad) { say_error(cx, NULL); progress_close(&u.g, NULL, NULL); return EXIT_FAILURE; }
     if (u.log_failed) return EXIT_FAILURE;
     if (stopped) {
@@ -217,6 +233,7 @@ static int run(const command *c, int count, char **word)
     const char *from = !o.resume ? NULL : *o.resume ? o.resume : o.out ? o.out : path, *to = o.out ? o.out : from ? from : path;
     if (o.log && strcmp(o.log, to) == 0) return say("--log and the checkpoint are both %s", to);
     if (o.best && strcmp(o.best, to) == 0) return say("--best and the checkpoint are both %s", to);
+    if (o.curve && !is_picture(o.curve)) return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     if (!cx) return say_error(cx, NULL);
     eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);

@@ -56,11 +56,24 @@ typedef struct eg_heatmap_args {
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *);          /* as text                                    */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *); /* by the name's end: .png or .svg            */
 
+/* -- curves: y over x as lines, .png or .svg; a y that is not finite is a gap ------------------------------------------------------ */
+typedef struct eg_curve { const char *name; int64_t count; const double *x, *y; } eg_curve;
+typedef struct eg_curves_args {
+    size_t size;
+    eg_ctx *cx;
+    int count; const eg_curve *curve;   /* 1 … 8                                                                           */
+    const char *title, *x_name, *y_name;
+    bool logarithmic;                   /* the scale of y; values of 0 and below are gaps                                  */
+} eg_curves_args;
+EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
+
 #ifndef __cplusplus
+#define eg_curves_save(path, ...)    eg_curves_save_with((path), EG_ARGS_(eg_curves_args, __VA_ARGS__))     /* ("loss.svg", cx, 2, curves, .title = …) */
 #define eg_heatmap_print(file, ...)  eg_heatmap_print_with((file), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))  /* (stdout, x, .rows = tokens) */
 #define eg_picture_save(path, ...)   eg_picture_save_with((path), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))   /* ("map.svg", x, .title = …) */
 #else
 } /* extern "C" */
+inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve, eg_curves_args o = eg_curves_args()) { o.size = sizeof o; o.cx = cx; o.count = count; o.curve = curve; return eg_curves_save_with(path, &o); }
 inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args()) { o.size = sizeof o; o.x = x; return eg_heatmap_print_with(file, &o); }
 inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args()) { o.size = sizeof o; o.x = x; return eg_picture_save_with(path, &o); }
 #endif

@@ -183,25 +183,25 @@ static const struct { const char *end; int (*write)(eg__output *, eg__canvas *, 
     { ".png", eg__png_write }, { ".svg", eg__svg_write },
 };
 
+int eg__picture_write(eg_ctx *cx, const char *path, eg__canvas *canvas, eg__draw *drawing, const void *picture)
+{
+    const char *end = path ? strrchr(path, '.') : NULL;
+    eg__output out;
+    for (size_t k = 0; end && k < sizeof formats / sizeof *formats; k++)
+        if (!strcasecmp(end, formats[k].end))
+            return eg__file_create(&out, cx, "picture", path) ? formats[k].write(&out, canvas, drawing, picture) : -1;
+    eg_fail(cx, "picture: the name '%s' ends neither in .png nor in .svg", path ? path : "(NULL)");
+    return -1;
+}
+
 int eg_picture_save_with(const char *path, const eg_heatmap_args *given)
 {
     eg__heatmap map;
     if (!eg__heatmap_open(&map, given, "picture"))
         return -1;
-    const char *end = path ? strrchr(path, '.') : NULL;
-    int result = -1;
-    size_t k = 0, n = sizeof formats / sizeof *formats;
-    while (k < n && !(end && !strcasecmp(end, formats[k].end)))
-        k++;
-    if (k == n) {
-        eg_fail(map.cx, "picture: the name '%s' ends neither in .png nor in .svg", path ? path : "(NULL)");
-    } else {
-        layout l = { .map = &map };
-        eg__output out;
-        arrange(&l);
-        if (size(&l) && eg__file_create(&out, map.cx, "picture", path))
-            result = formats[k].write(&out, &l.canvas, draw, &l);
-    }
+    layout l = { .map = &map };
+    arrange(&l);
+    int result = size(&l) ? eg__picture_write(map.cx, path, &l.canvas, draw, &l) : -1;
     eg__heatmap_close(&map);
     return result;
 }
