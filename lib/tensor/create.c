@@ -29,7 +29,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const int64_t *dims)
 {
     eg_tensor *y;
-    if (made(&y, cx, "full", dtype, rank, dims)) eg__fill(y, value);
+    const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";     /* eg_zeros and eg_ones are macros of this one */
+    if (made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
