@@ -189,7 +189,8 @@ static const char *const apart[][2] = {
     { "zeros_like", "reads a shape" },                  { "ones_like", "reads a shape" },
     { "detach", "its gradient is none, by definition" }, { "complex", "c128 has no gradient" },
     { "real", "c128 has no gradient" },                 { "imag", "c128 has no gradient" },
-    { "dropout", "draws: test_loss.c" },
+    { "dropout", "draws: test_loss.c" },                { "mask_ignore", "makes a mask" },
+    { "mask_additive", "makes a mask" },
 };
 static bool has_case(const char *name)
 {
@@ -226,6 +227,7 @@ START_TEST(every_function_has_a_case)
 {
     ck_assert_int_gt(names_in("core.h"), 15);
     ck_assert_int_gt(names_in("ops.h"), 90);
+    ck_assert_int_gt(names_in("attention.h"), 1);
 }
 END_TEST
 

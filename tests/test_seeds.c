@@ -377,6 +377,19 @@ START_TEST(row_3_6_values_and_the_gradients_are_einsums)
 }
 END_TEST
 
+/* The text calls the scores' method git_score and get_score; upstream get_scores is meant to be overridden. */
+static eg_tensor *relative(void *user, eg_tensor *s) { return eg_on("ibhj, ij", eg_add, s, user); }
+START_TEST(row_3_7_the_scores_can_be_replaced)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 3, 2, 2, 4), *k = eg_normal(cx, 0, 1, 5, 2, 2, 4), *v = eg_normal(cx, 0, 1, 5, 2, 2, 4), *r = eg_normal(cx, 0, 1, 3, 5);
+    const char *spec = "ibhd,jbhd,jbhe->ibhe";
+    eg_tensor *y = eg_attention(spec, q, k, v, .score = relative, .user = r), *dr;
+    eg_assert_close(y, eg_attention(spec, q, k, v, .bias = { "ij", r }), 1e-14);
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &r, &dr), 0);
+    ck_assert(eg_item(eg_max(NULL, eg_abs(dr))) > 0);
+}
+END_TEST
+
 START_TEST(row_3_8_the_three_checks_of_a_mask)
 {
     eg_tensor *q = eg_ones(cx, 2, 2, 1, 4), *k = eg_ones(cx, 3, 2, 1, 4);        /* i b h d: query 2, batch 2; key 3 */
@@ -568,6 +581,27 @@ START_TEST(row_4_10_parameters_do_not_depend_on_heads)
 }
 END_TEST
 
+/* "The same parameters as one head" and "few, many" contradict each other: the first is right, and the numbers differ all the same. */
+START_TEST(row_4_11_heads_divide_the_same_parameters)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 3, 8), *y[2];
+    int64_t count[2];
+    for (int h = 1; h <= 2; h++) {
+        eg_params *p = eg_params_open(cx);
+        eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = h, .no_bias = true);
+        for (int k = 0; k < 4; k++) {
+            eg_tensor *w = eg_params_find(p, ((const char *[]){ "attn.W_q", "attn.W_k", "attn.W_v", "attn.W_o" })[k]);
+            double *v = eg_mut_f64(w);
+            for (int64_t i = 0; i < eg_size(w); i++) v[i] = sin(0.7 * (double)(i + k));         /* (8, h, 8/h) or (h, 8/h, 8): the same matrix */
+        }
+        count[h - 1] = eg_params_size(p);
+        y[h - 1] = eg_mha_run(m, x);
+    }
+    ck_assert_int_eq(count[0], count[1]);
+    ck_assert_double_gt(eg_item(eg_max(NULL, eg_abs(eg_sub(y[0], y[1])))), 1e-3);
+}
+END_TEST
+
 START_TEST(row_4_12_output_has_the_shape_of_the_input)
 {
     eg_tensor *y = eg_mha_run(eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2), eg_ones(cx, 1, 4, 8));
@@ -613,6 +647,37 @@ START_TEST(row_4_19_initial_values_norm_residual_clipping)
 }
 END_TEST
 
+/* Sparse and local attention for long inputs: a window is a predicate, and equals the mask that it means. */
+START_TEST(row_4_21_local_attention_is_a_predicate)
+{
+    const int64_t n = 40;
+    eg_tensor *q = eg_normal(cx, 0, 1, n, 4), *k = eg_normal(cx, 0, 1, n, 4), *v = eg_normal(cx, 0, 1, n, 4);
+    eg_tensor *keep = eg_full_n(cx, EG_BOOL, 0, 2, (int64_t[]){ n, n });
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) eg_mut_bool(keep)[i * n + j] = (i - 8 < j && j <= i) || j < 2;
+    eg_assert_close(eg_attention("id,jd,je->ie", q, k, v, .where = "i - 8 < j <= i | j < 2"), eg_attention("id,jd,je->ie", q, k, v, .keep = { "ij", keep }), 1e-14);
+}
+END_TEST
+
+/* Batched products equal the loop over samples, and intermediates are reused: once warm, the heads' products hold no more memory. */
+START_TEST(row_4_22_batched_products_reuse_their_memory)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 4, 8, 20, 16), *k = eg_normal(cx, 0, 1, 4, 8, 20, 16), *loop, *w[4];
+    size_t warm = 0;
+    for (int step = 0; step < 5; step++) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *s = eg_einsum("bhid,bhjd->bhij", q, k), *y = eg_einsum("bhij,bhjd->bihd", s, k);
+        ck_assert(eg_ok(y));
+        eg_pop(cx, m);
+        if (step == 2) warm = eg_stats(cx).bytes;
+    }
+    ck_assert_uint_eq(eg_stats(cx).bytes, warm);
+    for (int b = 0; b < 4; b++) w[b] = eg_einsum("hid,hjd->hij", eg_select(q, 0, b), eg_select(k, 0, b));
+    loop = eg_stack(0, w[0], w[1], w[2], w[3]);
+    eg_assert_close(eg_einsum("bhid,bhjd->bhij", q, k), loop, 1e-13);
+}
+END_TEST
+
 Suite *suite_seeds(void)
 {
     const struct { const char *seed; const TTest *const *rows; } seeds[] = {
@@ -627,12 +692,14 @@ Suite *suite_seeds(void)
             row_2_6_scores_have_the_key_length, row_2_7_any_value_width_and_output_width, row_2_8_ten_by_three_is_refused_at_construction,
             row_2_10_parameters_of_512_by_8, row_2_11_a_scale_of_one_can_be_asked_for, NULL } },
         { "003", (const TTest *const []){ row_3_1_projection_of_either_rank, row_3_2_bias_of_the_value_only, row_3_3_the_key_axis_by_its_letter, row_3_4_the_twelve_scores,
-            row_3_6_values_and_the_gradients_are_einsums, row_3_8_the_three_checks_of_a_mask, row_3_9_a_mask_says_its_own_order, row_3_10_causal_has_no_batch,
+            row_3_6_values_and_the_gradients_are_einsums, row_3_7_the_scores_can_be_replaced, row_3_8_the_three_checks_of_a_mask, row_3_9_a_mask_says_its_own_order, row_3_10_causal_has_no_batch,
             row_3_11_a_missing_letter_broadcasts, row_3_12_the_projection_splits_the_heads, row_3_13_in_place_where_no_gradient_reads, row_3_14_mask_softmax_dropout,
             row_3_15_undropped_weights_sum_to_one, row_3_16_merge_in_the_string, row_3_17_a_query_of_rank_two_is_refused_in_a_sentence, NULL } },
         { "004", (const TTest *const []){ row_4_1_module_and_four_einsums_agree, row_4_2_the_right_numbers, row_4_3_the_output_of_the_documented_variant, row_4_4_scaled_once,
-            row_4_5_no_score_overflows, row_4_7_the_unsaturated_numbers, row_4_10_parameters_do_not_depend_on_heads, row_4_12_output_has_the_shape_of_the_input,
-            row_4_13_a_loop_over_heads_and_any_threads, row_4_15_without_positions_order_does_not_matter, row_4_19_initial_values_norm_residual_clipping, NULL } },
+            row_4_5_no_score_overflows, row_4_7_the_unsaturated_numbers, row_4_10_parameters_do_not_depend_on_heads,
+            row_4_11_heads_divide_the_same_parameters, row_4_12_output_has_the_shape_of_the_input,
+            row_4_13_a_loop_over_heads_and_any_threads, row_4_15_without_positions_order_does_not_matter, row_4_19_initial_values_norm_residual_clipping,
+            row_4_21_local_attention_is_a_predicate, row_4_22_batched_products_reuse_their_memory, NULL } },
     };
     Suite *s = suite_create("seeds");
     for (size_t k = 0; k < sizeof seeds / sizeof *seeds; k++) {
