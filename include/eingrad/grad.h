@@ -88,7 +88,7 @@ typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
     size_t size;
     eg_function *f; void *user; int count; eg_tensor *const *xs;  /* at most 64 inputs, f32 or f64                            */
-    const char *names;                  /* "A, B": of the inputs; NULL: x0, x1 …                                              */
+    const char *names;                  /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …                    */
     const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
     double rtol, atol;                  /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12                                     */
     int    order;                       /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th                    */

@@ -8,7 +8,7 @@ enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_TEXT = 16384 };
 
 /* -- check_trial.c: the point, and f there --------------------------------------------------------------------------------------- */
 /* A variable is a place in memory that an input reaches; entries of one or more inputs share it (expand, the same tensor twice). */
-typedef struct eg__variable { int64_t cell, index, shared; int input; } eg__variable;   /* the first entry that has it, and how many have it */
+typedef struct eg__variable { int64_t cell, index, shared; int input; } eg__variable;   /* the first entry that has it; how many have it */
 typedef struct eg__trial {
     eg_ctx *cx;
     eg_gradcheck_args o;
@@ -36,16 +36,18 @@ bool eg__trial_gradient(eg__trial *, double *a);        /* a[out · vars + var] 
 bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);   /* a[var] of ⟨seed, y⟩                    */
 
 /* -- check_slope.c: derivatives along a direction -------------------------------------------------------------------------------------- */
-typedef struct eg__slope { double n, err, left, right, bend; } eg__slope;   /* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
-bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);      /* outs slopes; along a cell, or (−1) along a direction over all cells */
-void eg__direction(const eg__trial *, int number, int input, double *direction);        /* the number-th random direction of one input; −1: of all */
-bool eg__differences(eg__trial *, int64_t cell, const double *direction, eg__slope *s); /* the same, whatever the oracle   */
-bool eg__forward(eg__trial *, eg_report *, const double *a);    /* forward mode against the reverse gradient a, along one direction; a note if they differ */
-bool eg__off_tape(eg__trial *, eg_report *);            /* the complex step against differences, along one direction; a note if they differ */
+/* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
+typedef struct eg__slope { double n, err, left, right, bend; } eg__slope;
+/* outs slopes, along a cell, or (−1) along a direction over all cells; differences: the same, whatever the oracle */
+bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+void eg__direction(const eg__trial *, int number, int input, double *direction);    /* a random one of one input; −1: of all   */
+bool eg__differences(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+/* Along one random direction, a note if they differ: forward mode against the reverse gradient a; the complex step against differences. */
+bool eg__forward(eg__trial *, eg_report *, const double *a);
+bool eg__off_tape(eg__trial *, eg_report *);
 
 /* -- check_paths.c: what the tape says of the inputs ---------------------------------------------------------------------------------- */
 enum { EG_SITES = 3 };
-typedef struct eg__site { const char *name; const void *caller; } eg__site;     /* an operation, and the user's call that made it */
 typedef struct eg__path {
     bool alive, any;                    /* some path to f's result has a gradient; some path is there at all          */
     int  cuts, uses;                    /* more than EG_SITES are only counted                                        */
@@ -53,7 +55,7 @@ typedef struct eg__path {
 } eg__path;
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *);  /* one per input                                               */
 
-/* -- check_blame.c: which rule is wrong? Notes for those that disagree with their own forward, or that none does ------------------------ */
+/* -- check_blame.c: which rule is wrong? Notes for those that disagree with their own forward, or that none does --------------------- */
 bool eg__blame(eg__trial *, eg_report *, bool cut);     /* cut: an operation without a gradient was named already       */
 
 /* -- check_mutate.c ------------------------------------------------------------------------------------------------------------------- */

@@ -23,7 +23,8 @@ static double dot(eg_tensor *a, eg_tensor *b, double *size)
 static eg_tensor *again(const eg_tensor *t, int i, eg_tensor *x, bool c128)
 {
     eg_tensor **in = eg__alloc(t->cx, (size_t)t->count * sizeof *in);
-    for (int k = 0; in && k < t->count; k++) in[k] = k == i ? x : c128 && eg__is_float(t->in[k]->dtype) ? eg_cast(t->in[k], EG_C128) : t->in[k];
+    for (int k = 0; in && k < t->count; k++)
+        in[k] = k == i ? x : c128 && eg__is_float(t->in[k]->dtype) ? eg_cast(t->in[k], EG_C128) : t->in[k];
     return in ? eg_apply(t->op, t->attr, t->attr_size, t->count, in) : NULL;
 }
 /* ⟨u, ∂t/∂operand i · v⟩ without the rule. */
@@ -38,7 +39,8 @@ static double forward(const eg_tensor *t, int i, eg_tensor *u, eg_tensor *v, dou
     double d[2], h = 1e-3;
     for (int k = 0; k < 2; k++, h /= 2) {
         double of = 0;
-        const double up = dot(u, again(t, i, eg_add(x, eg_scale(v, h)), false), &of), down = dot(u, again(t, i, eg_sub(x, eg_scale(v, h)), false), &of);
+        const double up = dot(u, again(t, i, eg_add(x, eg_scale(v, h)), false), &of);
+        const double down = dot(u, again(t, i, eg_sub(x, eg_scale(v, h)), false), &of);
         d[k] = (up - down) / (2 * h);
         *size += of;
     }
@@ -67,16 +69,19 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
             eg__sweep_resume(&s);
             eg_pop(cx, one);
             if (refused || !isfinite(size) || fabs(rule - own) <= 1e-7 * size) continue;
+            const eg__site at = eg__site_of(t);
             char words[256];
             named++;
-            eg__report_note(c, r, EG_WRONG, -1, "the rule of %s for operand %d disagrees with its own forward: %.6g, not %.6g along a random direction",
-                            eg__sites_text(&(eg__site){ t->op->name, t->caller }, 1, words, sizeof words), i + 1, rule, own);
+            eg__report_note(c, r, EG_WRONG, -1,
+                            "the rule of %s for operand %d disagrees with its own forward: %.6g, not %.6g along a random direction",
+                            eg__sites_text(&at, 1, words, sizeof words), i + 1, rule, own);
             break;
         }
     }
     eg_nograd(cx, was);
     eg_pop(cx, m);
     if (good && !named && !cut)
-        eg__report_note(c, r, EG_RIGHT, -1, "each rule on the way agrees with its forward: what is missing is not on the tape (values read out of a tensor, eg_nograd, eg_keep)");
+        eg__report_note(c, r, EG_RIGHT, -1, "each rule on the way agrees with its forward: what is missing is not on the tape "
+                        "(values read out of a tensor, eg_nograd, eg_keep)");
     return good;
 }

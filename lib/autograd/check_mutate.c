@@ -8,7 +8,8 @@
 enum { TRIES = 3 };                     /* directions that a survivor has to pass; most fall at the first */
 
 static const char *const kind_name[] = {
-    [EG_MUTATE_SIGN] = "times -1", [EG_MUTATE_FACTOR] = "times 1.0001", [EG_MUTATE_ZERO] = "set to 0", [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
+    [EG_MUTATE_SIGN] = "times -1", [EG_MUTATE_FACTOR] = "times 1.0001", [EG_MUTATE_ZERO] = "set to 0",
+    [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
 };
 
 typedef struct line { double *direction, slack; eg__slope s; bool known; } line;
@@ -63,8 +64,8 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             if (!good) break;
             if (caught) { r->caught++; continue; }
             r->survivors++;
-            eg__report_note(c, r, EG_UNTESTED, -1, "the check does not notice when the gradient of operand %d of %s comes %s", p->operand + 1,
-                            eg__sites_text(&(eg__site){ p->at, p->at_caller }, 1, where, sizeof where), kind_name[kind]);
+            eg__report_note(c, r, EG_UNTESTED, -1, "the check does not notice when the gradient of operand %d of %s comes %s",
+                            p->operand + 1, eg__sites_text(&p->at, 1, where, sizeof where), kind_name[kind]);
         }
     eg_pop(cx, m);
     return good;

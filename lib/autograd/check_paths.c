@@ -18,7 +18,7 @@ static void *grown(eg_ctx *cx, void *old, size_t elem, int64_t n, int64_t *room)
 static void add(eg__site *list, int *count, const eg_tensor *t)
 {
     for (int k = 0; k < *count && k < EG_SITES; k++) if (list[k].name == t->op->name && list[k].caller == t->caller) return;
-    if (*count < EG_SITES) list[*count] = (eg__site){ t->op->name, t->caller };
+    if (*count < EG_SITES) list[*count] = eg__site_of(t);
     ++*count;
 }
 

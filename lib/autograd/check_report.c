@@ -6,7 +6,8 @@
 #include <string.h>
 
 static const char *const verdict_name[] = {
-    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG", [EG_KINK] = "KINK", [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED", [EG_ZERO] = "zero", [EG_EMPTY] = "empty",
+    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG", [EG_KINK] = "KINK", [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED",
+    [EG_ZERO] = "zero", [EG_EMPTY] = "empty",
 };
 bool eg__fails(eg_verdict v) { return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED; }
 
@@ -46,7 +47,8 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
     eg__lines_open(&l);
     for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
         eg__line(&l, site[k].caller, line, sizeof line);
-        w += (size_t)snprintf(out + w, room - w, line[0] ? "%s%s (%s)" : "%s%s", k ? ", " : "", site[k].name, line);
+        w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s", k ? ", " : "", site[k].name, site[k].spec);
+        if (line[0] && w < room) w += (size_t)snprintf(out + w, room - w, " (%s)", line);
     }
     eg__lines_close(&l);
     if (count > EG_SITES && w < room) snprintf(out + w, room - w, " and %d more", count - EG_SITES);
@@ -70,6 +72,7 @@ static void say_input(page *t, const eg__trial *c, int input)
     int n;
     const char *name = part(c->o.names, input, &n);
     if (n) say(t, "%.*s", n, name);
+    else if (eg_name_of(c->o.xs[input])) say(t, "%s", eg_name_of(c->o.xs[input]));
     else say(t, "x%d", input);
 }
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
@@ -119,16 +122,18 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
     char words[512];
     bool named[EG_CHECK_INPUTS] = { false };            /* the first entry of an input says what reads it */
     if (r->order > 1) say(&t, "order %d: ", r->order);
-    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
-        r->passed ? "passed" : "FAILED", (long long)r->right, (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered,
-        r->worst, r->margin, c->o.rtol, c->o.atol);
+    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ", r->passed ? "passed" : "FAILED", (long long)r->right,
+        (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered);
+    say(&t, "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n", r->worst, r->margin, c->o.rtol,
+        c->o.atol);
     for (int k = 0; k < r->shown; k++) {
         const eg_entry *e = &r->entry[k];
         if (!eg__fails(e->verdict)) continue;
         say(&t, "  ");
         say_entry(&t, c, e);
         say_numbers(&t, e);
-        if (path[e->input].uses && !named[e->input]) say(&t, "; used by %s", eg__sites_text(path[e->input].used, path[e->input].uses, words, sizeof words));
+        const eg__path *p = &path[e->input];
+        if (p->uses && !named[e->input]) say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
         named[e->input] = true;
         say(&t, "\n");
     }

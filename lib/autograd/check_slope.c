@@ -71,7 +71,7 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
         }
 }
 
-/* A direction over cells (or one cell) as a tensor for each input; a tensor given twice is listed once. Returns how many, −1 after an error. */
+/* A direction over cells (or one cell) as a tensor for each input; a tensor given twice is listed once. Returns how many; −1: an error. */
 static int tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x, eg_tensor **v)
 {
     int count = 0;
@@ -131,8 +131,8 @@ bool eg__off_tape(eg__trial *given, eg_report *r)
     eg__direction(c, 80000, -1, direction);
     if (!complex_step(c, -1, direction, &by_step) || !eg__differences(c, -1, direction, &by_differences)) return false;
     if (fabs(by_step.n - by_differences.n) > 1e-7 * fabs(by_differences.n) + 10 * by_differences.err)
-        eg__report_note(given, r, EG_WRONG, -1, "along a random direction differences of f say %.9g, and the complex step through what was recorded %.9g: "
-                        "a part of f is not on the tape, or there is a kink", by_differences.n, by_step.n);
+        eg__report_note(given, r, EG_WRONG, -1, "along a random direction differences of f say %.9g, and the complex step through what was "
+                        "recorded %.9g: a part of f is not on the tape, or there is a kink", by_differences.n, by_step.n);
     return true;
 }
 
@@ -150,9 +150,14 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
     for (int64_t o = 0; d && o < c->outs; o++) {
         if (c->o.full) forward = d[o], size = fabs(d[o]), reverse = 0;
         else for (int64_t k = 0; k < c->size; k++) { forward += c->weight[k] * d[k]; size += fabs(c->weight[k] * d[k]); }
-        for (int64_t k = 0; k < c->vars; k++) { const double p = direction[c->var[k].cell] * a[o * c->vars + k]; reverse += p; size += fabs(p); }
+        for (int64_t k = 0; k < c->vars; k++) {
+            const double p = direction[c->var[k].cell] * a[o * c->vars + k];
+            reverse += p;
+            size += fabs(p);
+        }
         if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size) continue;
-        eg__report_note(c, r, EG_WRONG, -1, "along a random direction forward mode says %.9g and reverse mode %.9g: a rule or a jvp on the way is wrong", forward, reverse);
+        eg__report_note(c, r, EG_WRONG, -1, "along a random direction forward mode says %.9g and reverse mode %.9g: "
+                        "a rule or a jvp on the way is wrong", forward, reverse);
         break;
     }
     eg_pop(c->cx, m);

@@ -40,7 +40,6 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
         }
     }
 }
-static double element(const eg_tensor *x, const char *data, int64_t at) { return x->dtype == EG_F32 ? (double)((const float *)(const void *)data)[at] : ((const double *)(const void *)data)[at]; }
 
 static bool place_inputs(eg__trial *c)
 {
@@ -70,7 +69,7 @@ static bool place_inputs(eg__trial *c)
             if (owner[cell] < 0) {
                 owner[cell] = c->vars;
                 c->var[c->vars++] = (eg__variable){ .cell = cell, .index = j, .input = k };
-                c->memory[cell] = element(x, x->data, at);
+                c->memory[cell] = eg__element(x, at);
                 if (!isfinite(c->memory[cell])) {
                     eg_fail(cx, "gradcheck: input %d has %g at element %lld", k + 1, c->memory[cell], (long long)j);
                     return false;
@@ -108,7 +107,8 @@ eg_tensor *eg__trial_call(eg__trial *c)
         const eg_tensor want = { .rank = (uint8_t)c->rank, .dim = c->dim };
         if (!eg__is_float(y->dtype)) eg_fail(cx, "gradcheck: f returns %s; only floats have gradients", eg_type_name(y->dtype));
         else if (c->w && !eg__same_shape(&want, y))
-            eg_fail(cx, "gradcheck: f returned %s at first, and %s when called again", eg__dims_text(&want, a, sizeof a), eg__dims_text(y, b, sizeof b));
+            eg_fail(cx, "gradcheck: f returned %s at first, and %s when called again", eg__dims_text(&want, a, sizeof a),
+                    eg__dims_text(y, b, sizeof b));
         for (int k = 0; k < c->o.count; k++)
             if (c->o.xs[k]->st->version != c->version[k])
                 eg_fail(cx, "gradcheck: f changes its input %d in place; a check needs the inputs as they were", k + 1);
@@ -185,7 +185,8 @@ bool eg__trial_measure(eg__trial *c)
     if (!v || !w || !eg__trial_value(c, v, v + c->outs) || !eg__trial_value(c, w, w + c->outs)) return false;
     for (int64_t k = 0; k < c->outs; k++) {
         if (isfinite(v[k])) continue;
-        eg_fail(cx, "gradcheck: %s has infinite or missing values at this point, and no slope there", c->order > 1 ? "the gradient of f" : "f's result");
+        eg_fail(cx, "gradcheck: %s has infinite or missing values at this point, and no slope there",
+                c->order > 1 ? "the gradient of f" : "f's result");
         return false;
     }
     for (int64_t k = 0; k < c->outs; k++) c->again |= v[k] != w[k];

@@ -9,7 +9,7 @@
 
 enum { ORDERS = 8 };
 
-/* -- verdicts --------------------------------------------------------------------------------------------------------------------------- */
+/* -- verdicts ---------------------------------------------------------------------------------------------------------------------- */
 static double allowed(const eg__trial *c, const eg__slope *n, double scale) { return c->o.rtol * fabs(n->n) + c->o.atol * scale + n->err; }
 static bool covered(const eg__trial *c, const eg__slope *n, double scale) { return fabs(n->n) > allowed(c, n, scale); }
 static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, double scale)
@@ -26,7 +26,7 @@ static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, d
 static int worse(const void *p, const void *q)
 {
     const eg_entry *a = p, *b = q;
-    static const int rank[] = { [EG_RIGHT] = 0, [EG_ZERO] = 0, [EG_EMPTY] = 0, [EG_UNTESTED] = 1, [EG_NOISE] = 2, [EG_KINK] = 3, [EG_WRONG] = 4 };
+    static const int rank[] = { [EG_EMPTY] = 0, [EG_UNTESTED] = 1, [EG_NOISE] = 2, [EG_KINK] = 3, [EG_WRONG] = 4 };
     if (rank[a->verdict] != rank[b->verdict]) return rank[b->verdict] - rank[a->verdict];
     const double x = fabs(a->analytic - a->numeric), y = fabs(b->analytic - b->numeric);
     if (isnan(x) != isnan(y)) return isnan(x) ? -1 : 1;
@@ -35,8 +35,7 @@ static int worse(const void *p, const void *q)
     return a->index != b->index ? (a->index < b->index ? -1 : 1) : (a->output > b->output) - (a->output < b->output);
 }
 
-/* -- columns: the variables, or random directions; each gives one entry for every output -------------------------------------------------- */
-typedef struct columns { int64_t n; double *direction; } columns;
+/* -- columns: the variables, or random directions; each gives one entry for every output ---------------------------------------------- */
 static int64_t column_count(const eg__trial *c) { return c->o.directions > 0 ? (int64_t)c->o.directions * c->o.count : c->vars; }
 static int column_input(const eg__trial *c, int64_t k) { return c->o.directions > 0 ? (int)(k % c->o.count) : c->var[k].input; }
 
@@ -48,19 +47,21 @@ static bool column(eg__trial *c, int64_t k, double *direction, const double *a, 
     if (!eg__slopes(c, along ? -1 : c->var[k].cell, direction, s)) return false;
     for (int64_t o = 0; o < c->outs; o++) {
         double sum = along ? 0 : a[o * c->vars + k];
-        for (int64_t j = 0; along && j < c->vars; j++) if (c->var[j].input == column_input(c, k)) sum += direction[c->var[j].cell] * a[o * c->vars + j];
-        e[o] = (eg_entry){ .input = column_input(c, k), .index = along ? -1 : c->var[k].index, .analytic = sum, .numeric = s[o].n, .left = s[o].left,
-                           .right = s[o].right, .error = s[o].err, .output = c->o.full ? o : -1, .shared = along ? 1 : c->var[k].shared };
+        for (int64_t j = 0; along && j < c->vars; j++) sum += direction[c->var[j].cell] * a[o * c->vars + j];     /* 0 in other inputs */
+        e[o] = (eg_entry){ .input = column_input(c, k), .index = along ? -1 : c->var[k].index, .analytic = sum, .numeric = s[o].n,
+                           .left = s[o].left, .right = s[o].right, .error = s[o].err, .output = c->o.full ? o : -1,
+                           .shared = along ? 1 : c->var[k].shared };
     }
     return true;
 }
 
-/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE: none is clear; ZERO -------------------------------------------------------------------------- */
+/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE: none is clear; ZERO ---------------- */
 static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *worst)
 {
     eg_mark m = eg_push(c->cx);
     const int64_t n = column_count(c), outs = c->outs;
-    double *a = eg__alloc(c->cx, (size_t)(outs * c->vars + 1) * sizeof *a), *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
+    double *a = eg__alloc(c->cx, (size_t)(outs * c->vars + 1) * sizeof *a);
+    double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
     eg__slope *s = eg__alloc(c->cx, (size_t)(n * outs + 1) * sizeof *s);
     eg_entry *e = eg__alloc(c->cx, (size_t)(n * outs + 1) * sizeof *e);
     eg_verdict found = EG_ZERO;
@@ -76,7 +77,8 @@ static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *wor
         if (!covered(c, &s[k], scale) && fabs(e[k].analytic) <= c->o.atol * scale + s[k].err) continue;
         e[k].verdict = verdict_of(c, e[k].analytic, &s[k], scale);
         e[k].at = where;
-        if (e[k].verdict == EG_WRONG && (found != EG_WRONG || fabs(e[k].analytic - e[k].numeric) > fabs(worst->analytic - worst->numeric))) {
+        const double apart = fabs(e[k].analytic - e[k].numeric);
+        if (e[k].verdict == EG_WRONG && (found != EG_WRONG || apart > fabs(worst->analytic - worst->numeric))) {
             found = EG_WRONG;
             *worst = e[k];
         } else if (e[k].verdict == EG_RIGHT && covered(c, &s[k], scale) && found != EG_WRONG) found = EG_UNTESTED;
@@ -97,7 +99,8 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
     for (int turn = 0; turn < 3 && found == EG_ZERO && !c->cx->failed; turn++) {
         for (int64_t k = 0; k < c->vars; k++) {
             const int64_t cell = c->var[k].cell;
-            if (c->var[k].input == input) c->point[cell] = turn == 2 ? 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1 : kept[cell] * (turn ? 0.01 : 0.1);
+            if (c->var[k].input != input) continue;
+            c->point[cell] = turn == 2 ? 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1 : kept[cell] * (turn ? 0.01 : 0.1);
         }
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
         found = look(c, input, name[turn], worst);
@@ -111,39 +114,54 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
     return found == EG_ZERO && unclear ? EG_NOISE : found;
 }
 
-/* -- one order ------------------------------------------------------------------------------------------------------------------------------- */
+/* -- one order ------------------------------------------------------------------------------------------------------------------------ */
 /* An input that no entry covers: why? */
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p, eg_entry *worst)
 {
+    const bool along = c->o.directions > 0;
     const char *where = NULL;
     char ends[512];
     if (r->order > 1 && !p->alive) return EG_ZERO;      /* linear in it: zero, and the slopes agree */
     const eg_verdict v = elsewhere(c, k, &where, worst);
-    if (v == EG_WRONG) {
+    if (!p->alive) eg__sites_text(p->cut, p->cuts, ends, sizeof ends);
+    switch (v) {
+    case EG_WRONG:
         if (!p->any) eg__report_note(c, r, v, k, "f depends on it, but no recorded path leads from it to f's result");
-        else if (!p->alive) eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s", eg__sites_text(p->cut, p->cuts, ends, sizeof ends));
-    } else if (v == EG_UNTESTED) eg__report_note(c, r, v, k, "0 of %lld %s are above the noise here; it can be tested with this input %s",
-                                                     (long long)(c->o.directions > 0 ? c->o.directions : eg_size(c->o.xs[k])), c->o.directions > 0 ? "directions" : "entries", where);
-    else if (v == EG_NOISE) { eg__report_note(c, r, EG_UNTESTED, k, "no entry is above the noise here, nor with this input scaled or drawn again"); return EG_UNTESTED; }
-    else if (!p->any) { eg__report_note(c, r, EG_UNTESTED, k, "f does not read it: no recorded path leads from it to f's result"); return EG_UNTESTED; }
-    else if (!p->alive) { eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", eg__sites_text(p->cut, p->cuts, ends, sizeof ends)); return EG_UNTESTED; }
-    else if (r->order == 1) eg__report_note(c, r, EG_RIGHT, k, "zero: the gradient is zero here and elsewhere, analytic and numeric");
-    return v;
+        else if (!p->alive) eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s", ends);
+        return v;
+    case EG_UNTESTED:
+        eg__report_note(c, r, v, k, "0 of %lld %s are above the noise here; it can be tested with this input %s",
+                        (long long)(along ? c->o.directions : eg_size(c->o.xs[k])), along ? "directions" : "entries", where);
+        return v;
+    case EG_NOISE:
+        eg__report_note(c, r, EG_UNTESTED, k, "no entry is above the noise here, nor with this input scaled or drawn again");
+        return EG_UNTESTED;
+    default:
+        if (!p->any) eg__report_note(c, r, EG_UNTESTED, k, "f does not read it: no recorded path leads from it to f's result");
+        else if (!p->alive) eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", ends);
+        else if (r->order == 1) eg__report_note(c, r, EG_RIGHT, k, "zero: the gradient is zero here and elsewhere, analytic and numeric");
+        return p->alive ? EG_ZERO : EG_UNTESTED;
+    }
 }
 
 static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
-    if (c->again) eg__report_note(c, r, EG_NOISE, -1, "f gives another value when it is called again with the same inputs and draws: it is not deterministic");
-    if (c->probe->cast) eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
-                                         eg__sites_text(&(eg__site){ c->probe->cast, c->probe->cast_caller }, 1, ends, sizeof ends));
+    if (c->again)
+        eg__report_note(c, r, EG_NOISE, -1, "f gives another value when it is called again with the same inputs and draws: "
+                        "it is not deterministic");
+    if (c->probe->cast.name)
+        eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
+                                         eg__sites_text(&c->probe->cast, 1, ends, sizeof ends));
     for (int k = 0; k < c->o.count; k++) {
         bool said = false;
         for (int j = 0; j < r->notes; j++) said |= r->note[j].input == k;
         if (r->order == 1 && path[k].cuts && !said)
-            eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s", path[k].alive ? "one of its paths has" : "its path has", eg__sites_text(path[k].cut, path[k].cuts, ends, sizeof ends));
+            eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s", path[k].alive ? "one of its paths has" : "its path has",
+                            eg__sites_text(path[k].cut, path[k].cuts, ends, sizeof ends));
     }
-    if (c->unsupported) eg__report_note(c, r, EG_RIGHT, -1, "%s cannot be evaluated in c128: differences instead of the complex step", c->unsupported);
+    if (c->unsupported)
+        eg__report_note(c, r, EG_RIGHT, -1, "%s cannot be evaluated in c128: differences instead of the complex step", c->unsupported);
 }
 
 static void by_differences(eg__trial *c)
@@ -162,7 +180,8 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     char *words = eg__alloc(cx, EG_CHECK_TEXT);
     eg_entry *all = eg__alloc(cx, (size_t)(entries + count + 1) * sizeof *all);
     eg__slope *s = eg__alloc(cx, (size_t)(entries + 1) * sizeof *s);
-    double *a = eg__alloc(cx, (size_t)(c->outs * c->vars + 1) * sizeof *a), *direction = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *direction);
+    double *a = eg__alloc(cx, (size_t)(c->outs * c->vars + 1) * sizeof *a);
+    double *direction = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *direction);
     eg__path *path = eg__alloc(cx, (size_t)(count + 1) * sizeof *path);
     if (!r || !input || !words || !all || !s || !a || !direction || !path) return NULL;
     *r = (eg_report){ .passed = true, .entries = entries, .input = input, .text = words, .entry = all, .order = order, .higher = higher };
@@ -174,7 +193,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     const bool walked = y && eg__paths(c, y, path);
     eg_pop(cx, m);
     if (!walked || !eg__trial_gradient(c, a)) return NULL;
-    if (c->probe->cast) c->unit = 6e-8;
+    if (c->probe->cast.name) c->unit = 6e-8;
     for (int64_t k = 0; k < n; k++) {
         if (!column(c, k, direction, a, s + k * c->outs, all + k * c->outs)) {
             if (cx->failed || !c->unsupported) return NULL;
@@ -198,16 +217,15 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         if (!isfinite(apart)) r->worst = r->margin = INFINITY;
         if (eg__fails(e->verdict) && (input[e->input] == EG_RIGHT || e->verdict == EG_WRONG)) input[e->input] = e->verdict;
     }
-    for (int64_t k = 0; k < c->vars; k++)           /* an input whose memory is another one's is tested with it */
-        for (int j = 0; j < count && c->var[k].shared > 1; j++)
-            for (int64_t i = 0, size = eg_size(c->o.xs[j]); i < size && !tested[j]; i++) tested[j] = c->var_of[j][i] == k && tested[c->var[k].input];
+    for (int k = 0; k < count; k++)                 /* an input whose memory is another one's is tested with it */
+        for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !tested[k]; j++) tested[k] = tested[c->var[c->var_of[k][j]].input];
     int64_t listed = entries;
     for (int k = 0; k < count; k++) if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
     for (int k = 0; k < count && c->size; k++)
         if (input[k] == EG_RIGHT && !tested[k] && (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG) listed++;
     bool wrong = false, cut = false;
     for (int k = 0; k < count; k++) { wrong |= input[k] == EG_WRONG; cut |= path[k].cuts > 0; }
-    if (cx->failed || (!c->probe->cast && !eg__forward(c, r, a)) || (wrong && order == 1 && !eg__blame(c, r, cut))) return NULL;
+    if (cx->failed || (!c->probe->cast.name && !eg__forward(c, r, a)) || (wrong && order == 1 && !eg__blame(c, r, cut))) return NULL;
     if (c->o.oracle == EG_COMPLEX_STEP && order == 1 && c->size && !eg__off_tape(c, r)) return NULL;
     findings(c, r, path);
     for (int k = 0; k < count; k++) r->passed &= !eg__fails(input[k]);
@@ -224,7 +242,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     return r;
 }
 
-/* -- all of them ----------------------------------------------------------------------------------------------------------------------------- */
+/* -- all of them ---------------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -234,7 +252,8 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     if (!y || eg_grad(y, c->w, c->o.count, xs, dx)) return eg__poison(c->cx);
     for (int k = 0; k < c->o.count; k++) {
         eg_tensor *v = eg__new(c->cx, EG_F64, dx[k]->rank, dx[k]->dim);
-        for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++) ((double *)(void *)v->data)[j] = 0.5 + eg__unit(c->o.seed, (uint64_t)(1000 + k), (uint64_t)j);
+        for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++)
+            ((double *)(void *)v->data)[j] = 0.5 + eg__unit(c->o.seed, (uint64_t)(1000 + k), (uint64_t)j);
         eg_tensor *p = eg_sum(NULL, eg_mul(dx[k], v));
         sum = sum ? eg_add(sum, p) : p;
     }
@@ -244,7 +263,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 static const eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
-    if (first->probe->cast && first->o.oracle == EG_COMPLEX_STEP) by_differences(first);
+    if (first->probe->cast.name && first->o.oracle == EG_COMPLEX_STEP) by_differences(first);
     const eg_report *r = NULL;
     int64_t beside = 0;
     trial[0] = *first;
@@ -273,7 +292,8 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (cx->probe) eg_fail(cx, "gradcheck: f itself checks a gradient; one check at a time");
     else if (eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
-            if (!eg__is_float(o->xs[k]->dtype)) eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1, eg_type_name(o->xs[k]->dtype));
+            if (!eg__is_float(o->xs[k]->dtype))
+                eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1, eg_type_name((eg_dtype)o->xs[k]->dtype));
     return !cx->failed;
 }
 

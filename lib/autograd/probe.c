@@ -18,7 +18,7 @@ static char *widened(eg__arena *a, const eg_tensor *x)
     int64_t low = 0, high = -1;
     if (eg_size(x)) eg__reach(x, &low, &high);
     double *y = eg__alloc_in(a, (size_t)(high - low + 1) * sizeof *y);
-    for (int64_t k = low; y && k <= high; k++) y[k - low] = x->dtype == EG_F32 ? (double)((float *)(void *)x->data)[k] : ((double *)(void *)x->data)[k];
+    for (int64_t k = low; y && k <= high; k++) y[k - low] = eg__element(x, k);
     return y ? (char *)(y - low) : NULL;
 }
 
@@ -48,7 +48,7 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
     eg__probe *p = cx->probe;
     const bool single = x->dtype == EG_F32, older = x->seq < p->born;
     if (!(single || (older && x->op)) || cx->failed) return;
-    if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) { p->cast = x->op->name; p->cast_caller = x->caller; }
+    if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) p->cast = eg__site_of(x);
     char *data = single ? widened(older ? p->home : x->home, x) : x->data;
     eg__moved *m = older ? move(cx, x) : NULL;
     if (!data || (older && !m)) return;
@@ -68,6 +68,13 @@ void eg__probe_end(eg_ctx *cx)
         m->t->st = m->st;
     }
     cx->probe = NULL;
+}
+
+eg__site eg__site_of(const eg_tensor *y)
+{
+    eg__site s = { .name = y->op->name, .caller = y->caller };
+    if (!eg__einsum_text(y, s.spec, sizeof s.spec)) s.spec[0] = 0;
+    return s;
 }
 
 /* -- mutation: what a rule returned, wrong on purpose ------------------------------------------------------------------------------ */
@@ -94,8 +101,7 @@ eg_tensor *eg__probe_cotangent(eg_ctx *cx, const eg_tensor *y, int i, eg_tensor 
     eg_tensor *wrong = p->mutation == EG_MUTATE_SIGN ? eg_neg(c) : p->mutation == EG_MUTATE_FACTOR ? eg_scale(c, 1 + 1e-4) :
                        p->mutation == EG_MUTATE_ZERO ? eg_zeros_like(c) : swapped(c);
     p->changed = eg_ok(wrong) ? most(wrong, c) : 0;
-    p->at = y->op->name;
-    p->at_caller = y->caller;
+    p->at = eg__site_of(y);
     p->operand = i;
     return wrong;
 }
