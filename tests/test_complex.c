@@ -136,6 +136,33 @@ START_TEST(in_and_out)
 }
 END_TEST
 
+/* eg_assert_close sees imaginary parts: of three tests that it has to fail, all fail. */
+START_TEST(not_close)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *z = wave(cx, 0), *w = eg_copy(z);
+    eg_assert_close(z, w, 0);
+    if (_i < 2) eg_mut_c128(w)[12 + _i] += 1e-9;
+    eg_assert_close(z, _i < 2 ? w : eg_real(z), 1e-12);
+    eg_close(cx);
+}
+END_TEST
+START_TEST(close_means_both_parts)
+{
+    Suite *s = suite_create("complex");
+    TCase *t = tcase_create("complex");
+    tcase_add_loop_test(t, not_close, 0, 3);
+    suite_add_tcase(s, t);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_SILENT);
+    ck_assert_int_eq(srunner_ntests_failed(runner), 3);
+    TestResult **failed = srunner_failures(runner);
+    ck_assert_msg(strstr(tr_msg(failed[1]), "first [1, 2]") != NULL, "%s", tr_msg(failed[1]));
+    free(failed);
+    srunner_free(runner);
+}
+END_TEST
+
 static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
 {
     ck_assert_msg(!eg_ok(got), "not refused: %s", sentence);
@@ -333,6 +360,7 @@ Suite *suite_complex(void)
     tcase_add_test(t, rows_by_numpy);
     tcase_add_test(t, erf_over_the_plane);
     tcase_add_test(t, in_and_out);
+    tcase_add_test(t, close_means_both_parts);
     tcase_add_test(t, refusals);
     tcase_add_test(t, attention_and_its_gradient);
     tcase_add_test(t, saturated_softmax);

@@ -14,8 +14,8 @@ static int run(const command *c, int count, char **word)
     printf("kernel     %s\n", eg_kernel_info());
     printf("threads    %d\n", eg_threads(cx, 0));
     printf("types     ");
-    for (eg_dtype t = EG_F32; t <= EG_BOOL; t++) printf(" %s", eg_type_name(t));
-    printf(" (default %s)\n", eg_type_name(eg_default_type(cx)));
+    for (eg_dtype t = EG_F32; t <= EG_C128; t++) printf(" %s", eg_type_name(t));
+    printf(" (default %s; c128 evaluates only, for gradient checks)\n", eg_type_name(eg_default_type(cx)));
     printf("libraries  %s\n", eg_io_info());
     eg_close(cx);
     return EXIT_SUCCESS;
