@@ -46,7 +46,9 @@ static uint64_t work(struct eg__team *t, int number)
         int64_t piece = (int64_t)(ticket & UINT32_MAX);
         eg_piece *body = atomic_load_explicit(&t->body, memory_order_relaxed);
         void *user = atomic_load_explicit(&t->user, memory_order_relaxed);
-        if (piece >= atomic_load_explicit(&t->pieces, memory_order_relaxed) || number >= atomic_load_explicit(&t->invited, memory_order_relaxed)) return ticket;
+        if (piece >= atomic_load_explicit(&t->pieces, memory_order_relaxed) ||
+            number >= atomic_load_explicit(&t->invited, memory_order_relaxed))
+            return ticket;
         if (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_relaxed)) continue;
         body(user, piece, number);
         atomic_fetch_add_explicit(&t->done, 1, memory_order_release);

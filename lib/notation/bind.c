@@ -166,8 +166,10 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
     if (p->names && dots && eg__also_letters(&B))
-        return eg__caret(cx, who, spec, 0, NULL, NULL, "for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'",
-            "with '...' the string can be read as letters and as names"), NULL;
+        return eg__caret(cx, who, spec, 0, NULL, NULL,
+                         "for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'",
+                         "with '...' the string can be read as letters and as names"),
+               NULL;
     for (int k = 0; k <= n; k++) {
         const eg_parsed_term *t = &p->term[k];
         if (k == n && !p->arrow) break;

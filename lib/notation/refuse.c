@@ -58,7 +58,13 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* ope
     }
     return true;
 }
-typedef struct search { const eg_letter *item; const int64_t *dim; int n, found, near, steps; uint8_t order[8], best[8], nearest[8]; int64_t *size; } search;
+typedef struct search {
+    const eg_letter *item;
+    const int64_t *dim;
+    int n, found, near, steps;
+    uint8_t order[8], best[8], nearest[8];
+    int64_t *size;
+} search;
 static void permute(search *s, int r, unsigned used)
 {
     if (s->steps++ > 20000) { s->found = 99; return; }
@@ -174,7 +180,8 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
             b->axes - a, one, from + 1, other, k + 1), NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
         if (strcmp(B->who, "einsum") == 0)
-            say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d", (one == 1 ? from : k) + 1);
+            say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d",
+                (one == 1 ? from : k) + 1);
         else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts",
             (one == 1 ? from : k) + 1);
         hint = w.s;

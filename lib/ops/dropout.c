@@ -42,14 +42,18 @@ static bool drop_forward(eg_tensor *y)
     return true;
 }
 
-/* -- dropout: y = x m/(1 − p),  dx = g m/(1 − p). Srivastava et al. 2014 ---------------------------------------------------------------- */
+/* -- dropout: y = x m/(1 − p),  dx = g m/(1 − p). Srivastava et al. 2014 --------------------------------------------------------------- */
 static eg_tensor *drop_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg__drop(y->attr, g); }
 /* For the table test: a draw that is the same at every call. */
-static eg_tensor *drop_fixed(eg_tensor *const *x) { return eg__drop(&(eg_drop){ .seed = 7, .draw = 1, .below = 1u << 30, .factor = 4 / 3. }, x[0]); }
+static eg_tensor *drop_fixed(eg_tensor *const *x)
+{
+    return eg__drop(&(eg_drop){ .seed = 7, .draw = 1, .below = 1u << 30, .factor = 4 / 3. }, x[0]);
+}
 static const eg_sample drop_samples[] = { { drop_fixed, "3x7", 0, 0 }, { 0 } };
 static const eg_op drop_op = {
     .name = "dropout", .equation = "y = x m/(1-p)", .gradient = "dx = g m/(1-p)",
-    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule, .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric, .forward_c128 = drop_forward,
+    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule,
+    .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric, .forward_c128 = drop_forward,
 };
 eg_tensor *eg__drop(const eg_drop *d, eg_tensor *x) { return eg_apply(&drop_op, d, sizeof *d, 1, &x); }
 

@@ -67,7 +67,9 @@ static bool xent_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->d
 static bool xent_forward(eg_tensor *y)
 {
     const xent_job j = job_of(y);
-    if (j.b.n) eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
+    if (j.b.n)
+        eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j,
+                    4 * j.b.n);
     else eg__fill(y, 0);
     return true;
 }
@@ -77,9 +79,11 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
     const eg_tensor *x = y->in[0], *classes = y->in[1];
-    const int64_t n = eg__last(x, a->inner), rows = eg__count(classes->rank, classes->dim), *target = (const int64_t *)(void *)classes->data;
+    const int64_t n = eg__last(x, a->inner), rows = eg__count(classes->rank, classes->dim),
+                  *target = (const int64_t *)(void *)classes->data;
     const double even = a->smoothing / (double)n;
-    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim), *k = a->ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
+    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim),
+              *k = a->ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
     if (!t || (a->ignoring && !k)) return NULL;
     for (int64_t row = 0; row < rows; row++) {
         const bool yes = counts(a, target[row]);
@@ -120,7 +124,8 @@ static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, c
         double top = -INFINITY;
         for (int64_t k = 0; k < j->b.n; k++) top = fmax(top, creal(x[k]));
         for (int64_t k = 0; k < j->b.n; k++) total += d[k] = cexp(x[k] - top);
-        for (int64_t k = 0; k < j->b.n; k++) d[k] = counts(&j->a, target) ? g * (d[k] / total - j->b.c - (k == target) * (1 - j->a.smoothing)) : 0;
+        for (int64_t k = 0; k < j->b.n; k++)
+            d[k] = counts(&j->a, target) ? g * (d[k] / total - j->b.c - (k == target) * (1 - j->a.smoothing)) : 0;
     }
 }
 static bool slope_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
@@ -129,7 +134,8 @@ static bool slope_forward(eg_tensor *y)
     xent_job j = job_of(y);
     if (!j.b.n) return true;
     j.b.c = j.a.smoothing / (double)j.b.n;
-    eg__batches(y, y->in[1]->rank, 4, (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] }, y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
+    eg__batches(y, y->in[1]->rank, 4, (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] },
+                y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
     return true;
 }
 static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
@@ -157,10 +163,13 @@ static const eg_op slope_op = {
     .forward_c128 = slope_forward,
 };
 
-/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) ------------------------------------------------------------------------- */
+/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) ------------------------------------------------------------------- */
 static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i) { return slope_of(y->attr, y->in[i], y->in[1], g); }
 static eg_tensor *xent_plain(eg_tensor *const *x) { return eg_cross_entropy("i [v]", x[0], x[1]); }
-static eg_tensor *xent_options(eg_tensor *const *x) { return eg_cross_entropy("b [v] l", x[0], x[1], .ignore = 2, .smoothing = .2, .each = true); }
+static eg_tensor *xent_options(eg_tensor *const *x)
+{
+    return eg_cross_entropy("b [v] l", x[0], x[1], .ignore = 2, .smoothing = .2, .each = true);
+}
 static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 }, { xent_options, "2x4x3, 2x3:i4", 0, 0 }, { 0 } };
 static const eg_op xent_op = {
     .name = "cross_entropy", .equation = "y = -sum t ln softmax(x)", .gradient = "dx = g (softmax(x) - t)",
@@ -180,8 +189,9 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     if (!eg__is_int(target->dtype))
         return eg_fail(cx, "cross_entropy: the target is %s; class numbers are i32 or i64", eg_type_name(target->dtype)), NULL;
     if (!eg__same_shape(target, &shape))
-        return eg_fail(cx, "cross_entropy: the target is %s but the logits without their bracketed axes are %s", eg__dims_text(target, have_text, sizeof have_text),
-                       eg__dims_text(&shape, want_text, sizeof want_text)), NULL;
+        return eg_fail(cx, "cross_entropy: the target is %s but the logits without their bracketed axes are %s",
+                       eg__dims_text(target, have_text, sizeof have_text), eg__dims_text(&shape, want_text, sizeof want_text)),
+               NULL;
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
     if (!eg_ok(target)) return NULL;
@@ -194,8 +204,9 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
         int64_t at[EG_RANK_MAX], rest = k;
         for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
         const eg_tensor place = { .rank = (uint8_t)rank, .dim = at };
-        return eg_fail(cx, "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)", eg__dims_text(&place, have_text, sizeof have_text),
-                       (long long)t[k], (long long)classes), NULL;
+        return eg_fail(cx, "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
+                       eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k], (long long)classes),
+               NULL;
     }
     return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
 }
@@ -221,8 +232,10 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!o.spec) return eg_fail(cx, "cross_entropy: the spec is NULL");
     if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
     if (f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the loss has no axes to name; .each gives one loss per target");
-    if (!(o.smoothing >= 0 && o.smoothing <= 1)) return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
-    if (!(o.z_loss >= 0 && o.z_loss < INFINITY)) return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative", o.z_loss);
+    if (!(o.smoothing >= 0 && o.smoothing <= 1))
+        return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
+    if (!(o.z_loss >= 0 && o.z_loss < INFINITY))
+        return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative", o.z_loss);
     const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
@@ -232,7 +245,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     return o.each ? eg__focus_rest(&f, each) : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 
-/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms: nothing cancels -------------------------------- */
+/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms: nothing cancels --------------------------- */
 static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
@@ -257,14 +270,14 @@ eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
     return eg_mean(NULL, eg_add(yes, no));
 }
 
-/* -- mse: mean of (a − b)² --------------------------------------------------------------------------------------------------------------- */
+/* -- mse: mean of (a − b)² ------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
     if (!alike("mse", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
     return eg_mean(NULL, eg_square(eg_sub(a, b)));
 }
 
-/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d| − δ/2). Huber 1964 ------------------------- */
+/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d| − δ/2). Huber 1964 ------------------ */
 eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
     if (!alike("huber", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
@@ -273,7 +286,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
 }
 
-/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is -------------------------------------------------------------------- */
+/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is ------------------------------------------------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
     if (!alike("kl_div", p, log_q)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ p, log_q }));

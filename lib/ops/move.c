@@ -4,7 +4,7 @@
 
 static void term_axes(const eg_bound_term *t, uint16_t *axis) { for (int k = 0; k < t->items; k++) axis[k] = t->item[k].axis; }
 
-/* -- rearrange: the axes of x, split, in another order, repeated, merged ---------------------------------------------------------------- */
+/* -- rearrange: the axes of x, split, in another order, repeated, merged --------------------------------------------------------------- */
 eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 {
     eg_rearrange_args o = { .size = sizeof o };
@@ -31,7 +31,7 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
     return eg__merge(b, eg__align(b, 0, b->out.items, out));
 }
 
-/* -- on: f of two operands that were aligned by letters -------------------------------------------------------------------------------------- */
+/* -- on: f of two operands that were aligned by letters -------------------------------------------------------------------------------- */
 eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *x, eg_tensor *y)
 {
     eg_tensor *const xs[] = { x, y };
@@ -49,13 +49,15 @@ eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg
         for (int i = 0; i < b->term[k].items; i++)
             if (eg__item_of(&b->out, b->term[k].item[i].axis) < 0) {
                 const eg_axis_name *a = &b->axis[b->term[k].item[i].axis];
-                return eg__refuse(b, k, i, "index '%.*s' is not in the output; an index is not summed here, use eg_einsum or eg_sum", a->length, a->text);
+                return eg__refuse(b, k, i, "index '%.*s' is not in the output; an index is not summed here, use eg_einsum or eg_sum",
+                                  a->length, a->text);
             }
     eg_tensor *one = eg__align(b, 0, rank, out), *two = eg__align(b, 1, rank, out), *r = f(one, two);
     if (!eg_ok(r)) return r ? r : eg_fail(cx, "on: the function returned NULL");
     if (!eg__same_shape(r, one)) {
         char have[256], want[256];
-        return eg_fail(cx, "on: the function returned the shape %s for operands of the shape %s", eg__dims_text(r, have, sizeof have), eg__dims_text(one, want, sizeof want));
+        return eg_fail(cx, "on: the function returned the shape %s for operands of the shape %s", eg__dims_text(r, have, sizeof have),
+                       eg__dims_text(one, want, sizeof want));
     }
     return eg__merge(b, r);
 }

@@ -28,14 +28,18 @@ static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg
 {
     const norm *a = y->attr;
     const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
-    const eg_batch b = { .n = eg__last(y->in[0], a->inner), .center = a->center, .c = a->eps, .gain = gain ? gain->data : NULL, .bias = bias ? bias->data : NULL };
+    const eg_batch b = { .n = eg__last(y->in[0], a->inner), .center = a->center, .c = a->eps,
+                         .gain = gain ? gain->data : NULL, .bias = bias ? bias->data : NULL };
     if (b.n) eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
     else eg__fill(y, 0);
     return true;
 }
 
-/* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n ------------------------------------------------------------------------------------------ */
-static bool rstd_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim); }
+/* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n -------------------------------------------------------------------------------------- */
+static bool rstd_shape(eg_tensor *y)
+{
+    return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim);
+}
 static void rstd_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     double complex mean;
@@ -58,7 +62,7 @@ static const eg_op rstd_op = {
 };
 static eg_tensor *deviation(const norm *a, eg_tensor *x) { x = eg__rowwise(x, a->inner); return eg_apply(&rstd_op, a, sizeof *a, 1, &x); }
 
-/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx = −(r/n)(x̂ Σ u d + d Σ u x̂ + slope(u) Σ h x̂) -------------- */
+/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx = −(r/n)(x̂ Σ u d + d Σ u x̂ + slope(u) Σ h x̂) ---- */
 static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;
@@ -105,7 +109,7 @@ static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *ga
                     (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner), gain ? eg__rowwise(gain, a->inner) : NULL });
 }
 
-/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes ------------------------------------------ */
+/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes ------------------------------------ */
 static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;
@@ -143,8 +147,10 @@ static const eg_sample normalise_samples[] = {
     { rmsnorm_rows, "3x4, 4", 0, 0 }, { 0 },
 };
 static const eg_op normalise_op = {
-    .name = "normalise", .equation = "y = (x - mean) r gain + bias", .gradient = "dx = normalise_slope(g), dgain = sum g xhat, dbias = sum g",
-    .arity = -1, .shape = same_shape, .forward = normalise_forward, .rule = normalise_rule, .uses = EG_USES_OPERANDS, .samples = normalise_samples,
+    .name = "normalise", .equation = "y = (x - mean) r gain + bias",
+    .gradient = "dx = normalise_slope(g), dgain = sum g xhat, dbias = sum g",
+    .arity = -1, .shape = same_shape, .forward = normalise_forward, .rule = normalise_rule,
+    .uses = EG_USES_OPERANDS, .samples = normalise_samples,
     .jvp = normalise_jvp, .forward_c128 = normalise_forward,
 };
 static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
@@ -160,19 +166,21 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
 }
 const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &normalise_op, NULL };
 
-/* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ---------------------------------------------------------------------------------- */
+/* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ----------------------------------------------------------------------------- */
 /* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */
 static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];
     const int rank = eg__focus_dims(f, true, dim);
     if (w->dtype != f->x->dtype)
-        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name, eg_type_name(w->dtype), eg_type_name(f->x->dtype));
+        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name, eg_type_name(w->dtype),
+                       eg_type_name(f->x->dtype));
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
     const eg_tensor shape = { .rank = (uint8_t)rank, .dim = dim };
-    return eg_fail(w->cx, "%s: %s is %s but the bracketed axes are %s", f->who, name, eg__dims_text(w, have, sizeof have), eg__dims_text(&shape, want, sizeof want));
+    return eg_fail(w->cx, "%s: %s is %s but the bracketed axes are %s", f->who, name, eg__dims_text(w, have, sizeof have),
+                   eg__dims_text(&shape, want, sizeof want));
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
@@ -181,7 +189,8 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return o.x ? eg__poison(o.x->cx) : NULL;
     eg_ctx *cx = o.x->cx;
-    if (f.bound && f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
+    if (f.bound && f.bound->arrow)
+        return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
     const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
     if (!(a.eps >= 0)) return eg_fail(cx, "%s: eps is %g; it must not be negative", who, a.eps);
     if (!center && o.bias) return eg_fail(cx, "%s: takes no bias", who);

@@ -24,7 +24,8 @@ static bool some(const eg_focus *f)
 {
     if (eg__last(f->x, f->inner)) return true;
     char dims[256];
-    eg_fail(f->x->cx, "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s", f->who, eg__dims_text(f->given, dims, sizeof dims));
+    eg_fail(f->x->cx, "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s", f->who,
+            eg__dims_text(f->given, dims, sizeof dims));
     return false;
 }
 eg_tensor *eg_mean(const char *spec, eg_tensor *x)
@@ -42,7 +43,8 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, eg_tensor 
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return refused(o.x);
     const double n = (double)eg__last(f.x, f.inner), correction = eg__opt(o.correction, 1);
-    if (!(n - correction > 0)) return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who, n, correction);
+    if (!(n - correction > 0))
+        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who, n, correction);
     eg_tensor *d = eg_sub(f.x, eg__widen(mean_last(f.x, f.inner), f.inner));
     eg_tensor *y = eg_scale(eg__dot_last(d, d, f.inner), 1 / (n - correction));
     return eg__focus_rest(&f, last ? last(y) : y);
@@ -50,7 +52,7 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, eg_tensor 
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, NULL); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, eg_sqrt); }
 
-/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right with any number of zeros ---------------- */
+/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right with any number of zeros ------------- */
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -73,7 +75,7 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, v);
 }
 
-/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by their real parts ----------------------- */
+/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by their real parts ---------------------- */
 typedef struct eg_search {
     bool    (*better)(int64_t n, const void *x, void *best);        /* best of best and x; true if that is new       */
     int64_t (*find)  (int64_t n, const void *x, const void *best);  /* the first k with x[k] = best                  */
@@ -195,7 +197,7 @@ OF_SOME(argmin, true, true)
 OF_TRUTH(any, false)
 OF_TRUTH(all, true)
 
-/* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) --------------------------------------------------------- */
+/* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) ------------------------------------------------------- */
 typedef struct lse_job { eg_inner *logsum; eg_batch b; int width; } lse_job;
 static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -253,7 +255,7 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
-/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0 where y is 0 ------------------------- */
+/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0 where y is 0 ----------------------- */
 typedef struct pnorm { int inner; double p; } pnorm;
 typedef struct pnorm_job { const eg_arithmetic *m; eg_strip x; double p; } pnorm_job;
 static void pnorm_row(const void *user, int64_t row, char *const *p)

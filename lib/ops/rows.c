@@ -16,7 +16,8 @@ bool eg__no_repeats(const eg_bound *b, int term)
     for (int k = 1; k < t->items; k++)
         if (eg__item_of(t, t->item[k].axis) < k) {
             const eg_axis_name *a = &b->axis[t->item[k].axis];
-            eg__refuse(b, term, k, "index '%.*s' stands twice in one term; take the diagonal first with eg_einsum or eg_diagonal", a->length, a->text);
+            eg__refuse(b, term, k, "index '%.*s' stands twice in one term; take the diagonal first with eg_einsum or eg_diagonal",
+                       a->length, a->text);
             return false;
         }
     return true;
@@ -42,7 +43,10 @@ bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
                 f->item[f->outer + f->inner] = k;
                 if (inside) f->inner++; else f->outer++;
             }
-    if (!f->inner) { eg__refuse(b, 0, -1, "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\""); return false; }
+    if (!f->inner) {
+        eg__refuse(b, 0, -1, "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
+        return false;
+    }
     f->x = reordered(t->x, t->items, f->item);
     return eg_ok(f->x);
 }
@@ -122,7 +126,8 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
         for (int k = 0; k < f->outer; k++) {
             const eg_letter *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
-                return eg__refuse(b, 0, f->item[k], "index '%.*s' is neither in brackets nor in the output", b->axis[l->axis].length, b->axis[l->axis].text);
+                return eg__refuse(b, 0, f->item[k], "index '%.*s' is neither in brackets nor in the output", b->axis[l->axis].length,
+                                  b->axis[l->axis].text);
         }
         return eg__merge(b, reordered(y, f->outer, order));
     }
@@ -165,7 +170,8 @@ eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank, 
 }
 
 /* -- trailing axes, differentiable ---------------------------------------------------------------------------------------------- */
-static const uint16_t counting[EG_RANK_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
 
 eg_tensor *eg__sum_last(eg_tensor *x, int inner)
 {

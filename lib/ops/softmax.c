@@ -106,7 +106,8 @@ static bool softmax_run(eg_tensor *y, bool log)
     const eg_batch b = { .n = j.x.n, .masked = j.masks, .log = log };
     if (!j.x.n) return true;
     if (y->dtype == EG_C128) eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row_c128, &j);
-    else if (j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0])))
+    else if (j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) &&
+             (!j.masks || eg__strip_contiguous(&j.mask[0])))
         eg__batches(y, y->rank - inner, y->count + 1, all, j.m->softmax, &b, work);
     else eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row, &j);
     return true;
@@ -125,7 +126,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
     return true;
 }
 
-/* -- the gradient of softmax, in one pass: d = y (g − Σ g y), symmetric in g;  dy = u (g − Σ g y) − g Σ u y ------------------------------- */
+/* -- the gradient of softmax, in one pass: d = y (g − Σ g y), symmetric in g;  dy = u (g − Σ g y) − g Σ u y ---------------------------- */
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -142,18 +143,20 @@ static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
     const int inner = *(const int *)y->attr;
     eg_tensor *a = y->in[0], *g = y->in[1];
     if (i == 1) return slope(&softmax_slope_op, a, u, inner);
-    return eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))), eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner)));
+    return eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))),
+                  eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner)));
 }
 static eg_tensor *softmax_slope_rows(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], 1); }
 static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { 0 } };
 static const eg_op softmax_slope_op = {
     .name = "softmax_slope", .equation = "d = y (g - sum g y)", .gradient = "dg = softmax_slope(y, u), dy = u (g - sum g y) - g sum u y",
-    .arity = 2, .shape = slope_shape, .forward = softmax_slope_forward, .rule = softmax_slope_rule, .uses = EG_USES_OPERANDS, .samples = softmax_slope_samples,
+    .arity = 2, .shape = slope_shape, .forward = softmax_slope_forward, .rule = softmax_slope_rule,
+    .uses = EG_USES_OPERANDS, .samples = softmax_slope_samples,
     .forward_c128 = softmax_slope_forward,
 };
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner) { return slope(&softmax_slope_op, y, g, inner); }
 
-/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u e^y Σ g ---------------------------------- */
+/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u e^y Σ g ---------------------------- */
 static const eg_op log_softmax_slope_op;
 static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -164,7 +167,10 @@ static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *
         for (int64_t k = 0; k < n; k++) if (creal(y[k]) != -INFINITY) d[k] -= cexp(y[k]) * s;
     }
 }
-static bool log_softmax_slope_forward(eg_tensor *y) { return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, log_softmax_slope_c128); }
+static bool log_softmax_slope_forward(eg_tensor *y)
+{
+    return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, log_softmax_slope_c128);
+}
 static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
 {
     const eg_dtype t = (eg_dtype)y->dtype;
@@ -208,27 +214,36 @@ static const eg_sample softmax_samples[] = {
 };
 static const eg_op softmax_op = {
     .name = "softmax", .equation = "y = e^x / sum e^x", .gradient = "dx = y (g - sum g y)",
-    .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule, .uses = EG_USES_RESULT, .samples = softmax_samples,
+    .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule,
+    .uses = EG_USES_RESULT, .samples = softmax_samples,
     .jvp = eg_jvp_symmetric, .forward_c128 = softmax_forward,
 };
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner) { return eg_apply(&softmax_op, &inner, sizeof inner, 1 + masks, x); }
-eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner) { return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner); }
+eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
+{
+    return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner);
+}
 
-/* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf -------------------------------------------- */
+/* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf ------------------------------------------ */
 static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
-static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return slope(&log_softmax_slope_op, y, g, *(const int *)y->attr); }
+static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return slope(&log_softmax_slope_op, y, g, *(const int *)y->attr);
+}
 static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx) { return centered(y, dx[0], *(const int *)y->attr); }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
 static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 0 }, { log_softmax_two, "2x3x3", 0, 0 }, { 0 } };
 static const eg_op log_softmax_op = {
     .name = "log_softmax", .equation = "y = x - ln sum e^x", .gradient = "dx = g - e^y sum g",
-    .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule, .uses = EG_USES_RESULT, .samples = log_softmax_samples,
+    .arity = -1, .shape = softmax_shape, .forward = log_softmax_forward, .rule = log_softmax_rule,
+    .uses = EG_USES_RESULT, .samples = log_softmax_samples,
     .jvp = log_softmax_jvp, .forward_c128 = log_softmax_forward,
 };
 const eg_op *const eg__softmax_rows[] = { &softmax_op, &softmax_slope_op, &log_softmax_op, &log_softmax_slope_op, NULL };
 
-/* -- predicates as data: bool over the axes that occur in them, then aligned without copying --------------------------------------------- */
+/* -- predicates as data: bool over the axes that occur in them, then aligned without copying ------------------------------------------- */
 eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const int64_t *size, int moved, int64_t offset)
 {
     const unsigned uses = eg__where_uses(p);
@@ -264,7 +279,8 @@ bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved
     if (o->where && !(*where = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
     for (int r = 0; o->where && r < o->rank - o->inner; r++) if (eg__where_uses(*where) >> r & 1) *moved = r;
     if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail(b->cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who, (long long)o->offset, (long long)name[*moved]->size);
+        eg_fail(b->cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who, (long long)o->offset,
+                (long long)name[*moved]->size);
     else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
         eg_fail(b->cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move", b->who, (long long)o->offset, o->where);
     else if (*moved < 0 && o->offset && !o->elsewhere)
@@ -292,10 +308,15 @@ bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
     const eg_bound *b = o->bound;
     if (o->bias >= 0 && !eg__masks_letters(o, o->bias, ".bias")) return false;
     if (o->bias >= 0 && b->term[o->bias].x->dtype != scores)
-        return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who, eg_type_name(b->term[o->bias].x->dtype), eg_type_name(scores)), false;
+        return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who, eg_type_name(b->term[o->bias].x->dtype),
+                       eg_type_name(scores)),
+               false;
     if (o->keep >= 0 && eg__is_inexact(b->term[o->keep].x->dtype))
-        return eg_fail(b->cx, "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias",
-                       b->who, eg_type_name(b->term[o->keep].x->dtype)), false;
+        return eg_fail(b->cx,
+                       "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to "
+                       "the scores are a .bias",
+                       b->who, eg_type_name(b->term[o->keep].x->dtype)),
+               false;
     return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
 }
 
@@ -320,7 +341,8 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
     return eg_apply(log ? &log_softmax_op : &softmax_op, &o->inner, sizeof o->inner, n, operand);
 }
 
-const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count, eg_mask_option *all, const char *names, eg_tensor **xs, int *n)
+const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count, eg_mask_option *all, const char *names,
+                           eg_tensor **xs, int *n)
 {
     const char *arrow = strstr(spec, "->");
     const size_t head = arrow ? (size_t)(arrow - spec) : strlen(spec);
@@ -334,7 +356,9 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
         const eg_masked *m = &all[k].mask;
         all[k].term = -1;
         if (!m->axes && !m->x) continue;
-        if (!m->axes) return eg_fail(cx, "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }", who, all[k].option, all[k].option), NULL;
+        if (!m->axes)
+            return eg_fail(cx, "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }", who, all[k].option, all[k].option),
+                   NULL;
         if (!m->x) return eg_fail(cx, "%s: %s has the letters \"%s\" but its tensor is NULL", who, all[k].option, m->axes), NULL;
         all[k].term = *n;
         xs[(*n)++] = m->x;
@@ -358,7 +382,8 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, &n);
     eg_masking m = { .where = o.where, .offset = o.offset, .keep = masks[0].term, .bias = masks[1].term };
     eg_focus f;
-    if (!spec || !(m.bound = eg__bind(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL)) || !eg__focus_bound(&f, m.bound, o.x)) return eg__poison(o.x->cx);
+    if (!spec || !(m.bound = eg__bind(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL)) || !eg__focus_bound(&f, m.bound, o.x))
+        return eg__poison(o.x->cx);
     if (m.bound->arrow) return eg__refuse(m.bound, m.bound->terms, -1, "the result has the operand's axes; there is no output to name");
     uint16_t axis[EG_RANK_MAX];
     for (int k = 0; k < f.outer + f.inner; k++) axis[k] = m.bound->term[0].item[f.item[k]].axis;

@@ -78,7 +78,8 @@ static const eg_sample argsort_samples[] = { { argsort_call, "2x5x3", 0, 0 }, { 
     { sort_call, "2x5x3:b", 0, 0 }, { topk_call, "3x7", 0, 0 }, { 0 } };
 static const eg_op argsort_op = {
     .name = "argsort", .equation = "x[y_0] <= x[y_1] <= ..., equals in their order", .gradient = "dx = 0",
-    .arity = 1, .shape = argsort_shape, .forward = argsort_forward, .rule = eg_zero_rule, .uses = EG_USES_NOTHING, .samples = argsort_samples,
+    .arity = 1, .shape = argsort_shape, .forward = argsort_forward, .rule = eg_zero_rule,
+    .uses = EG_USES_NOTHING, .samples = argsort_samples,
     .forward_c128 = argsort_forward,
 };
 

@@ -10,14 +10,20 @@ static void gather(int width, int64_t n, void *to, const char *from, int64_t ste
         if (step == 0) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                                                  \
         else for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step);                                    \
     } while (0)
-    if (width == 4) GATHER(uint32_t); else if (width == 8) GATHER(uint64_t); else if (width == 16) GATHER(double complex); else GATHER(uint8_t);
+    if (width == 4) GATHER(uint32_t);
+    else if (width == 8) GATHER(uint64_t);
+    else if (width == 16) GATHER(double complex);
+    else GATHER(uint8_t);
 }
 
 static void scatter(int width, int64_t n, char *to, int64_t step, const void *from)
 {
     if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
 #define SCATTER(T) for (int64_t k = 0; k < n; k++) *(T *)(to + k * step) = ((const T *)from)[k]
-    if (width == 4) SCATTER(uint32_t); else if (width == 8) SCATTER(uint64_t); else if (width == 16) SCATTER(double complex); else SCATTER(uint8_t);
+    if (width == 4) SCATTER(uint32_t);
+    else if (width == 8) SCATTER(uint64_t);
+    else if (width == 16) SCATTER(double complex);
+    else SCATTER(uint8_t);
 }
 
 /* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the stack. */

@@ -171,7 +171,8 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
     const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1), next = a < 0 ? -1 : finest(target, a);
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
-        if (near && same[w].turns) in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A), least(target->dim[b], TURN_B));
+        if (near && same[w].turns)
+            in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A), least(target->dim[b], TURN_B));
         else in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 && target->dim[a] * w <= SHORT &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
@@ -197,7 +198,7 @@ void eg__fill(eg_tensor *target, double value)
     eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
 }
 
-/* -- target += source, floats and c128 -------------------------------------------------------------------------------------------------- */
+/* -- target += source, floats and c128 ------------------------------------------------------------------------------------------------- */
 #define ADD(T)                                                                                                                  \
     static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
     {                                                                                                                           \

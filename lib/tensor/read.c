@@ -258,7 +258,8 @@ static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
 static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
 static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
 static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 }, { copy_call, "5x4:i9", 0, 0 }, { 0 } };
-static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples, .jvp = eg_jvp_symmetric, .forward_c128 = copy_forward };
+static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples,
+    .jvp = eg_jvp_symmetric, .forward_c128 = copy_forward };
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
