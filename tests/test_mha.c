@@ -95,6 +95,8 @@ START_TEST(forms_refuse_what_they_cannot_hold)
         { { .layout = "i i m" }, "needs 'i' once" },
         { { .layout = "b b i m" }, "has 'b' more than once" },
         { { .layout = "h i m" }, "the letter 'h' of the layout \"h i m\" is the module's own" },
+        { { .layout = "b ( i m" }, "has a group that is not closed" }, { { .layout = "b i) m" }, "is not made of letters and groups" },
+        { { .layout = "((b) i) m" }, "is not made of letters and groups" }, { { .layout = "b i [m]" }, "is not made of letters and groups" },
         { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 }, "d_model must be positive, not -1" },
     };
     eg_mha_args a = cases[_i].a;
@@ -742,7 +744,7 @@ Suite *suite_mha(void)
     tcase_add_checked_fixture(t, open_f64, close_cx);
     tcase_add_loop_test(t, one_set_of_numbers_in_any_form, 0, 9);
     tcase_add_test(t, names_and_counts_of_the_forms);
-    tcase_add_loop_test(t, forms_refuse_what_they_cannot_hold, 0, 16);
+    tcase_add_loop_test(t, forms_refuse_what_they_cannot_hold, 0, 20);
     tcase_add_test(t, copies_refuse_other_sizes);
     tcase_add_loop_test(t, any_layout, 0, 4);
     tcase_add_test(t, one_sequence_without_a_batch);

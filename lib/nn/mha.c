@@ -92,11 +92,10 @@ static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg
 {
     int group = 0;
     for (const char *c = layout; *c; c++) {
-        if (*c == '(')
-            group++;
-        if (*c == ')')
-            group--;
         bool letter = isalpha((unsigned char)*c);
+        group += (*c == '(') - (*c == ')');
+        if (group < 0 || group > 1 || !(letter || strchr("()= 0123456789", *c)))
+            return eg_fail(cx, "mha: the layout \"%s\" is not made of letters and groups such as (b c=2)", layout), false;
         if ((letter && !group) || *c == ')') {
             if (s->axes == EG_RANK_MAX - 2)
                 return eg_fail(cx, "mha: the layout \"%s\" has more than %d axes", layout, EG_RANK_MAX - 2), false;
@@ -112,6 +111,8 @@ static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg
             return eg_fail(cx, "mha: the layout \"%s\" has '%c' more than once", layout, *c), false;
         batch[n] = *c;
     }
+    if (group)
+        return eg_fail(cx, "mha: the layout \"%s\" has a group that is not closed", layout), false;
     for (const char *want = "im"; *want; want++) {
         const char *at = strchr(layout, *want);
         if (!at || strchr(at + 1, *want))
