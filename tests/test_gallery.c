@@ -142,7 +142,7 @@ START_TEST(a_wrong_gradient_does_not_pass)
             ck_assert_msg(rule != NULL, "%s: %s", w->title, r->text);
             ck_assert_ptr_eq(rule, strstr(rule, ((const eg_op *)w->user)->name) - strlen("the rule of "));
         }
-    } else snprintf(said, sizeof said, "%s", eg_error(cx));
+    } else snprintf(said, sizeof said, "%s", strchr(eg_error(cx), ':') + 2);     /* a debug build says it at the row's first use, not in grad */
     plain(shown, said);
     ck_assert_msg(strstr(documented(), shown) != NULL, "docs/gradcheck.md does not say of \"%s\": %s", w->title, said);
     eg_close(cx);

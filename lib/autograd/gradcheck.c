@@ -289,7 +289,6 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) || o->directions < 0)
         eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol, o->atol, o->directions);
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP) eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
-    else if (cx->probe) eg_fail(cx, "gradcheck: f itself checks a gradient; one check at a time");
     else if (eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
@@ -313,7 +312,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     c.unit = 2.3e-16;
     c.draws = cx->draw;
     c.training = cx->training;
-    eg__probe probe = { .born = cx->seq + 1, .home = cx->top };
+    eg__probe probe = { .outer = cx->probe, .born = cx->seq + 1, .home = cx->top };
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
     cx->probe = c.probe = &probe;

@@ -60,14 +60,14 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
 }
 void eg__probe_end(eg_ctx *cx)
 {
-    for (const eg__moved *m = cx->probe ? cx->probe->moved : NULL; m; m = m->next) {
+    for (const eg__moved *m = cx->probe->moved; m; m = m->next) {
         m->t->dtype = m->dtype;
         m->t->count = m->count;
         m->t->op = m->op;
         m->t->data = m->data;
         m->t->st = m->st;
     }
-    cx->probe = NULL;
+    cx->probe = cx->probe->outer;
 }
 
 eg__site eg__site_of(const eg_tensor *y)

@@ -16,6 +16,7 @@ typedef struct eg__moved {              /* a tensor older than the check, for it
 typedef struct eg__site { const char *name; const void *caller; char spec[64]; } eg__site;    /* an operation, the user's call, einsum's string */
 typedef enum eg__mutation { EG_MUTATE_NONE, EG_MUTATE_SIGN, EG_MUTATE_FACTOR, EG_MUTATE_ZERO, EG_MUTATE_SWAP, EG_MUTATIONS } eg__mutation;
 typedef struct eg__probe {
+    struct eg__probe *outer;            /* of the check whose f runs this one; NULL                                   */
     uint64_t   born;                    /* tensors with a smaller number are older than the check                     */
     eg__arena *home;                    /* what it allocates lives as long as the check                               */
     eg__moved *moved;
@@ -31,7 +32,7 @@ bool eg__probe_input(eg_ctx *, eg_tensor *x, char *data, eg_storage **now);
 eg__site eg__site_of(const eg_tensor *y);
 void eg__probe_operand(eg_ctx *, eg_tensor *x);                                 /* of every operation, before its type is read  */
 eg_tensor *eg__probe_cotangent(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);      /* of every rule's result     */
-void eg__probe_end(eg_ctx *);                                                   /* every tensor as it was             */
+void eg__probe_end(eg_ctx *);                                                   /* every tensor as it was, the outer probe again */
 void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high);                /* the elements that x's strides reach; size > 0 */
 static inline double eg__element(const eg_tensor *x, int64_t at)                /* of f32 or f64; at: elements from element 0   */
 {
