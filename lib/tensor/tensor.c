@@ -70,19 +70,23 @@ bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const 
     return true;
 }
 
+static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims)
+{
+    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL;     /* room that eg_apply left */
+    y->rank = (uint8_t)rank;
+    if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
+    if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m))) return false;
+    y->dim = memcpy(m, dims, (size_t)rank * sizeof *m);
+    y->stride = m + rank;
+    return true;
+}
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
     const char *who = y->op ? y->op->name : "tensor";
     if ((unsigned)dtype >= EG_DTYPES) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
     if (!eg__sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
-    y->rank = (uint8_t)rank;
-    if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
-    int64_t *m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m);
-    if (!m) return false;
-    y->dim = memcpy(m, dims, (size_t)rank * sizeof *m);
-    y->stride = m + rank;
-    return true;
+    return take_sizes(y, a, rank, dims);
 }
 static bool give_storage(eg_tensor *y, eg__arena *a)
 {
@@ -174,6 +178,12 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *di
 bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
 {
     int order[EG_RANK_MAX];
+    if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {   /* the sizes fit: x has them */
+        y->dtype = (uint8_t)dtype;
+        if (!take_sizes(y, y->home, x->rank, x->dim)) return false;
+        if (x->rank) y->stride[0] = 1;
+        return true;
+    }
     if (x->rank < 2 || !by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
     return eg__shape_strided(y, dtype, x->rank, x->dim, order);
 }

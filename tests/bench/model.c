@@ -41,7 +41,10 @@ static bool gradient20(void *user, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         eg_mark m = eg_push(bench_cx);
         eg_tensor *dxs[3];
-        eg_grad(graph20(l), NULL, 3, (eg_tensor *[]){ l->x, l->w, l->b }, dxs);
+        eg_tensor *y = graph20(l);
+        eg_nograd(bench_cx, true);              /* as eg_step and PyTorch have it: the gradient has no history of its own */
+        eg_grad(y, NULL, 3, (eg_tensor *[]){ l->x, l->w, l->b }, dxs);
+        eg_nograd(bench_cx, false);
         eg_pop(bench_cx, m);
     }
     return !eg_error(bench_cx);
