@@ -259,7 +259,7 @@ START_TEST(saturated_softmax)
 }
 END_TEST
 
-/* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32; a NULL context of none. */
+/* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32. */
 START_TEST(inputs_of_every_kind)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -270,6 +270,9 @@ START_TEST(inputs_of_every_kind)
     ck_assert_double_le(off(eg_mul(eg_exp(wide), base), 1, &wide, &u), 1e-14);
     eg_tensor *two = eg_scale(base, 2), *both[] = { base, two }, *moves[] = { u, base };
     ck_assert_double_le(off(eg_mul(eg_sin(two), base), 2, both, moves), 1e-14);
+    /* stored as its second operand, which is turned, it has a view; made again it is stored as its first one, which repeats no more */
+    eg_tensor *turned = eg_mul(eg_expand(eg_scalar(cx, 2), 6, 4), eg_transpose(base, 0, 1));
+    ck_assert_double_le(off(eg_exp(eg_view(eg_transpose(turned, 0, 1), 24)), 1, &base, &u), 1e-14);
     eg_tensor *twice[] = { base, base };
     ck_assert_double_le(off(eg_square(base), 2, twice, moves), 1e-14);
     eg_assert_close(stepped(base, 1, &base, &u), u, 0);                 /* y is an x */
