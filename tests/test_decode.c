@@ -3,6 +3,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <string.h>
+#include "failing.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -307,15 +308,6 @@ START_TEST(odd_options_are_refused)
     ck_assert_ptr_null(eg_decode(.next = next));
 }
 END_TEST
-
-static void *failing(void *user, void *p, size_t old_size, size_t new_size)
-{
-    int *left = user;
-    (void)old_size;
-    if (!new_size)
-        free(p);
-    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
-}
 
 START_TEST(memory_may_end_anywhere)
 {

@@ -2,6 +2,7 @@
 #include <eingrad/check.h>
 #include <notation/notation.h>
 #include <stdlib.h>
+#include "failing.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -262,19 +263,12 @@ START_TEST(plain_specs_make_no_tensors)
 END_TEST
 
 /* Every allocation fails in turn: a sentence, never a crash; and the strings work again afterwards. */
-static int left;
-static void *stingy(void *user, void *p, size_t old_size, size_t new_size)
-{
-    (void)user, (void)old_size;
-    if (!new_size) { free(p); return NULL; }
-    return left-- > 0 ? realloc(p, new_size) : NULL;
-}
 START_TEST(no_memory)
 {
     int failures = 0;
     for (int allowed = 0; allowed < 40; allowed++) {
-        left = allowed;
-        eg_ctx *small = eg_open(.realloc = stingy);
+        int left = allowed;
+        eg_ctx *small = eg_open(.realloc = failing, .user = &left);
         if (!small) { failures++; continue; }
         eg_tensor *x = eg_ones(small, 2, 12);
         for (int k = 0; k < 40 && !eg_error(small); k++) {

@@ -3,6 +3,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "failing.h"
 #include "tests.h"
 #include "train/trainer.h"              /* a kind's passes, with a cache and without */
 
@@ -258,15 +259,6 @@ START_TEST(refused)
     eg_assert_error(cx, "model \"rnn\" is neither encoder nor decoder nor seq2seq");
 }
 END_TEST
-
-static void *failing(void *user, void *p, size_t old_size, size_t new_size)
-{
-    int *left = user;
-    (void)old_size;
-    if (!new_size)
-        free(p);
-    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
-}
 
 START_TEST(memory_may_end_anywhere)
 {

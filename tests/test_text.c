@@ -6,6 +6,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "failing.h"
 #include "tests.h"
 #include "train/data.h"                 /* eg__corpus_place */
 
@@ -400,15 +401,6 @@ START_TEST(curves_are_drawn)
     eg_assert_error(cx, "/nowhere/x.svg");
 }
 END_TEST
-
-static void *failing(void *user, void *p, size_t old_size, size_t new_size)
-{
-    int *left = user;
-    (void)old_size;
-    if (!new_size)
-        free(p);
-    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
-}
 
 START_TEST(memory_may_end_anywhere)
 {

@@ -6,6 +6,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "failing.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -627,14 +628,6 @@ END_TEST
 #endif
 
 /* allocation number `left` fails, and every later one                                                                             */
-static void *failing(void *user, void *p, size_t old_size, size_t new_size)
-{
-    int *left = user;
-    (void)old_size;
-    if (!new_size)
-        free(p);
-    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
-}
 
 static bool whole_life(eg_ctx *mine, const char *path)
 {
