@@ -10,14 +10,14 @@ static void NAME(copy)(int w, int64_t n, const WORD *src, int64_t ks, WORD *dst)
     }
 }
 
-/* dst[p·w + i] = src[off[i] + p]: rows become columns, stretches of rows that are one stride apart at a time */
-static void NAME(turn)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst)
+/* dst[p·ds + i] = src[off[i] + p]: rows become columns, stretches of rows that are one stride apart at a time */
+static void NAME(turn)(int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst, int64_t ds)
 {
     for (int64_t i = 0, next; i < rows; i = next) {
         const int64_t step = i + 1 < rows ? off[i + 1] - off[i] : 0;
         for (next = i + 1; next < rows && off[next] - off[next - 1] == step;) next++;
-        if (n < 32 / (int64_t)sizeof(WORD)) eg__turn_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w);
-        else eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, w, false);
+        if (n < 32 / (int64_t)sizeof(WORD)) eg__turn_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds);
+        else eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds, false);
     }
 }
 
@@ -63,9 +63,18 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
     if (rows < w) memset(dst, 0, (size_t)(k * w) * sizeof *dst);
     for (; runs > 0; runs--, run++) {
         const WORD *from = src + run->at;
+        int beside = 1;                     /* k's other axis is contiguous: runs that begin side by side */
+        while (beside < runs && run[beside].at == run->at + beside && run[beside].n == run->n && run[beside].stride == run->stride) beside++;
+        if (beside >= 4 && rs != 1 && run->stride != 1) {
+            for (int64_t p = 0; p < run->n; p++) NAME(turn)(rows, off, beside, from + p * run->stride, dst + p * w, run->n * w);
+            dst += beside * run->n * w;
+            runs -= beside - 1;
+            run += beside - 1;
+            continue;
+        }
         if (rs == 1 && rows == w) NAME(copy)(w, run->n, from + off[0], run->stride, dst);
         else if (rs == 2) eg__halve(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
-        else if (run->stride == 1 && run->n > 1) NAME(turn)(w, rows, off, run->n, from, dst);
+        else if (run->stride == 1 && run->n > 1) NAME(turn)(rows, off, run->n, from, dst, w);
         else if (run->stride == 2 && run->n > 1) NAME(halved)(w, rows, off, run->n, from, dst);
         else NAME(gather)(w, rows, off, run->n, from, run->stride, dst);
         dst += run->n * w;
