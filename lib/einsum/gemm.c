@@ -9,8 +9,10 @@
  * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out whole. */
 #include "einsum/gemm.h"
 #include <stddef.h>
+#include <string.h>
 
 #define IRREGULAR INT64_MIN
+#define FOURS (INT64_MIN + 1)               /* irregular, but four and four are neighbours */
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
 enum { GRAIN = 1 << 23, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 80 µs */
 
@@ -81,6 +83,12 @@ static int64_t regular(const int64_t *off, int64_t n)
     return s;
 }
 
+static bool fours(const int64_t *off, int64_t n)
+{
+    for (int64_t i = 0; i + 4 <= n; i += 4) for (int q = 1; q < 4; q++) if (off[i + q] != off[i] + q) return false;
+    return true;
+}
+
 /* -- one thread's room --------------------------------------------------------------------------------------------------------- */
 typedef struct side {           /* a block's rows (of a) or columns (of b) */
     int64_t *from, *to;         /* offsets in the operand and in c */
@@ -110,7 +118,11 @@ static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_
 {
     eg__offsets(l, which, from, count, s->from);
     eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
-    for (int64_t i = 0; i < count; i += w) s->stride[i / w] = regular(s->to + i, least(w, count - i));
+    for (int64_t i = 0; i < count; i += w) {
+        const int64_t n = least(w, count - i);
+        s->stride[i / w] = regular(s->to + i, n);
+        if (s->stride[i / w] == IRREGULAR && fours(s->to + i, n)) s->stride[i / w] = FOURS;
+    }
 }
 static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src, int64_t kc, size_t width)
 {
@@ -120,7 +132,7 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
 
 /* -- tiles --------------------------------------------------------------------------------------------------------------------- */
 #define SCATTER(name, type)                                                                                                        \
-    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m, const int64_t *n, bool near, bool add) \
+    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m, const int64_t *n, int64_t step, bool add) \
     {                                                                                                                              \
         if (rs != 1) {                                          /* t is stored by rows: exchange the two */                        \
             const int64_t *o = m; int64_t q = rows;                                                                                \
@@ -129,7 +141,12 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
         for (int64_t j = 0; j < cols; j++) {                                                                                       \
             type *to = c + n[j];                                                                                                   \
             const type *from = t + j * cs;                                                                                         \
-            if (near) {                                                                                                            \
+            if (step == FOURS) {                                                                                                   \
+                int64_t i = 0;                                                                                                     \
+                if (add) for (; i + 4 <= rows; i += 4) for (int q = 0; q < 4; q++) to[m[i] + q] += from[i + q];                    \
+                else for (; i + 4 <= rows; i += 4) memcpy(to + m[i], from + i, 4 * sizeof(type));                                  \
+                for (; i < rows; i++) to[m[i]] = add ? to[m[i]] + from[i] : from[i];                                               \
+            } else if (step == 1) {                                                                                                \
                 to += m[0];                                                                                                        \
                 if (add) for (int64_t i = 0; i < rows; i++) to[i] += from[i];                                                      \
                 else for (int64_t i = 0; i < rows; i++) to[i] = from[i];                                                           \
@@ -153,14 +170,14 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             const char *pa = a->panels + (size_t)(i * kc) * s->width;
             int64_t rs = a->stride[i / mr];
             char *tile = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
-            if (i + mr <= mc && j + nr <= nc && rs != IRREGULAR && cs != IRREGULAR && (kn->rows ? cs == 1 : rs == 1)) {
+            if (i + mr <= mc && j + nr <= nc && rs > FOURS && cs > FOURS && (kn->rows ? cs == 1 : rs == 1)) {
                 kn->run(kn, kc, pa, pb, add, tile, rs, cs);
                 continue;
             }
             kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
-            const bool near = (kn->rows ? cs : rs) == 1;
-            if (s->width == 4) scatter_f32((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (float *)(void *)c, a->to + i, b->to + j, near, add);
-            else scatter_f64((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (double *)(void *)c, a->to + i, b->to + j, near, add);
+            const int64_t step = kn->rows ? cs : rs;
+            if (s->width == 4) scatter_f32((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (float *)(void *)c, a->to + i, b->to + j, step, add);
+            else scatter_f64((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (double *)(void *)c, a->to + i, b->to + j, step, add);
         }
     }
 }
