@@ -42,7 +42,8 @@ bool heads_off(eg_trainer *t, const char *names)
         size_t n = strcspn(s, ",");
         good = head_of(t, s, n, &heads[count++]);
         if (!good) say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of %s to %s, such as %s.0", (int)n, s,
-                       (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0), eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
+                       (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0),
+                       eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
         s += n;
         if (!*s) break;
     }
@@ -54,10 +55,12 @@ bool heads_off(eg_trainer *t, const char *names)
 static void line(const eg_score *s, bool text)
 {
     if (text)
-        printf("%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n", s->loss / log(2), exp(s->loss), (long long)s->right,
+        printf("%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n", s->loss / log(2), exp(s->loss),
+               (long long)s->right,
                (long long)s->tokens, 100 * (double)s->right / (double)s->tokens);
     else
-        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n", (long long)s->exact, (long long)s->sequences,
+        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n", (long long)s->exact,
+               (long long)s->sequences,
                100 * (double)s->exact / (double)s->sequences, 100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
@@ -70,7 +73,8 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
             char name[48];
             if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s)) return EXIT_FAILURE;
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
-            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * (text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences), s.loss,
+            double share = text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
+            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss,
                    s.loss - all->loss);
             fflush(stdout);
         }

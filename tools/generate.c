@@ -8,12 +8,14 @@ typedef struct generate { eg_generate_args how; int64_t seed, threads; } generat
 static const option options[] = {
     { 0, "prompt",      TEXT,  "TEXT", "what it goes on with (default: a new line)", HOW(prompt), 0, 0, false },
     { 0, "length",      WHOLE, "N", "characters at most (default 200; an answer ends by itself)", HOW(length), 1, 1e8, false },
-    { 0, "temperature", REAL,  "T", "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)", HOW(temperature), 0, 1000, false },
+    { 0, "temperature", REAL,  "T", "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)",
+      HOW(temperature), 0, 1000, false },
     { 0, "top-k",       WHOLE, "K", "draw from the K likeliest only", HOW(top_k), 1, 1e9, false },
     { 0, "top-p",       REAL,  "P", "draw from the likeliest that have the share P together", HOW(top_p), 1e-9, 1, false },
     { 0, "beam",        WHOLE, "B", "beam search: the likeliest text that B prefixes lead to; draws nothing", HOW(beam), 1, 4096, false },
     { 0, "length-power", REAL, "A", "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100, false },
-    { 0, "seed",        WHOLE, "N", "another seed, another text; the same seed, the same text (default 0)", offsetof(generate, seed), 0, 9e15, false },
+    { 0, "seed",        WHOLE, "N", "another seed, another text; the same seed, the same text (default 0)",
+      offsetof(generate, seed), 0, 9e15, false },
     { 0, "threads",     WHOLE, "N", "cores to use (default: all)", offsetof(generate, threads), 1, 1024, false },
     { 0 }
 };

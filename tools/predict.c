@@ -6,7 +6,8 @@
 
 typedef struct predict { const char *off; int64_t threads; } predict;
 static const option options[] = {
-    { 0, "heads-off", TEXT, "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", offsetof(predict, off), 0, 0, false },
+    { 0, "heads-off", TEXT, "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1",
+      offsetof(predict, off), 0, 0, false },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024, false },
     { 0 }
 };

@@ -43,7 +43,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_progress now = eg_trainer_now(t);
-    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(), .text = eg_data_free(eg_trainer_data(t)) };
+    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(),
+                     .text = eg_data_free(eg_trainer_data(t)) };
     g->whole = -1;
     if (!log_path) return true;
     g->log = fopen(log_path, append ? "a" : "w");
@@ -172,7 +173,8 @@ static bool unusual(usual *u, double x)
 static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x)
 {
     if (!unusual(u, x)) return;
-    if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x, u->was);
+    if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x,
+                        u->was);
     if (g->alarms++ >= ALARM_LINES) return;
     progress_clear(g);
     printf("step %4lld  ALARM: %s %.4g, where %.4g ± %.2g was usual%s\n", (long long)p->step, name, x, u->was, u->deviation,
@@ -207,7 +209,8 @@ bool progress_curve(const progress *g, eg_trainer *t)
         if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2];
     }
     const eg_curve curves[] = { { "training", n, x, y }, { "unseen", looks, u, v } };
-    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves, .title = eg_data_name(eg_trainer_data(t)), .x_name = "step", .y_name = "loss", .logarithmic = true);
+    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves, .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
+                             .y_name = "loss", .logarithmic = true);
     free(column);
     if (bad) say_error(cx, NULL);
     return !bad;

@@ -18,7 +18,8 @@ static const option options[] = {
     { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
     { 0, "text",    TEXT,   "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
     { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
-    { 0, "model",   CHOICE, "encoder|decoder|seq2seq", "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention", MODEL(model), 0, 0, true },
+    { 0, "model",   CHOICE, "encoder|decoder|seq2seq", "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention",
+      MODEL(model), 0, 0, true },
     { 0, "layers",  WHOLE,  "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
     { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64; of a text 128)", MODEL(d_model), 1, 65536, true },
     { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },
@@ -28,11 +29,15 @@ static const option options[] = {
     { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
     { 0, "label-smoothing", REAL, "E", "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99, true },
     { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1, 65536, true },
-    { 0, "micro-batches", WHOLE, "N", "parts of a batch, one after the other: less memory, the same numbers to rounding", MODEL(micro_batches), 1, 65536, true },
+    { 0, "micro-batches", WHOLE, "N", "parts of a batch, one after the other: less memory, the same numbers to rounding",
+      MODEL(micro_batches), 1, 65536, true },
     { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000; text: 1500)", MODEL(steps), 1, 1e9, false },
-    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)", MODEL(goal), 0, 1, true },
-    { 0, "evaluate", WHOLE, "N", "steps between looks at what is unseen (default: when the goal is near; text: 250)", MODEL(evaluate), 1, 1e9, true },
-    { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)", MODEL(early_stop), 1, 1e9, true },
+    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
+      MODEL(goal), 0, 1, true },
+    { 0, "evaluate", WHOLE, "N", "steps between looks at what is unseen (default: when the goal is near; text: 250)",
+      MODEL(evaluate), 1, 1e9, true },
+    { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)",
+      MODEL(early_stop), 1, 1e9, true },
     { 0, "best",    TEXT,   "FILE", "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
     { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
@@ -179,7 +184,8 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
 static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
 {
     turn u = { .o = o, .path = path };
-    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !try_curve(cx, o->curve) || !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !try_curve(cx, o->curve) ||
+        !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
     introduce(t, cx);
     struct sigaction act = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };   /* a second interrupt ends it at once */
     sigaction(SIGINT, &act, NULL);

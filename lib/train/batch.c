@@ -22,7 +22,7 @@ static bool windows(eg_trainer *t)
     int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1, n = all < most ? all : most;
     t->test = eg_owner_alloc(t->owner, (size_t)n * sizeof *t->test);
     for (int64_t k = 0; t->test && k < n; k++)
-        t->test[t->tests++] = (uint64_t)(t->data->held + (n == all ? k * t->longest : (int64_t)((double)k / (double)n * (double)(span - t->longest))));
+        t->test[t->tests++] = (uint64_t)(t->data->held + (n == all ? k * t->longest : k * (span - t->longest) / n));
     return t->test != NULL;
 }
 
@@ -77,7 +77,8 @@ static void training_row(eg_trainer *t, int64_t k, row *r)      /* the stream's 
 {
     (void)k;
     if (t->data->free_text) {
-        r->length = eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, r->tokens, r->target);
+        r->length = eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, r->tokens,
+                                      r->target);
         return;
     }
     eg_example e;

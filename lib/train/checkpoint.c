@@ -92,7 +92,8 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
     }
     const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
     saved s = gather(t);
-    const char *const texts[] = { "format", "eingrad trainer 2", pairs ? "name" : eg_data_free(t->data) ? "corpus" : "task", eg_data_name(t->data), "model", t->o.model,
+    const char *const texts[] = { "format", "eingrad trainer 2", pairs ? "name" : eg_data_free(t->data) ? "corpus" : "task",
+                                  eg_data_name(t->data), "model", t->o.model,
                                   "symbols", vocabulary, pairs ? "pairs" : NULL, pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++)
         metadata[n++] = texts[k];
@@ -146,7 +147,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
-        eg_fail(o->cx, "%s: the task \"%s\" is not one of eingrad's; load it with .data, the task that it was trained on", o->path, task ? task : "");
+        eg_fail(o->cx, "%s: the task \"%s\" is not one of eingrad's; load it with .data, the task that it was trained on", o->path,
+                task ? task : "");
         return NULL;
     }
     return eg_data_task(o->cx, eg_task_find(task));
@@ -155,7 +157,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
 static bool sound(eg_ctx *cx, const saved *s, const char *path)
 {
     const int64_t sizes[] = { s->layers, s->d_model, s->heads, s->width, s->batch, s->vocabulary, s->longest };
-    bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT && s->decay <= EG_COSINE;
+    bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT &&
+                s->decay <= EG_COSINE;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         good &= sizes[k] > 0 && sizes[k] <= SIZE_MOST;
     good &= s->waited >= 0 && s->best_step >= 0 && s->longest_step >= 0 && s->characters >= 0;

@@ -34,11 +34,13 @@ int32_t  eg__data_token(eg_data *, const char *s, size_t n);        /* adds it i
 /* the next symbol of [*s, end): its length, *s behind it; 0 at the end, −1 if malformed */
 int   eg__data_next(const eg_data *, const char **s, const char *end, const char **symbol);
 char *eg__data_file(eg_data *, const char *path, size_t *count);    /* a file whole, a zero byte behind it; NULL after an error */
-char *eg__data_symbols_text(const eg_data *, eg_owner *);           /* the vocabulary, a symbol a line: \n \\ \xFF for what a line cannot hold */
+/* the vocabulary, a symbol a line: \n \\ \xFF for what a line cannot hold */
+char *eg__data_symbols_text(const eg_data *, eg_owner *);
 bool  eg__data_symbols_read(eg_data *, const char *text);           /* the same backwards, into an open vocabulary */
 
 /* corpus.c: `length` tokens of a text from a place, and those that follow each; returns how many there are before its end */
-eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, uint64_t sum, int64_t count); /* without its text: a vocabulary that can write */
+/* without its text: a vocabulary that can write */
+eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, uint64_t sum, int64_t count);
 int64_t eg__corpus_window(const eg_data *, int64_t from, int64_t length, int32_t *tokens, int32_t *target);
 int64_t eg__corpus_place(const eg_data *, uint64_t seed, uint64_t number, int64_t length);  /* of a window in the training part */
 #endif

@@ -37,7 +37,8 @@ static bool settle(eg_decode_args *o)                   /* defaults; false after
     else if (!o->prompt || o->prompts < 1)
         eg_fail(cx, "decode: the prompt is empty");
     else if (o->longest < 1 || o->longest > INT32_MAX || o->prompts > INT32_MAX)
-        eg_fail(cx, "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld", (long long)o->longest, (long long)o->prompts);
+        eg_fail(cx, "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld", (long long)o->longest,
+                (long long)o->prompts);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
         eg_fail(cx, "decode: the temperature must be positive, not %g", o->temperature);
     else if (o->top_k < 0)
@@ -56,7 +57,10 @@ static bool settle(eg_decode_args *o)                   /* defaults; false after
 }
 
 /* -- logits -------------------------------------------------------------------------------------------------------------------------- */
-static double number(eg_tensor *x, const void *at, int64_t k) { return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k]; }
+static double number(eg_tensor *x, const void *at, int64_t k)
+{
+    return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
+}
 
 static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
@@ -68,7 +72,8 @@ static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
         return eg_fail(cx, "decode: the logits must be floats of (%lld, v), not %s of rank %d with %lld first", (long long)rows,
                        eg_type_name(eg_type(logits)), eg_rank(logits), (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)), false;
     if (d->classes && d->classes != classes)
-        return eg_fail(cx, "decode: 'v' is %lld in these logits but %lld in those before", (long long)classes, (long long)d->classes), false;
+        return eg_fail(cx, "decode: 'v' is %lld in these logits but %lld in those before", (long long)classes,
+                       (long long)d->classes), false;
     if (d->o.end >= classes || (d->o.least >= classes && d->o.end == NO_END))
         return eg_fail(cx, "decode: the token %d is not below %lld, the number of logits", d->o.end >= classes ? d->o.end : d->o.least,
                        (long long)classes), false;
@@ -171,7 +176,8 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
     if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score)
         return;
-    int32_t *own = d->found[at].tokens ? (int32_t *)(uintptr_t)d->found[at].tokens : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
+    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens;      /* of the one that leaves */
+    own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
     if (!own)
         return;
     memcpy(own, tokens, (size_t)count * sizeof *own);

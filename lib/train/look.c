@@ -84,7 +84,8 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     }
     for (int64_t r = 0; r < a->rows; r++)
         memcpy(a->window + r * fresh, p->tokens + ((r < p->rows ? r : 0) + 1) * p->length - fresh, (size_t)fresh * sizeof *a->window);
-    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = a->rows, .length = fresh, .tokens = a->window }, a->memory, a->cache);
+    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = a->rows, .length = fresh, .tokens = a->window }, a->memory,
+                                      a->cache);
     return eg_slice(eg_select(logits, 1, fresh - 1), 0, 0, p->rows, 1);
 }
 
@@ -117,7 +118,8 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
         eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
     if (eg_error(t->cx) || !prepare(&a, q))
         return NULL;
-    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens, .prompts = q->count, .longest = longest < most ? longest : most,
+    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens, .prompts = q->count,
+                     .longest = longest < most ? longest : most,
                      .least = EG_FIRST, .end = text ? 0 : EG_STOP, .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
                      .top_p = o->top_p, .seed = o->seed, .beam = o->beam, .length_power = o->length_power);
 }
@@ -168,7 +170,8 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
 }
 
 /* -- the likeliest answer ------------------------------------------------------------------------------------------------------------- */
-typedef struct answer { question q; int64_t first, count; bool ended; } answer;       /* q.tokens[first … first + count); count −1: an error */
+/* q.tokens[first … first + count); count −1: an error */
+typedef struct answer { question q; int64_t first, count; bool ended; } answer;
 
 static answer answer_to(eg_trainer *t, const char *input)
 {

@@ -21,8 +21,8 @@ static eg_masked kept(eg_ctx *cx, bool padded, int64_t rows, int64_t length, con
 /* -- encoder ----------------------------------------------------------------------------------------------------------------------- */
 static bool make_one(eg__network *n, eg_params *p, const eg_trainer *t, double dropout)
 {
-    return (n->one = eg_transformer_new(p, "", .vocabulary = t->vocabulary, .length = t->longest, .d_model = t->o.d_model, .heads = t->o.heads,
-                                        .layers = t->o.layers, .width = t->o.width, .dropout = dropout)) != NULL;
+    return (n->one = eg_transformer_new(p, "", .vocabulary = t->vocabulary, .length = t->longest, .d_model = t->o.d_model,
+                                        .heads = t->o.heads, .layers = t->o.layers, .width = t->o.width, .dropout = dropout)) != NULL;
 }
 
 static eg_tensor *encode(const eg__network *n, eg_ctx *cx, const eg__batch *b, eg_tensor **weights)
@@ -53,15 +53,16 @@ static bool make_two(eg__network *n, eg_params *p, const eg_trainer *t, double d
 
 static eg_tensor *memory_of(const eg__network *n, eg_ctx *cx, const eg__batch *b)
 {
-    return eg_seq2seq_encode(n->two, indices(cx, b->rows, b->sources, b->source), .source_keep = kept(cx, b->source_padded, b->rows, b->sources, b->source_keep),
-                             .gain = n->gain);
+    return eg_seq2seq_encode(n->two, indices(cx, b->rows, b->sources, b->source), .gain = n->gain,
+                             .source_keep = kept(cx, b->source_padded, b->rows, b->sources, b->source_keep));
 }
 
 static eg_tensor *translate(const eg__network *n, eg_ctx *cx, const eg__batch *b, eg_tensor **weights)
 {
     int64_t layers = n->two->layers;
     return eg_seq2seq_run(n->two, indices(cx, b->rows, b->sources, b->source), indices(cx, b->rows, b->length, b->tokens),
-                          .source_keep = kept(cx, b->source_padded, b->rows, b->sources, b->source_keep), .gain = n->gain, .source_weights = weights,
+                          .source_keep = kept(cx, b->source_padded, b->rows, b->sources, b->source_keep),
+                          .gain = n->gain, .source_weights = weights,
                           .weights = weights ? weights + layers : NULL, .memory_weights = weights ? weights + 2 * layers : NULL);
 }
 
@@ -114,7 +115,8 @@ bool eg__attention_names(eg_trainer *t)
     bool plain = eg__kind_parts(t->kind) == 1;
     t->attention = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->attention);
     for (int k = 0; t->attention && k < count; k++)
-        snprintf(t->attention[k], sizeof *t->attention, plain ? "%.0s%d" : "%.1s%d", (char[]){ t->kind->part[k / layers].letter, 0 }, k % layers);
+        snprintf(t->attention[k], sizeof *t->attention, plain ? "%.0s%d" : "%.1s%d", (char[]){ t->kind->part[k / layers].letter, 0 },
+                 k % layers);
     return t->attention != NULL;
 }
 

@@ -49,7 +49,7 @@ static bool in_range(const eg_trainer_args *o)
     eg_ctx *cx = o->data->cx;
     const struct { const char *name; int64_t value, least, most; } sizes[] = {
         { "layers", o->layers, 1, SIZE_MOST }, { "d_model", o->d_model, 1, SIZE_MOST }, { "heads", o->heads, 1, SIZE_MOST },
-        { "width", o->width, 1, SIZE_MOST }, { "batch", o->batch, 1, SIZE_MOST }, { "context", o->context, !o->data->free_text ? 0 : 1, SIZE_MOST },
+        { "width", o->width, 1, SIZE_MOST }, { "batch", o->batch, 1, SIZE_MOST }, { "context", o->context, o->data->free_text, SIZE_MOST },
         { "micro_batches", o->micro_batches, 1, SIZE_MOST }, { "steps", o->steps, 1, INT64_MAX }, { "evaluate", o->evaluate, 0, INT64_MAX },
         { "early_stop", o->early_stop, 0, INT64_MAX },
     };
@@ -59,7 +59,8 @@ static bool in_range(const eg_trainer_args *o)
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
-            const char *what = sizes[k].value > sizes[k].most ? "is at most 2^20" : sizes[k].least ? "must be positive" : "must not be negative";
+            const char *low = sizes[k].least ? "must be positive" : "must not be negative";
+            const char *what = sizes[k].value > sizes[k].most ? "is at most 2^20" : low;
             eg_fail(cx, "trainer: %s %s, not %lld", sizes[k].name, what, (long long)sizes[k].value);
         }
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
@@ -71,7 +72,8 @@ static bool in_range(const eg_trainer_args *o)
     if (!o->data->free_text && o->context)
         eg_fail(cx, "trainer: context %lld, but only a text has one", (long long)o->context);
     if (o->data->free_text && o->context > span)
-        eg_fail(cx, "trainer: context %lld is longer than what is held out of %s, %lld and one more", (long long)o->context, o->data->name, (long long)span);
+        eg_fail(cx, "trainer: context %lld is longer than what is held out of %s, %lld and one more", (long long)o->context,
+                o->data->name, (long long)span);
     return !eg_error(cx);
 }
 
@@ -264,7 +266,8 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
             eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
             eg_score s = eg__batch_score(t, &b, logits);
             double sum = eg_item(eg__batch_loss(t, &b, logits, 0)) * (double)s.tokens;
-            all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact, all.tokens + s.tokens, all.right + s.right, all.loss + sum };
+            all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact, all.tokens + s.tokens, all.right + s.right,
+                              all.loss + sum };
         }
         eg_pop(t->cx, m);
     }

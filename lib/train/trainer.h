@@ -17,15 +17,18 @@ typedef struct eg__batch {
 /* -- network.c: what is trained, a row each ---------------------------------------------------------------------------------------- */
 enum { PARTS = 3 };
 typedef struct eg__network { const struct eg__kind *kind; eg_transformer *one; eg_seq2seq *two; eg_tensor *gain; } eg__network;
-typedef struct eg__part { const char *name; char letter; int stride, first; } eg__part;    /* gain's row of layer k: stride k + first, behind the encoder's */
+/* gain's row of layer k: stride k + first, behind the encoder's */
+typedef struct eg__part { const char *name; char letter; int stride, first; } eg__part;
 typedef struct eg__kind {
     const char *name;
     bool writes;                /* one token after the other, until STOP; else one for each of the input's        */
     bool apart;                 /* the input is a source beside the tokens                                        */
     bool (*make)(eg__network *, eg_params *, const eg_trainer *, double dropout);
-    eg_tensor *(*logits)(const eg__network *, eg_ctx *, const eg__batch *, eg_tensor **weights);       /* (b l v); weights: a part's layers, then the next part's */
+    /* (b l v); weights: a part's layers, then the next part's */
+    eg_tensor *(*logits)(const eg__network *, eg_ctx *, const eg__batch *, eg_tensor **weights);
     eg_tensor *(*memory)(const eg__network *, eg_ctx *, const eg__batch *);                            /* of the source; NULL: none */
-    eg_tensor *(*more)(const eg__network *, eg_ctx *, const eg__batch *, eg_tensor *memory, eg_cache *); /* logits of the next tokens alone */
+    /* logits of the next tokens alone */
+    eg_tensor *(*more)(const eg__network *, eg_ctx *, const eg__batch *, eg_tensor *memory, eg_cache *);
     eg__part part[PARTS];
 } eg__kind;
 const eg__kind *eg__kind_find(const char *name);                    /* NULL: none                                 */
