@@ -54,7 +54,8 @@ END_TEST
 START_TEST(names_and_counts_of_the_forms)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "packed", .d_model = 8, .heads = 2, .form = EG_PACKED), *n = eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD);
+    eg_mha *m = eg_mha_new(p, "packed", .d_model = 8, .heads = 2, .form = EG_PACKED),
+        *n = eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD);
     ck_assert_int_eq(eg_params_size(p), 2 * (4 * 64 + 4 * 8));
     ck_assert_ptr_eq(eg_params_find(p, "packed.W_qkv"), m->W_qkv);
     ck_assert_ptr_eq(eg_params_find(p, "each.W_v.1"), n->W_each[2][1]);
@@ -65,7 +66,8 @@ START_TEST(names_and_counts_of_the_forms)
     eg_assert_axes("e m", n->W_each[3][0], &d, &w);
     ck_assert(d == 4 && w == 8);
     double right = sqrt(2.0 / 128);
-    eg_mha *wide = eg_mha_new(p, "wide", .d_model = 64, .heads = 8, .form = EG_PACKED), *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
+    eg_mha *wide = eg_mha_new(p, "wide", .d_model = 64, .heads = 8, .form = EG_PACKED),
+        *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
     ck_assert(fabs(eg_item(eg_std(NULL, wide->W_qkv)) / right - 1) < 0.03);        /* one spread, packed or not: pytorch#166378     */
     ck_assert(fabs(eg_item(eg_std(NULL, eg_mha_weight(loose, "W_q"))) / right - 1) < 0.03);
     eg_mha *small = eg_mha_new(p, "small", .d_model = 64, .heads = 8, .init = 0.02);
@@ -96,7 +98,8 @@ START_TEST(forms_refuse_what_they_cannot_hold)
         { { .layout = "b b i m" }, "has 'b' more than once" },
         { { .layout = "h i m" }, "the letter 'h' of the layout \"h i m\" is the module's own" },
         { { .layout = "b ( i m" }, "has a group that is not closed" }, { { .layout = "b i) m" }, "is not made of letters and groups" },
-        { { .layout = "((b) i) m" }, "is not made of letters and groups" }, { { .layout = "b i [m]" }, "is not made of letters and groups" },
+        { { .layout = "((b) i) m" }, "is not made of letters and groups" },
+            { { .layout = "b i [m]" }, "is not made of letters and groups" },
         { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 }, "d_model must be positive, not -1" },
     };
     eg_mha_args a = cases[_i].a;
@@ -155,7 +158,8 @@ END_TEST
 START_TEST(one_sequence_without_a_batch)        /* row 3.17: by its layout; else refused with a sentence                               */
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2), *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2, .layout = "i m");
+    eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2), *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2,
+                                                                             .layout = "i m");
     randomise(p);
     eg_mha_copy(b, a);
     eg_tensor *x = eg_normal(cx, 0, 1, 5, 8);
@@ -190,7 +194,8 @@ START_TEST(gradients_of_every_kind)             /* to second order              
     eg_mha *m = eg_mha_new_with(&a);
     randomise(a.params);
     bool first = a.layout != NULL;
-    eg_tensor *q = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->qdim), *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
+    eg_tensor *q = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->qdim),
+        *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
               *v = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->vdim);
     eg_assert_grad2(run, m, q, k, v);
 }
@@ -238,8 +243,10 @@ START_TEST(grouped_heads)                       /* heads g·r share the keys of 
     bool keep[2][5] = { { 1, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1 } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *bias = eg_normal(cx, 0, 1, 6, 5, 5), *w, *v, *pad = eg_from(cx, &keep[0][0], 2, 5);
     eg_tensor *gain = eg_normal(cx, 0, 1, 6);
-    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &w, .gain = gain);
-    eg_tensor *z = eg_mha_run(all, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &v, .gain = gain);
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &w,
+                              .gain = gain);
+    eg_tensor *z = eg_mha_run(all, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &v,
+                              .gain = gain);
     eg_assert_close(y, z, 1e-13);
     eg_assert_close(eg_contiguous(w), eg_contiguous(v), 1e-13);
     ck_assert_int_eq(eg_params_size(p), 12 * 12 * 2 + 2 * 12 * 4 + 12 + 12 + 4 + 4);
@@ -265,7 +272,8 @@ END_TEST
 START_TEST(masks_of_the_module_and_of_the_run)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .where = "i - 2 < j"), *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 2);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .where = "i - 2 < j"),
+        *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 2);
     eg_mha_copy(plain, m);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 6), *g, *h;
     eg_tensor *y = eg_mha_run(m, x, .where = "j <= i | j == 5"), *z = eg_mha_run(plain, x, .where = "i - 2 < j & (j <= i | j == 5)");
@@ -281,7 +289,7 @@ START_TEST(masks_of_the_module_and_of_the_run)
 }
 END_TEST
 
-/* -- what passes through to eg_attention, and the score of what is masked ------------------------------------------------------------------ */
+/* -- what passes through to eg_attention, and the score of what is masked ------------------------------------------------------ */
 static eg_tensor *soft_cap(void *user, eg_tensor *s) { double c = *(double *)user; return eg_scale(eg_tanh(eg_scale(s, 1 / c)), c); }
 typedef struct slopes { eg_tensor *of_head; } slopes;       /* trained: s − slope_h |i − j| */
 static eg_tensor *sloped(void *user, eg_tensor *s)
@@ -325,13 +333,16 @@ END_TEST
 START_TEST(slopes_of_distance)                  /* ALiBi: the same as its bias; slopes can be learned; what it does not go with                */
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4, .alibi = true), *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4, .kv_heads = m->kv_heads);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4, .alibi = true),
+        *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4, .kv_heads = m->kv_heads);
     randomise(p);
     eg_mha_copy(plain, m);
     ck_assert(eg_get(m->alibi, 0) == 0.25 && eg_get(m->alibi, 3) == 1 / 256.0);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *other = eg_normal(cx, 0, 1, 4), *g, *h;
-    eg_tensor *bias = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 5, 5)), *learned = sloped(&(slopes){ other }, eg_zeros(cx, 1, 4, 5, 5));
-    eg_assert_close(eg_mha_run(m, x, .where = "j <= i"), eg_mha_run(plain, x, .where = "j <= i", .bias = { "hij", eg_select(bias, 0, 0) }), 1e-13);
+    eg_tensor *bias = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 5, 5)),
+        *learned = sloped(&(slopes){ other }, eg_zeros(cx, 1, 4, 5, 5));
+    eg_assert_close(eg_mha_run(m, x, .where = "j <= i"), eg_mha_run(plain, x, .where = "j <= i",
+                                                                    .bias = { "hij", eg_select(bias, 0, 0) }), 1e-13);
     eg_tensor *y = eg_mha_run(m, x, .alibi = { "h", other }), *z = eg_mha_run(plain, x, .bias = { "hij", eg_select(learned, 0, 0) });
     eg_assert_close(y, z, 1e-13);
     ck_assert(!eg_grad(y, eg_ones_like(y), 1, &other, &g) && !eg_grad(z, eg_ones_like(z), 1, &other, &h));
@@ -355,7 +366,8 @@ START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row w
     ck_assert(eg_get(w, 0, 3, 2, 1) == 0.25 && eg_get(w, 1, 2, 3, 2) == 0);
     eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &w, .fill = -1e9, .offset = 1);
     eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &v, .offset = 1);
-    eg_assert_close(eg_contiguous(eg_select(w, 0, 1)), eg_contiguous(eg_select(v, 0, 1)), 1e-14);      /* rows with a key: no difference      */
+    eg_assert_close(eg_contiguous(eg_select(w, 0, 1)), eg_contiguous(eg_select(v, 0, 1)), 1e-14);
+    /* rows with a key: no difference      */
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_ones(cx, 2, 4) }, .fill = -1e9)));
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
@@ -365,7 +377,8 @@ END_TEST
 START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys             */
 {
     static const int64_t each[] = { 3, 5 };
-    static const eg_mha_args kinds[] = { { .heads = 2 }, { .heads = 4, .kv_heads = 2 }, { .heads = 2, .form = EG_PER_HEAD, .d_k_each = each } };
+    static const eg_mha_args kinds[] = { { .heads = 2 }, { .heads = 4, .kv_heads = 2 },
+                                         { .heads = 2, .form = EG_PER_HEAD, .d_k_each = each } };
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 8;
     eg_mha *m = eg_mha_new_with(&a);
@@ -387,7 +400,7 @@ START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneve
 }
 END_TEST
 
-/* -- rotary positions ------------------------------------------------------------------------------------------------------------------- */
+/* -- rotary positions ---------------------------------------------------------------------------------------------------------- */
 static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
 {
     return eg_rotary("b i h d, i d", x[0], .base = 100, .offset = 3, .interleaved = interleaved != NULL);
@@ -397,7 +410,8 @@ START_TEST(rotary_by_its_definition)            /* Su et al. 2021, eq. 34; angle
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 6);
     for (int mixed = 0; mixed < 2; mixed++) {
-        eg_tensor *y = turn(mixed ? &mixed : NULL, &x), *other = eg_rotary("d h i b, i d", eg_permute(x, 3, 2, 1, 0), .base = 100, .offset = 3, .interleaved = mixed);
+        eg_tensor *y = turn(mixed ? &mixed : NULL, &x), *other = eg_rotary("d h i b, i d", eg_permute(x, 3, 2, 1, 0), .base = 100,
+                                                                           .offset = 3, .interleaved = mixed);
         for (int n = 0; n < 2 * 3 * 2 * 3; n++) {
             int k = n % 3, h = n / 3 % 2, i = n / 6 % 3, b = n / 18, one = mixed ? 2 * k : k, two = mixed ? 2 * k + 1 : k + 3;
             double angle = (i + 3) * pow(100, -2.0 * k / 6), p = eg_get(x, b, i, h, one), q = eg_get(x, b, i, h, two);
@@ -430,8 +444,10 @@ START_TEST(rotary_refuses)
     static const struct { const char *spec; double base; const char *why; } cases[] = {
         { "b i d, i d", 0, "the width is 5, which makes no pairs" },
         { "b i d", 0, "needs the letters of x, a comma, and those of place and width" },
-        { "b i d, i x", 0, "needs the letters of x" }, { "b i d, d d", 0, "needs the letters of x" }, { "b i d, i d b", 0, "needs the letters of x" },
-        { "b c e i d, i d", 0, "names more axes than x has, which is 3" }, { "b d i, d i", -2, "the width is 5" }, { "i d b, i d", -2, "the base is -2" },
+        { "b i d, i x", 0, "needs the letters of x" }, { "b i d, d d", 0, "needs the letters of x" },
+            { "b i d, i d b", 0, "needs the letters of x" },
+        { "b c e i d, i d", 0, "names more axes than x has, which is 3" }, { "b d i, d i", -2, "the width is 5" },
+            { "i d b, i d", -2, "the base is -2" },
     };
     eg_tensor *x = eg_ones(cx, 2, 4, 5);
     ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));
@@ -439,12 +455,13 @@ START_TEST(rotary_refuses)
 }
 END_TEST
 
-/* -- the cache --------------------------------------------------------------------------------------------------------------------------- */
+/* -- the cache ----------------------------------------------------------------------------------------------------------------- */
 START_TEST(cached_is_full)                      /* places one by one, then in pieces; any form, layout, grouping, with rotary positions   */
 {
     static const int64_t each[] = { 1, 4, 3 };
     static const struct eg_mha_args kinds[] = {
-        { .d_model = 8, .heads = 2 }, { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 }, { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
+        { .d_model = 8, .heads = 2 }, { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 },
+            { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
         { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each }, { .d_model = 8, .heads = 2, .where = "i - 3 < j" },
         { .d_model = 8, .heads = 4, .kv_heads = 2, .alibi = true }, { .d_model = 8, .heads = 2, .alibi = true, .layout = "i b m" },
     };
@@ -454,7 +471,8 @@ START_TEST(cached_is_full)                      /* places one by one, then in pi
         eg_mha *m = eg_mha_new_with(&a);
         randomise(a.params);
         int place = a.layout ? 0 : 1;
-        eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim) : eg_normal(cx, 0, 1, 2, 9, m->qdim), narrow ? EG_F32 : EG_F64);
+        eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim) : eg_normal(cx, 0, 1, 2, 9, m->qdim),
+                               narrow ? EG_F32 : EG_F64);
         eg_nograd(cx, true);
         eg_tensor *full = eg_mha_run(m, x, .where = "j <= i"), *parts[9];
         static const int64_t ends[2][10] = { { 1, 2, 3, 4, 5, 6, 7, 8, 9, 0 }, { 4, 5, 7, 9, 0 } };
@@ -477,12 +495,14 @@ END_TEST
 
 START_TEST(predicates_behind_a_cache)           /* i counts from the cache's length, whatever else the predicate names                      */
 {
-    static const char *const where[] = { "j <= i", "j <= i & j >= h", "j - |j| <= i - |i|", "j <= i + b", "j < 3 + h", "(i - j) % (h + 2) == 0 & j <= i | j == |h|" };
+    static const char *const where[] = { "j <= i", "j <= i & j >= h", "j - |j| <= i - |i|", "j <= i + b", "j < 3 + h",
+                                         "(i - j) % (h + 2) == 0 & j <= i | j == |h|" };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i % 2 ? 4 : 2);
     randomise(p);
     for (int k = 0; k < 6; k++) {
-        bool all_at_once = k == 3 || k == 4 || k == 5;          /* these look ahead: what has not come cannot be attended to                */
+        bool all_at_once = k == 3 || k == 4 || k == 5;
+        /* these look ahead: what has not come cannot be attended to                */
         eg_nograd(cx, true);
         eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *full = eg_mha_run(m, x, .where = where[k]);
         eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
@@ -507,7 +527,8 @@ START_TEST(cache_cut_and_pick)
     eg_mha_run(m, x, .where = "j <= i", .cache = c);
     ck_assert_int_eq(eg_cache_cut(c, 2), 0);
     ck_assert_int_eq(eg_cache_length(c), 2);
-    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 2, 5, 1), .where = "j <= i", .cache = c), eg_contiguous(eg_slice(full, 1, 2, 5, 1)), 1e-12);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 2, 5, 1), .where = "j <= i", .cache = c), eg_contiguous(eg_slice(full, 1, 2, 5, 1)),
+                    1e-12);
     int64_t order[] = { 2, 2, 0 };
     eg_tensor *index = eg_from(cx, order, 3);
     ck_assert_int_eq(eg_cache_pick(c, index), 0);
@@ -531,9 +552,11 @@ START_TEST(cache_of_a_memory)                   /* keys that stay: projected onc
     eg_nograd(cx, true);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *memory = eg_normal(cx, 0, 1, 2, 7, 8), *full = eg_mha_run(m, x, .key = memory);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 4);
-    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 0, 1, 1), .key = memory, .cache = c, .slot = 1, .memory = true), eg_contiguous(eg_slice(full, 1, 0, 1, 1)), 1e-12);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 0, 1, 1), .key = memory, .cache = c, .slot = 1, .memory = true),
+                    eg_contiguous(eg_slice(full, 1, 0, 1, 1)), 1e-12);
     eg_usage before = eg_stats(cx);
-    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 1, 3, 1), .cache = c, .slot = 1, .memory = true), eg_contiguous(eg_slice(full, 1, 1, 3, 1)), 1e-12);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 1, 3, 1), .cache = c, .slot = 1, .memory = true),
+                    eg_contiguous(eg_slice(full, 1, 1, 3, 1)), 1e-12);
     ck_assert_int_eq(eg_cache_length(c), 0);
     ck_assert(eg_stats(cx).nodes > before.nodes);
     eg_nograd(cx, false);
@@ -586,15 +609,18 @@ static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *wh
 START_TEST(linear_attention_is_its_definition)  /* below, at and beyond a chunk; values and all gradients                                  */
 {
     static const struct { int64_t i, j; const char *where; int64_t offset; bool pad; } cases[] = {
-        { 5, 7, NULL, 0, false }, { 130, 90, NULL, 0, true }, { 5, 5, "j <= i", 0, false }, { 64, 64, "j<=i", 0, false }, { 150, 150, "j <= i", 0, true },
+        { 5, 7, NULL, 0, false }, { 130, 90, NULL, 0, true }, { 5, 5, "j <= i", 0, false }, { 64, 64, "j<=i", 0, false },
+            { 150, 150, "j <= i", 0, true },
         { 1, 9, "j <= i", 8, false }, { 70, 80, "j <= i", 10, true } };
     int64_t n = cases[_i].i, l = cases[_i].j;
-    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3), *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *keep = NULL;
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3), *v = eg_normal(cx, 0, 1, 2, l, 2, 4),
+        *keep = NULL;
     if (cases[_i].pad)
         keep = eg_gt(eg_normal(cx, 1, 1, 2, l), eg_zeros(cx, 2, l));
     eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = cases[_i].where, .offset = cases[_i].offset,
                                        .keep = { keep ? "bj" : NULL, keep });
-    eg_tensor *z = dense(q, k, v, cases[_i].where, cases[_i].offset, keep), *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v }, *one[3], *two[3];
+    eg_tensor *z = dense(q, k, v, cases[_i].where, cases[_i].offset, keep), *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v },
+        *one[3], *two[3];
     eg_assert_close(y, z, 1e-12);
     ck_assert(!eg_grad(y, seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
     for (int x = 0; x < 3; x++)
@@ -623,7 +649,8 @@ START_TEST(linear_attention_in_the_module)      /* grouped heads, a cache, weigh
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .core = eg_linear_attention_with);
     randomise(p);
     bool keep[2][6] = { { 0 }, { 1, 1, 1, 1, 1, 1 } };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w, *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w), *one = eg_mha_run(m, x, .where = "j <= i");
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w, *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w),
+        *one = eg_mha_run(m, x, .where = "j <= i");
     eg_assert_close(y, one, 0);
     eg_assert_close(eg_sum("b h i [j]", w), eg_ones(cx, 2, 4, 6), 1e-13);
     ck_assert(eg_get(w, 0, 3, 0, 1) == 0 && eg_get(w, 0, 3, 0, 0) == 1);
@@ -682,7 +709,7 @@ START_TEST(linear_attention_refuses)
 }
 END_TEST
 
-/* -- local and block-sparse attention: predicates of the module --------------------------------------------------------------------------- */
+/* -- local and block-sparse attention: predicates of the module ---------------------------------------------------------------- */
 START_TEST(local_and_block_sparse)              /* against all scores with the same mask                                                     */
 {
     static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2", "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
@@ -690,8 +717,10 @@ START_TEST(local_and_block_sparse)              /* against all scores with the s
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .where = where[_i]);
     randomise(p);
     int64_t sizes[] = { 11, 11 };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8), *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2], *h[2];
-    eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q), *k = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_k), m->b_k);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8), *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2],
+        *h[2];
+    eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q),
+        *k = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_k), m->b_k);
     eg_tensor *v = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_v), m->b_v);
     eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 0.5), *e = eg_on("bhij,ij", eg_mul, eg_exp(s), eg_cast(mask, EG_F64));
     eg_tensor *z = eg_add(eg_einsum("bhij,bjhd,hdm->bim", eg_on("bhij,bhi", eg_div, e, eg_sum("bhi[j]", e)), v, m->W_o), m->b_o);
@@ -706,7 +735,8 @@ END_TEST
 static eg_tensor *self(void *m, eg_tensor *const *x) { return eg_mha_run(m, x[0]); }
 START_TEST(drop_in_modules_to_second_order)
 {
-    static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" }, { .where = "i/2 == j/2 | j < 1" }, { .core = eg_linear_attention_with } };
+    static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" }, { .where = "i/2 == j/2 | j < 1" },
+                                         { .core = eg_linear_attention_with } };
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 4, a.heads = 2;
     eg_mha *m = eg_mha_new_with(&a);

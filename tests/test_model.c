@@ -47,8 +47,10 @@ static const eg_mha_args rotary = { .rotary = 100, .kv_heads = 1 }, slopes = { .
 static eg_transformer *decoder(eg_params *p, int kind)
 {
     const eg_transformer_args kinds[] = {
-        { .heads = 2 }, { .heads = 2, .post_norm = true, .rms = true, .activation = eg_relu }, { .heads = 2, .tied = true, .sinusoid = true },
-        { .heads = 2, .no_positions = true, .mha = &rotary, .no_bias = true, .rms = true }, { .heads = 2, .no_positions = true, .mha = &slopes },
+        { .heads = 2 }, { .heads = 2, .post_norm = true, .rms = true, .activation = eg_relu },
+            { .heads = 2, .tied = true, .sinusoid = true },
+        { .heads = 2, .no_positions = true, .mha = &rotary, .no_bias = true, .rms = true },
+            { .heads = 2, .no_positions = true, .mha = &slopes },
     };
     eg_transformer_args a = kinds[kind];
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 9, a.d_model = 8, a.layers = 2, a.width = 12;
@@ -101,7 +103,8 @@ START_TEST(tied_logits)                         /* y = x Eᵀ with the table of 
     eg_assign(eg_params_find(q, "logits.W"), eg_transpose(tied->tokens->table, 0, 1));
     eg_tensor *index = tokens(2, 5, 7);
     eg_assert_close(eg_transformer_run(tied, index), eg_transformer_run(apart_, index), 1e-13);
-    ck_assert_ptr_null(eg_transformer_new(q, "n", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1, .tied = true, .classes = 3));
+    ck_assert_ptr_null(eg_transformer_new(q, "n", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1, .tied = true,
+                                          .classes = 3));
     eg_assert_error(cx, "tied logits need as many classes as the vocabulary has, not 3 and 7");
 }
 END_TEST
@@ -134,12 +137,13 @@ START_TEST(small_normal_start)                  /* row 4.19                     
 }
 END_TEST
 
-/* -- encoder and decoder ---------------------------------------------------------------------------------------------------------------- */
+/* -- encoder and decoder ------------------------------------------------------------------------------------------------------- */
 static eg_seq2seq *both(eg_params *p, int kind)
 {
     const eg_seq2seq_args kinds[] = {
         { .source_vocabulary = 5, .source_length = 6 }, { .shared = true, .tied = true, .post_norm = true },
-        { .sinusoid = true, .rms = true, .decoder_layers = 1, .no_bias = true }, { .mha = &rotary, .no_positions = true }, { .mha = &slopes, .no_positions = true },
+        { .sinusoid = true, .rms = true, .decoder_layers = 1, .no_bias = true }, { .mha = &rotary, .no_positions = true },
+            { .mha = &slopes, .no_positions = true },
     };
     eg_seq2seq_args a = kinds[kind];
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 8, a.d_model = 8, a.heads = 2, a.layers = 2, a.width = 12;
@@ -206,7 +210,8 @@ END_TEST
 START_TEST(models_refuse)
 {
     eg_params *p = eg_params_open(cx);
-    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8, .d_model = 8, .heads = 2, .layers = 1, .shared = true));
+    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8, .d_model = 8, .heads = 2, .layers = 1,
+                                      .shared = true));
     eg_assert_error(cx, "a shared embedding needs one vocabulary, not 5 and 7");
     ck_assert_ptr_null(eg_seq2seq_new(p, "n", .vocabulary = 7, .length = 8, .d_model = 8, .heads = 3, .layers = 1));
     eg_assert_error(cx, "d_model must be divisible by heads: 8 / 3");

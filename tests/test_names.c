@@ -146,14 +146,16 @@ END_TEST
 
 START_TEST(a_style_of_the_users)                /* and a list of parameters of which some only are read                                   */
 {
-    static const eg_alias mine[] = { { "W", "net/dense.kernel", "i o", 0, 0 }, { "b", "net/dense.bias", "o", 0, 0 }, { NULL, NULL, NULL, 0, 0 } };
+    static const eg_alias mine[] = { { "W", "net/dense.kernel", "i o", 0, 0 }, { "b", "net/dense.bias", "o", 0, 0 },
+                                     { NULL, NULL, NULL, 0, 0 } };
     char path[] = "/tmp/eg_names_XXXXXX";
     close(mkstemp(path));
     eg_params *p = eg_params_open(cx), *in = eg_params_under(p, "layer"), *q = eg_params_open(cx);
     eg_linear *a = eg_linear_new(in, "", .in = 3, .out = 2), *b = eg_linear_new(q, "", .in = 3, .out = 2);
     eg_linear_new(p, "other", .in = 3, .out = 2);
     ck_assert_int_eq(eg_params_save_as(in, path, NULL, mine), 0);
-    ck_assert_int_eq(eg_params_load_as(q, path, "net/", (const eg_alias[]){ { "W", "dense.kernel", "i o", 0, 0 }, { "b", "dense.bias", "o", 0, 0 }, { 0 } }), 0);
+    ck_assert_int_eq(eg_params_load_as(q, path, "net/", (const eg_alias[]){ { "W", "dense.kernel", "i o", 0, 0 },
+                                                                            { "b", "dense.bias", "o", 0, 0 }, { 0 } }), 0);
     eg_assert_close(b->weight, a->weight, 0);
     ck_assert_int_eq(eg_params_save_as(p, path, NULL, mine), -1);
     eg_assert_error(cx, "params_save_as: this style has no name for the parameter \"layer.W\"");

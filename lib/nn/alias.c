@@ -110,7 +110,8 @@ static const char *relative(const eg_params *p, const eg_named *one)   /* its na
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-static int read_one(eg_ctx *cx, const eg_named *one, const eg_alias *a, const plan *p, eg_tensor *x, int64_t head, const char *theirs, const char *path)
+static int read_one(eg_ctx *cx, const eg_named *one, const eg_alias *a, const plan *p, eg_tensor *x, int64_t head, const char *theirs,
+                    const char *path)
 {
     char have[96], need[96];
     bool same = eg_rank(x) == p->rank;
@@ -238,7 +239,8 @@ static bool emit(out *o, const char *name, eg_tensor *x)
 }
 
 /* all the parts of a tensor of theirs, in their order; false if one is missing or has another shape */
-static bool gathered(const eg_params *p, const eg_alias *list, const char *under, const char *theirs, int parts, const plan *first, eg_tensor **xs)
+static bool gathered(const eg_params *p, const eg_alias *list, const char *under, const char *theirs, int parts, const plan *first,
+                     eg_tensor **xs)
 {
     int found = 0;
     for (const eg_alias *a = list; a->ours; a++)
@@ -246,7 +248,8 @@ static bool gathered(const eg_params *p, const eg_alias *list, const char *under
             const char *name = relative(p, eg_params_at(p, k));
             char other[NAME];
             plan q;
-            if (!name || a->parts != parts || !named(a, name, under, -1, other) || strcmp(other, theirs) || !planned(eg_params_at(p, k), a, &q))
+            if (!name || a->parts != parts || !named(a, name, under, -1, other) || strcmp(other, theirs) ||
+                !planned(eg_params_at(p, k), a, &q))
                 continue;
             if (q.rank != first->rank || memcmp(q.dims, first->dims, sizeof q.dims) || a->part >= parts)
                 return false;

@@ -1,4 +1,5 @@
-/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones only. */
+/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones
+ * only. */
 #include "module.h"
 
 typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken; bool memory; } slot;
@@ -97,7 +98,8 @@ static bool fits(eg_cache *c, const char *name, const eg_tensor *x, const eg_ten
 {
     for (int k = 0; k < eg_rank(held); k++)
         if (k != axis && (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != eg_dim(held, k))) {
-            eg_fail(context(c), "mha \"%s\": %s is %lld in the cache but %lld in the new keys", name, k < axis ? "the batch" : "the heads' size",
+            eg_fail(context(c), "mha \"%s\": %s is %lld in the cache but %lld in the new keys", name,
+                    k < axis ? "the batch" : "the heads' size",
                     (long long)eg_dim(held, k), (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
             return false;
         }
@@ -132,8 +134,8 @@ bool eg__cache_append(eg_cache *c, const char *name, int k, bool memory, int axi
         if (!fits(c, name, *key, s->k, axis) || !fits(c, name, *value, s->v, axis))
             return false;
         if (more > room - s->taken)
-            return eg_fail(cx, "mha \"%s\": the cache has room for %lld places, but %lld are taken and %lld more came", name, (long long)room,
-                           (long long)s->taken, (long long)more), false;
+            return eg_fail(cx, "mha \"%s\": the cache has room for %lld places, but %lld are taken and %lld more came", name,
+                           (long long)room, (long long)s->taken, (long long)more), false;
         if (eg_assign(eg_slice(s->k, axis, s->taken, s->taken + more, 1), *key) ||
             eg_assign(eg_slice(s->v, axis, s->taken, s->taken + more, 1), *value))
             return false;

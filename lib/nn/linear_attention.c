@@ -47,7 +47,8 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     int queries = 0, keys = 0, widths = 0;
     *t = (terms){ 0 };
     if (!split(spec, t))
-        return eg_fail(cx, "linear_attention: the spec \"%s\" needs three operands and an output, in letters without groups", spec ? spec : ""), false;
+        return eg_fail(cx, "linear_attention: the spec \"%s\" needs three operands and an output, in letters without groups",
+                       spec ? spec : ""), false;
     for (const char *c = t->q; *c; c++)
         if (in(t->y, *c) && !in(t->k, *c) && !in(t->v, *c) && !queries++)
             t->i = *c;                                  /* the first: others, as r of grouped heads, go along      */
@@ -60,7 +61,8 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     without(t->y, t->i, t->e, t->front);
     if (queries && keys == 1 && widths == 1)
         return true;
-    return eg_fail(cx, "linear_attention: the spec \"%s\" needs a query's place, one key's place and one width of the value alone, as in \"bihd,bjhd,bjhe->bihe\"", spec), false;
+    return eg_fail(cx, "linear_attention: the spec \"%s\" needs a query's place, one key's place and one width of the value "
+                   "alone, as in \"bihd,bjhd,bjhe->bihe\"", spec), false;
 }
 
 static int axis_of(const char *term, char letter) { return (int)(strchr(term, letter) - term); }
@@ -151,7 +153,7 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
     return merged(eg_add(y, eg_einsum(spec, scores, v)), yi, length);
 }
 
-/* -- whole ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- whole --------------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *feature(eg_tensor *x) { return eg_shift(eg_elu(x, 1), 1); }
 
 /* x / total, and 0 where there is nothing to divide by */
@@ -180,7 +182,8 @@ static bool refused(eg_ctx *cx, const eg_attention_args *o, const terms *t, bool
     else if (o->dropout > 0)
         eg_fail(cx, "linear_attention: there are no weights to drop");
     else if (o->keep.x && (eg_type(o->keep.x) == EG_F32 || eg_type(o->keep.x) == EG_F64))
-        eg_fail(cx, "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that take part", eg_type_name(eg_type(o->keep.x)));
+        eg_fail(cx, "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that take part",
+                eg_type_name(eg_type(o->keep.x)));
     else if (o->keep.axes && in(o->keep.axes, t->i))
         eg_fail(cx, "linear_attention: .keep has the letter '%c' of the query; it can leave out keys only", t->i);
     else
@@ -217,7 +220,8 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
         return eg_einsum(o->spec, o->q, o->k, o->v);    /* which points at the operand                             */
     int64_t queries = eg_dim(o->q, axis_of(t.q, t.i)), keys = eg_dim(o->k, axis_of(t.k, t.j)), seen = is_causal ? o->offset : 0;
     if (is_causal && (seen < 0 || keys != queries + seen))
-        return eg_fail(cx, "linear_attention: a causal mask needs as many keys as queries and .offset make, but '%c' is %lld and '%c' is %lld with %lld before",
+        return eg_fail(cx, "linear_attention: a causal mask needs as many keys as queries and .offset make, "
+                       "but '%c' is %lld and '%c' is %lld with %lld before",
                        t.j, (long long)keys, t.i, (long long)queries, (long long)seen);
     eg_tensor *q = feature(o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q), *k = feature(o->k);
     if (o->keep.x) {

@@ -26,12 +26,14 @@ static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 static bool fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
-        eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld", (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
+        eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld", (long long)m->qdim,
+                (long long)m->kdim, (long long)m->vdim);
     else if (m->form == EG_PACKED && m->d_k != m->d_v)
         eg_fail(cx, "mha: packed weights need d_k = d_v, not %lld and %lld", (long long)m->d_k, (long long)m->d_v);
     else if (m->form != EG_SEPARATE && m->kv_heads != m->heads)
         eg_fail(cx, "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads, (long long)m->kv_heads);
-    else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) && !(a->no_q_bias && a->no_k_bias && a->no_v_bias) && !a->no_bias)
+    else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) && !(a->no_q_bias && a->no_k_bias && a->no_v_bias) &&
+             !a->no_bias)
         eg_fail(cx, "mha: packed weights have a bias for query, key and value, or for none of them");
     else if (m->d_k_each && m->form != EG_PER_HEAD)
         eg_fail(cx, "mha: heads of different widths need .form = EG_PER_HEAD");
@@ -87,7 +89,7 @@ static bool sizes(eg_mha *m, const eg_mha_args *a)
     return fits(m, a, eg_params_context(p));
 }
 
-/* -- the layout, and the strings that follow from it ------------------------------------------------------------------------------------ */
+/* -- the layout, and the strings that follow from it --------------------------------------------------------------------------- */
 static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg_ctx *cx)
 {
     int group = 0;
@@ -168,7 +170,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
-/* -- parameters ------------------------------------------------------------------------------------------------------------------------- */
+/* -- parameters ---------------------------------------------------------------------------------------------------------------- */
 typedef struct row {                    /* of one logical weight or bias                                        */
     eg_tensor **one, ***each; const char *name, *axes, *axes_each; bool off;
     int rank; int64_t dims[3], fan_in, fan_out; /* fan_in 0: a bias                                             */
@@ -327,7 +329,8 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     };
     for (size_t k = 0; k < sizeof same / sizeof *same; k++)
         if (same[k].to != same[k].from) {
-            eg_fail(cx, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"", same[k].name, (long long)same[k].to, to->name, (long long)same[k].from, from->name);
+            eg_fail(cx, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"", same[k].name, (long long)same[k].to, to->name,
+                    (long long)same[k].from, from->name);
             return -1;
         }
     for (int64_t h = 0; h < to->heads; h++) {
@@ -344,7 +347,8 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     for (int k = 0; k < 8 && !bad; k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
         if (!x != !y) {
-            eg_fail(cx, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name, y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
+            eg_fail(cx, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name, y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name,
+                    x ? "one" : "none");
             bad = -1;
         } else if (x)
             bad = put(to, k % 4, k > 3, x);

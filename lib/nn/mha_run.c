@@ -15,7 +15,8 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
     }
     text[n - 1] = 0;
     return eg_fail(eg_context(x), "mha \"%s\": the %s has %d ax%s, but the layout \"%s\" needs %d%s", m->name, which, eg_rank(x),
-                   eg_rank(x) == 1 ? "is" : "es", text, s->axes, eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
+                   eg_rank(x) == 1 ? "is" : "es", text, s->axes,
+                   eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
 static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *x, int64_t width)
@@ -26,7 +27,8 @@ static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *
         return at_least(m, which, letter, x), false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
-            eg_fail(eg_context(x), "mha \"%s\": 'm' is %lld in the module but %lld in the %s", m->name, (long long)width, (long long)eg_dim(x, k), which);
+            eg_fail(eg_context(x), "mha \"%s\": 'm' is %lld in the module but %lld in the %s", m->name, (long long)width,
+                    (long long)eg_dim(x, k), which);
             return false;
         }
     return true;
@@ -39,8 +41,8 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
         char c = m->specs->letter[k];
         if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k))
             continue;
-        eg_fail(eg_context(a), "mha \"%s\": %s '%c' is %lld in the %s but %lld in the %s", m->name, c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c,
-                (long long)eg_dim(a, k), a_is, (long long)eg_dim(b, k), b_is);
+        eg_fail(eg_context(a), "mha \"%s\": %s '%c' is %lld in the %s but %lld in the %s", m->name, c == 'i' ? "length" : "batch",
+                c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is, (long long)eg_dim(b, k), b_is);
         return false;
     }
     return true;
@@ -52,7 +54,7 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
     return bias ? eg_add(y, bias) : y;              /* the last letters of y are the bias's */
 }
 
-/* -- predicates: letters that the core does not have, or that a cache moves -------------------------------------------------------------- */
+/* -- predicates: letters that the core does not have, or that a cache moves ---------------------------------------------------- */
 static bool stands(const char *text, const char *c) { return !name_char(c[1]) && (c == text || !name_char(c[-1])); }
 static bool mentions(const char *text, char letter)
 {
@@ -86,8 +88,9 @@ static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter
 }
 
 /* The predicates of module and run. Behind a cache, or with an offset, i counts from there: eg_attention moves the last letter that is no
- * key, which is i unless there are others or i's size is asked for. *offset: what is left for it to do. */
-static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *room)    /* "": none; NULL after an error */
+ * key, which is i unless there are others or i's size is asked for. *offset: what is left for it to do. "" if there is no predicate; NULL
+ * after an error. */
+static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *room)
 {
     const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
     char from[ROOM], place[48], size[48];
@@ -128,7 +131,7 @@ static eg_masked of_head(eg_masked mask, int64_t head, char *room)
     return (eg_masked){ room, eg_select(mask.x, axis, head) };
 }
 
-/* -- the core ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- the core ------------------------------------------------------------------------------------------------------------------ */
 static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a) { return m->core ? m->core(a) : eg_attention_with(a); }
 
 /* the axis h as two, g and r; or, if r is 0, these two as one */
@@ -154,7 +157,7 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
     out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
 }
 
-/* -- the user's scores, and the score of what is masked, as functions of (… h i j) ------------------------------------------------------------ */
+/* -- the user's scores, and the score of what is masked, as functions of (… h i j) --------------------------------------------- */
 typedef struct hook { const eg_mha *m; const eg_mha_run_args *a; const char *where; int64_t offset; } hook;
 
 static eg_tensor *fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
@@ -204,7 +207,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     const int64_t offset = o.offset;
     const char *where = predicate(m, cx, a->where, &o.offset, room);
     if (!where)
-        return eg_fail(cx, "mha: predicate");
+        return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
     if (o.alibi.x && *where && o.offset != offset)
         return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache can name i and j only, not \"%s\"", m->name, where);
     hook k = { m, a, where, o.offset };
@@ -213,7 +216,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
         snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
         if (!rewritten(m, cx, where, 'h', head, count, heads))
-            return eg_fail(cx, "mha: predicate");
+            return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
         o.where = *where ? heads : NULL;
         o.keep = grouped(o.keep, keep);
         o.bias = grouped(o.bias, bias);
@@ -265,7 +268,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         o.offset = offset;
         const char *text = predicate(m, cx, a->where, &o.offset, both);
         if (!text || !rewritten(m, cx, text, 'h', head, count, where))
-            return eg_fail(cx, "mha: predicate");
+            return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice(q, -1, at, at + d, 1);
         o.k = eg_slice(k, -1, at, at + d, 1);
@@ -330,14 +333,15 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
         return eg_fail(cx, "mha \"%s\": the offset is %lld", m->name, (long long)a->offset);
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain), (long long)m->heads);
+        return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain),
+                       (long long)m->heads);
     eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
                             .weights = a->weights, .dropped = a->dropped, .scores = a->scores, .lse = a->lse, .empty = a->empty,
                             .lengths = a->lengths, .form = a->form, .alibi = a->alibi };
     if (m->alibi && !o.alibi.x)
         o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
-        return eg_fail(cx, "mha: the cache is unusable");
+        return eg_fail(cx, "mha: no keys");
     o.q = projected(m, EG_Q, a->query);
     if (m->rotary)
         o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset, .interleaved = m->interleaved);

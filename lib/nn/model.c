@@ -34,16 +34,16 @@ static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_ten
 {
     if (!gain || (eg_ok(gain) && eg_rank(gain) == 2 && eg_dim(gain, 0) == rows && eg_dim(gain, 1) == heads))
         return true;
-    return eg_fail(eg_context(x), "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers", who, name, (long long)rows,
-                   (long long)heads, eg_rank(gain), (long long)eg_size(gain)), false;
+    return eg_fail(eg_context(x), "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers", who, name,
+                   (long long)rows, (long long)heads, eg_rank(gain), (long long)eg_size(gain)), false;
 }
 
 static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes, int64_t vocabulary)
 {
     if (!tied || !classes || classes == vocabulary)
         return true;
-    return eg_fail(eg_params_context(p), "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld", who, (long long)classes,
-                   (long long)vocabulary), false;
+    return eg_fail(eg_params_context(p), "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld", who,
+                   (long long)classes, (long long)vocabulary), false;
 }
 
 /* -- transformer --------------------------------------------------------------------------------------------------------------------- */
@@ -59,14 +59,16 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name), .layers = a->layers, .dropout = a->dropout };
     m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model, .deviation = a->deviation);
     if (!a->no_positions)
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid,
+                                        .deviation = a->deviation);
     m->block = blocks(p, a->layers, &(eg_block_args){
         .d_model = a->d_model, .heads = a->heads, .width = a->width, .dropout = a->dropout, .rms = a->rms, .activation = a->activation,
         .post_norm = a->post_norm, .no_bias = a->no_bias, .mha = a->mha, .init = a->init });
     if (!a->post_norm)
         m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
     if (!a->tied)
-        m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary), .no_bias = a->no_bias, .init = a->init);
+        m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary), .no_bias = a->no_bias,
+                                  .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
@@ -77,15 +79,15 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!m)
         return eg__nn_absent("transformer", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
-        return eg_fail(eg_context(a->index), "transformer: gain");
+        return eg_fail(eg_context(a->index), "transformer: the gain does not fit");
     eg_tensor *x = placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep, .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
-                         .slot = (int)k, .gain = row(a->gain, k));
+        x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep, .weights = a->weights ? a->weights + k : NULL,
+                         .cache = a->cache, .slot = (int)k, .gain = row(a->gain, k));
     return read_out(m->norm, m->logits, m->tokens, x);
 }
 
-/* -- encoder and decoder ---------------------------------------------------------------------------------------------------------------- */
+/* -- encoder and decoder ------------------------------------------------------------------------------------------------------- */
 eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
 {
     OPTIONS(eg_seq2seq_args, a, given);
@@ -95,17 +97,21 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
     if (!p || !eg__nn_positive(p, "seq2seq", "layers", a->layers) || !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
         return NULL;
     if (a->shared && source != a->vocabulary)
-        return eg_fail(cx, "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld", (long long)source, (long long)a->vocabulary), NULL;
+        return eg_fail(cx, "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld", (long long)source,
+                       (long long)a->vocabulary), NULL;
     eg_seq2seq *m = eg_params_alloc(p, sizeof *m);
     if (!m)
         return NULL;
-    *m = (eg_seq2seq){ .name = eg__nn_name(a->params, a->name), .layers = a->layers, .decoder_layers = decoder_layers, .dropout = a->dropout };
-    m->target = eg_embedding_new(p, a->shared ? "tokens" : "target", .count = a->vocabulary, .d_model = a->d_model, .deviation = a->deviation);
+    *m = (eg_seq2seq){ .name = eg__nn_name(a->params, a->name), .layers = a->layers, .decoder_layers = decoder_layers,
+                       .dropout = a->dropout };
+    m->target = eg_embedding_new(p, a->shared ? "tokens" : "target", .count = a->vocabulary, .d_model = a->d_model,
+                                 .deviation = a->deviation);
     m->source = a->shared ? m->target : eg_embedding_new(p, "source", .count = source, .d_model = a->d_model, .deviation = a->deviation);
     if (!a->no_positions) {
-        m->source_positions = eg_positions_new(p, "source_positions", .length = width_or(a->source_length, a->length), .d_model = a->d_model,
-                                               .sinusoid = a->sinusoid, .deviation = a->deviation);
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->source_positions = eg_positions_new(p, "source_positions", .length = width_or(a->source_length, a->length),
+                                               .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid,
+                                        .deviation = a->deviation);
     }
     eg_block_args like = {
         .d_model = a->d_model, .heads = a->heads, .width = a->width, .dropout = a->dropout, .rms = a->rms, .activation = a->activation,
@@ -134,10 +140,11 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!m)
         return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
-        return eg_fail(eg_context(a->source), "seq2seq: gain");
+        return eg_fail(eg_context(a->source), "seq2seq: the gain does not fit");
     eg_tensor *x = placed(m->source, m->source_positions, a->source, 0, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->encoder[k], x, .keep = a->source_keep, .weights = a->source_weights ? a->source_weights + k : NULL, .gain = row(a->gain, k));
+        x = eg_block_run(m->encoder[k], x, .keep = a->source_keep, .weights = a->source_weights ? a->source_weights + k : NULL,
+                         .gain = row(a->gain, k));
     return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
 }
 
@@ -148,12 +155,13 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!m)
         return eg__nn_absent("seq2seq", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
-        return eg_fail(eg_context(a->target), "seq2seq: gain");
+        return eg_fail(eg_context(a->target), "seq2seq: the gain does not fit");
     eg_tensor *x = placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)
         x = eg_block_run(m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep, .memory_keep = a->memory_keep,
                          .weights = a->weights ? a->weights + k : NULL, .memory_weights = a->memory_weights ? a->memory_weights + k : NULL,
-                         .cache = a->cache, .slot = (int)(2 * k), .gain = row(a->gain, m->layers + 2 * k), .memory_gain = row(a->gain, m->layers + 2 * k + 1));
+                         .cache = a->cache, .slot = (int)(2 * k), .gain = row(a->gain, m->layers + 2 * k),
+                         .memory_gain = row(a->gain, m->layers + 2 * k + 1));
     return read_out(m->norm, m->logits, m->target, x);
 }
 

@@ -23,7 +23,8 @@ static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
         axis++;
     }
     if (n != 2 || found[0] < 0 || found[1] < 0 || found[0] == found[1])
-        return eg_fail(cx, "rotary: the spec \"%s\" needs the letters of x, a comma, and those of place and width, as in \"bihd, id\"", spec ? spec : ""), false;
+        return eg_fail(cx, "rotary: the spec \"%s\" needs the letters of x, a comma, and those of place and width, as in \"bihd, id\"",
+                       spec ? spec : ""), false;
     return *place = found[0], *width = found[1], true;
 }
 

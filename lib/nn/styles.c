@@ -30,7 +30,8 @@
 
 #define END { NULL, NULL, NULL, 0, 0 }
 
-static const eg_alias torch[] = { TORCH_MHA("", ""), TORCH_ENCODER("", ""), TORCH_ENCODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
+static const eg_alias torch[] = {
+    TORCH_MHA("", ""), TORCH_ENCODER("", ""), TORCH_ENCODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
 static const eg_alias torch_decoder[] = { TORCH_DECODER("", ""), TORCH_DECODER("*.", "layers.*."), TORCH_NORM("norm.", "norm."), END };
 static const eg_alias torch_transformer[] = {
     TORCH_ENCODER("encoder.*.", "encoder.layers.*."), TORCH_NORM("source_norm.", "encoder.norm."),
@@ -39,7 +40,8 @@ static const eg_alias capitals[] = { LINEARS("W_q", "W_k", "W_v", "W_o"), END };
 static const eg_alias projections[] = { LINEARS("q_proj", "k_proj", "v_proj", "o_proj"), END };
 static const eg_alias labml[] = { LINEARS("query.linear", "key.linear", "value.linear", "output"), END };
 static const eg_alias gpt2[] = {
-    { "W_q", "c_attn.weight", "m (c h d)", 0, 3 }, { "W_k", "c_attn.weight", "m (c h d)", 1, 3 }, { "W_v", "c_attn.weight", "m (c h e)", 2, 3 },
+    { "W_q", "c_attn.weight", "m (c h d)", 0, 3 }, { "W_k", "c_attn.weight", "m (c h d)", 1, 3 },
+    { "W_v", "c_attn.weight", "m (c h e)", 2, 3 },
     { "b_q", "c_attn.bias", "(c h d)", 0, 3 }, { "b_k", "c_attn.bias", "(c h d)", 1, 3 }, { "b_v", "c_attn.bias", "(c h e)", 2, 3 },
     { "W_qkv", "c_attn.weight", "m (c h d)", 0, 0 }, { "b_qkv", "c_attn.bias", "(c h d)", 0, 0 },
     { "W_o", "c_proj.weight", "(h e) m", 0, 0 }, { "b_o", "c_proj.bias", "m", 0, 0 }, END };
@@ -53,7 +55,8 @@ static const eg_alias heads[] = {
 const eg_alias *eg_aliases(const char *style)
 {
     static const struct { const char *style; const eg_alias *list; } styles[] = {
-        { "torch", torch }, { "torch.decoder", torch_decoder }, { "torch.transformer", torch_transformer }, { "W_q", capitals }, { "q_proj", projections }, { "labml", labml },
+        { "torch", torch }, { "torch.decoder", torch_decoder }, { "torch.transformer", torch_transformer },
+        { "W_q", capitals }, { "q_proj", projections }, { "labml", labml },
         { "gpt2", gpt2 }, { "heads", heads } };
     for (size_t k = 0; style && k < sizeof styles / sizeof *styles; k++)
         if (!strcmp(styles[k].style, style))
