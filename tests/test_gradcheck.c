@@ -3,13 +3,16 @@
 #include <eingrad/check.h>
 #include "tests.h"
 
-#define HAS(r, words) ck_assert_msg(r, "%s", eg_error(cx)); ck_assert_msg(strstr((r)->text, words) != NULL, "no \"%s\" in: %s", words, (r)->text)
+#define HAS(r, words)                                                                                                       \
+    ck_assert_msg(r, "%s", eg_error(cx));                                                                                   \
+    ck_assert_msg(strstr((r)->text, words) != NULL, "no \"%s\" in: %s", words, (r)->text)
 
 static eg_tensor *attend(void *user, eg_tensor *const *x) { (void)user; return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2]); }
 static eg_tensor *product(void *user, eg_tensor *const *x) { (void)user; return eg_einsum("ij,jk,kl->il", x[0], x[1], x[2]); }
 static eg_tensor *weigh(void *user, eg_tensor *const *x) { (void)user; return eg_mul(eg_softmax("i [j]", x[0]), x[1]); }
 static const struct { eg_function *f; int count; int64_t dims[3][3]; } thirds[] = {
-    { attend, 3, { { 3, 2, 2 }, { 4, 2, 2 }, { 4, 2, 3 } } }, { product, 3, { { 2, 3 }, { 3, 2 }, { 2, 2 } } }, { weigh, 2, { { 3, 4 }, { 3, 4 } } },
+    { attend, 3, { { 3, 2, 2 }, { 4, 2, 2 }, { 4, 2, 3 } } }, { product, 3, { { 2, 3 }, { 3, 2 }, { 2, 2 } } },
+    { weigh, 2, { { 3, 4 }, { 3, 4 } } },
 };
 START_TEST(third_and_fourth_order)
 {
@@ -140,7 +143,11 @@ static eg_tensor *floored(void *user, eg_tensor *const *x)
     eg_tensor *s = eg_floor(eg_scale(eg_einsum("id,jd->ij", x[0], x[1]), 1 / sqrt(3)));
     return eg_einsum("ij,je->ie", eg_softmax("i [j]", s), x[2]);
 }
-static eg_tensor *stepped(void *user, eg_tensor *const *x) { (void)user; return eg_mul(x[0], eg_cast(eg_gt(x[0], eg_scalar(eg_context(x[0]), 0)), EG_F64)); }
+static eg_tensor *stepped(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_mul(x[0], eg_cast(eg_gt(x[0], eg_scalar(eg_context(x[0]), 0)), EG_F64));
+}
 static eg_tensor *aside(void *user, eg_tensor *const *x) { (void)user; return eg_add(eg_detach(eg_exp(x[0])), x[1]); }
 START_TEST(row_2_3_cut_paths_are_named)
 {
@@ -271,15 +278,26 @@ START_TEST(what_f_must_not_do_is_said)
 END_TEST
 
 static eg_tensor *writes(void *user, eg_tensor *const *x) { (void)user; eg_mut_f64(x[0])[0] += 1; return eg_exp(x[0]); }
-static eg_tensor *pokes(void *user, eg_tensor *const *x) { (void)user; ((double *)(uintptr_t)eg_raw(x[0], NULL))[0] += 1; return eg_exp(x[0]); }
-static eg_tensor *second_fails(void *user, eg_tensor *const *x) { (void)user; return calls++ ? eg_fail(eg_context(x[0]), "f: no second call") : eg_exp(x[0]); }
+static eg_tensor *pokes(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    ((double *)(uintptr_t)eg_raw(x[0], NULL))[0] += 1;
+    return eg_exp(x[0]);
+}
+static eg_tensor *second_fails(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return calls++ ? eg_fail(eg_context(x[0]), "f: no second call") : eg_exp(x[0]);
+}
 static eg_tensor *grows(void *user, eg_tensor *const *x) { (void)user; return calls++ ? eg_exp(x[0]) : eg_sum(NULL, x[0]); }
 static eg_tensor *counts(void *user, eg_tensor *const *x) { (void)user; return eg_argmax(NULL, x[0]); }
 static eg_tensor *nothing(void *user, eg_tensor *const *x) { (void)user, (void)x; return NULL; }
 static eg_tensor *given(void *user, eg_tensor *const *x) { (void)x; return user; }
 static const struct { eg_function *f; const char *words; } refused[] = {
-    { writes, "gradcheck: f changes its input 1 in place" }, { pokes, "gradcheck: f writes to its inputs" }, { second_fails, "f: no second call" },
-    { grows, "gradcheck: f returned () at first, and (3,) when called again" }, { counts, "gradcheck: f returns i64; only floats have gradients" },
+    { writes, "gradcheck: f changes its input 1 in place" }, { pokes, "gradcheck: f writes to its inputs" },
+    { second_fails, "f: no second call" },
+    { grows, "gradcheck: f returned () at first, and (3,) when called again" },
+    { counts, "gradcheck: f returns i64; only floats have gradients" },
     { nothing, "gradcheck: f returned NULL" }, { NULL, "gradcheck: the function is NULL" },
 };
 START_TEST(bad_functions_get_one_sentence)
@@ -386,7 +404,10 @@ static bool cube_forward(eg_tensor *y)
     for (int64_t k = 0; x && out && k < eg_size(y); k++) out[k] = x[k] * x[k] * x[k];
     return x && out;
 }
-static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), *(const double *)eg_attr(y))); }
+static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), *(const double *)eg_attr(y)));
+}
 static const eg_op cube = { .name = "cube", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule };
 static eg_tensor *cubed(void *user, eg_tensor *const *x) { return eg_tanh(eg_apply(&cube, user, sizeof(double), 1, &x[0])); }
 START_TEST(the_wrong_rule_is_named)
@@ -405,7 +426,9 @@ START_TEST(the_wrong_rule_is_named)
 END_TEST
 
 static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_mul(dx[0], eg_scale(eg_square(eg_operand(y, 0)), 2)); }
-static const eg_op skewed = { .name = "skewed", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule, .jvp = cube_jvp };
+static const eg_op skewed = {
+    .name = "skewed", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule, .jvp = cube_jvp,
+};
 static eg_tensor *skew(void *user, eg_tensor *const *x) { return eg_apply(&skewed, user, sizeof(double), 1, &x[0]); }
 START_TEST(forward_mode_is_held_against_reverse_mode)
 {

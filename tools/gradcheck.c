@@ -7,11 +7,13 @@ typedef struct gradcheck { bool broadcast, full, mutate, complex; int64_t order,
 #define AT(member) offsetof(gradcheck, member), 0, 0, false
 static const option options[] = {
     { 0, "broadcast",  FLAG,  NULL, "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
-    { 0, "order",      WHOLE, "K", "the gradient of the gradient … too, up to the K-th (default 1)", offsetof(gradcheck, order), 1, 8, false },
+    { 0, "order",      WHOLE, "K", "the gradient of the gradient … too, up to the K-th (default 1)",
+      offsetof(gradcheck, order), 1, 8, false },
     { 0, "full",       FLAG,  NULL, "every element of the Jacobian, instead of <result, W> with a random W", AT(full) },
     { 0, "mutate",     FLAG,  NULL, "make the gradient wrong in many ways and demand that the check notices", AT(mutate) },
     { 0, "complex",    FLAG,  NULL, "the complex step instead of differences", AT(complex) },
-    { 0, "directions", WHOLE, "N", "N random directions of each operand instead of every entry", offsetof(gradcheck, directions), 1, 1e6, false },
+    { 0, "directions", WHOLE, "N", "N random directions of each operand instead of every entry",
+      offsetof(gradcheck, directions), 1, 1e6, false },
     { 0, "seed",       WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0, 9e15, false },
     { 0 }
 };
@@ -51,7 +53,8 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
     product f = { spec, count, o->broadcast };
     const eg_report *r = eg_gradcheck(.f = einsum, .user = &f, .count = count, .xs = x, .names = count <= 26 ? names : NULL,
                                       .axes = letters(spec, axes, sizeof axes), .order = (int)o->order,
-                                      .directions = (int)o->directions, .full = o->full, .mutate = o->mutate, .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES, .seed = (uint64_t)o->seed);
+                                      .directions = (int)o->directions, .full = o->full, .mutate = o->mutate,
+                                      .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES, .seed = (uint64_t)o->seed);
     if (!r) return say_error(cx, NULL);
     eg_report_print(stdout, r);
     return r->passed ? EXIT_SUCCESS : EXIT_FAILURE;

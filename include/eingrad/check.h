@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
-/* eg_assert_grad2: and the gradient of the gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f, user, count, xs, .full = true). */
+/* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f, user, count, xs, .full = true). */
 #ifndef __cplusplus
 #define eg_assert_grad(f, user, ...)  eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 1, __FILE__, __LINE__)
 #define eg_assert_grad2(f, user, ...) eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 2, __FILE__, __LINE__)
@@ -72,12 +72,14 @@ template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tenso
 {
     if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
 }
-template <class... X_> inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order, const char *file, int line, X_... x)
+template <class... X_>
+inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order, const char *file, int line, X_... x)
 {
     eg_tensor *const xs[] = { x... };
     eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
 }
-inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user, int count, eg_tensor *const *xs, eg_gradcheck_args o = eg_gradcheck_args())
+inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user, int count, eg_tensor *const *xs,
+                                    eg_gradcheck_args o = eg_gradcheck_args())
 {
     o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs;
     eg_assert_passed_(&o, file, line);
