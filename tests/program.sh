@@ -348,7 +348,7 @@ only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
 # shellcheck disable=SC2086
 {
     runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/both.safetensors
-    grep -q 'gradients checked' out || bad 'train --model seq2seq: no gradients checked'
+    grep -q 'gradients checked' out && grep -q 'cross attention, layer 0, head' out || bad "train --model seq2seq: $(cat out)"
     runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/early.safetensors
 }
 prints '' predict new/both.safetensors a7
