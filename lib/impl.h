@@ -119,4 +119,5 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, const eg_op **unsupported);
 
 /* -- the table: each file of lib/ops ends in its rows; ops/table.c lists the files ---------------------------------------------- */
+bool eg__in_table(const eg_op *);
 #endif

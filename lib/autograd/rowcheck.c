@@ -97,7 +97,6 @@ bool eg__known(eg_ctx *cx, const eg_op *op)
         cx->rows.room = room;
     }
     cx->rows.seen[cx->rows.n++] = op;
-    for (int k = 0; eg_op_at(k); k++) if (eg_op_at(k) == op) return true;
-    return false;
+    return eg__in_table(op);
 }
 #endif
