@@ -114,10 +114,14 @@ static void piece(void *user, int64_t number, int thread)
         }
     }
 }
-static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, const eg_list *group, const eg_list *rows, const eg_list *k, const char *src)
+static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, const eg_list *group, const eg_list *rows,
+                 const eg_list *k, const char *src)
 {
     const eg_list *x = k, *y = rows;            /* x: the nearer of the two; the small kernels read a along its rows */
-    if (rows->n && ((small && s == 0) || !k->n || stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) { x = rows; y = k; }
+    if (rows->n && ((small && s == 0) || !k->n || stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
+        x = rows;
+        y = k;
+    }
     turning t = { x, y, p->which, w, group->total, p->ds, 1, src, p->room };
     const int team = eg__team(cx, x->total * y->total * group->total, 1 << 17);
     t.pieces = least(y->total, 4 * team);
@@ -172,8 +176,12 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                         one.b = g->b + W * (rest.b + offset(&b.group, z, of_b) + offset(&g->n, j, of_b) + offset(&g->k, k, of_b));
                         one.c = g->c + W * (rest.c + offset(&b.group, z, of_c) + offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
                         const bool small = eg__direct_suits(&one);
-                        if (b.part[0].apart) { turn(cx, &b.part[0], 0, small, w, &one.batch, &one.m, &one.k, one.a); one.a = b.part[0].room; }
-                        if (b.part[1].apart) { turn(cx, &b.part[1], 1, small, w, &one.batch, &one.n, &one.k, one.b); one.b = b.part[1].room; }
+                        for (int s = 0; s < 2; s++) {
+                            if (!b.part[s].apart) continue;
+                            const char **from = s ? &one.b : &one.a;
+                            turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m, &one.k, *from);
+                            *from = b.part[s].room;
+                        }
                         if (!(small ? eg__direct(cx, &one) : eg__gemm(cx, &one))) return false;
                     }
     }

@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 enum { TILE_MOST = 12, SHORT = 16, B_BYTES = 384 << 10, NEAR = 1024 };    /* columns of a tile; a short sum; bytes */
-typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
+typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
+                      bool add);
 typedef struct small { int lanes, most; tile_run *tile[2][2][TILE_MOST]; } small;       /* [vectors − 1][whole][columns − 1] */
 
 #if defined(__x86_64__)

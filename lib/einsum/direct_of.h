@@ -2,8 +2,8 @@
 
 /* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole are constants where this is
  * inlined, so every sum stays in a register. The order of the sum over p, with fused multiply-adds, is that of BLIS's kernels. */
-TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes, int64_t k, const REAL *a,
-    int64_t ak, const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
+TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes, int64_t k,
+    const REAL *a, int64_t ak, const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
 {
     VEC sum[MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
@@ -34,8 +34,8 @@ TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
 #if WIDE_TILES
 TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
 #endif
-#define ROW(V, whole, more) { NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), NAME(tile_##V##_4_##whole), \
-                              NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole) more(V, whole) }
+#define ROW(V, whole, more) { NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
+                              NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole) more(V, whole) }
 #if WIDE_TILES
 #define MORE(V, whole) , NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), NAME(tile_##V##_10_##whole), \
                        NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)

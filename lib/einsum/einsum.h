@@ -26,11 +26,14 @@ typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_a
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
 /* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with the same bits: */
 typedef struct eg_pairing eg_pairing;
-typedef enum eg_way { EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED, EG_WAY_APART } eg_way;
+typedef enum eg_way {
+    EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED, EG_WAY_APART
+} eg_way;
 eg_way eg__way(const eg_pairing *);
 bool eg__way_copies(const eg_pairing *);            /* EG_WAY_DIRECT: strips of an operand?           */
 size_t eg__pairing_bytes(int axes);
-void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);   /* in room of that size; at most 3 · EG_RANK_MAX axes */
+/* in room of that size; at most 3 · EG_RANK_MAX axes */
+void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
 
 /* -- order.c: the sequence of pairs -----------------------------------------------------------------------------------------------
@@ -40,7 +43,8 @@ bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, vo
  * was found whose intermediate results (not the last) all have at most `limit` elements (0: no limit). No allocation. */
 enum { EG_ORDER_EXACT = 10 };
 typedef struct eg_labelset { uint64_t bits[EG_LABEL_MAX / 64]; } eg_labelset;
-typedef struct eg_cost { double flops, largest; } eg_cost;  /* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
+/* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
+typedef struct eg_cost { double flops, largest; } eg_cost;
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
 
 /* -- blis.c -------------------------------------------------------------------------------------------------------------------- */

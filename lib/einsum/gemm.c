@@ -100,7 +100,8 @@ typedef struct shape { int64_t mc, nc, kc; size_t width; const eg_kernel *kernel
 
 static size_t room(int64_t block, int64_t kc, int w, size_t width)
 {
-    return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(2 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run), 64);
+    const int64_t lists = 2 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
+    return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(lists, 64);
 }
 static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
 {
@@ -132,7 +133,8 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
 
 /* -- tiles --------------------------------------------------------------------------------------------------------------------- */
 #define SCATTER(name, type)                                                                                                        \
-    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m, const int64_t *n, int64_t step, bool add) \
+    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m,                 \
+                     const int64_t *n, int64_t step, bool add)                                                                     \
     {                                                                                                                              \
         if (rs != 1) {                                          /* t is stored by rows: exchange the two */                        \
             const int64_t *o = m; int64_t q = rows;                                                                                \
@@ -176,8 +178,9 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             }
             kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
             const int64_t step = kn->rows ? cs : rs;
-            if (s->width == 4) scatter_f32((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (float *)(void *)c, a->to + i, b->to + j, step, add);
-            else scatter_f64((void *)buffer, least(mr, mc - i), least(nr, nc - j), trs, tcs, (double *)(void *)c, a->to + i, b->to + j, step, add);
+            const int64_t rows = least(mr, mc - i), cols = least(nr, nc - j), *m = a->to + i, *n = b->to + j;
+            if (s->width == 4) scatter_f32((void *)buffer, rows, cols, trs, tcs, (void *)c, m, n, step, add);
+            else scatter_f64((void *)buffer, rows, cols, trs, tcs, (void *)c, m, n, step, add);
         }
     }
 }

@@ -34,10 +34,11 @@ bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, 
 bool eg__direct_suits(const eg_gemm *);                      /* direct.c: c is contiguous along m, not all sizes large: without packing … */
 bool eg__direct_in_place(const eg_gemm *);                   /* … or with strips of a copied … */
 bool eg__direct(eg_ctx *, const eg_gemm *);                  /* … by our own vector kernels */
-bool eg__apart_suits(const eg_gemm *, bool *small);          /* apart.c: batches are what lies nearest in an operand … (small: by direct.c) */
+bool eg__apart_suits(const eg_gemm *, bool *small);          /* apart.c: batches lie nearest in an operand … (small: for direct.c) */
 bool eg__apart(eg_ctx *, const eg_gemm *);                   /* … so blocks of it are turned first */
-bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *b, void *c, bool add); /* map.c: no sum; floats; b may be NULL */
-bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* sum.c: dots, matrix times vector, reductions; b may be NULL */
+/* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
+bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *b, void *c, bool add);
+bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add);
 void eg__plain(eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add); /* plain.c: any type */
 
 /* -- lists: where the element number `i` of a list of axes lies in an operand -------------------------------------------------- */

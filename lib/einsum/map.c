@@ -51,7 +51,8 @@ static void unit(const job *j, int64_t u)
     const eg_axis *ax = j->ax, *ay = j->ay;
     const eg_place at = eg__place(j->tiles, u / (j->by * j->bx));
     const int64_t iy = u % (j->by * j->bx) / j->bx * j->ny, ix = u % j->bx * j->nx;
-    const tile t = { .rows = least(j->ny, ay->size - iy), .n = least(j->nx, ax->size - ix), .ra = ay->sa, .sa = ax->sa, .rb = ay->sb, .sb = ax->sb,
+    const tile t = { .rows = least(j->ny, ay->size - iy), .n = least(j->nx, ax->size - ix), .ra = ay->sa, .sa = ax->sa,
+                     .rb = ay->sb, .sb = ax->sb,
                      .rc = ay->sc, .sc = ax->sc };
     const char *pa = j->a + j->w * (at.a + iy * ay->sa + ix * ax->sa);
     const char *pb = j->b ? j->b + j->w * (at.b + iy * ay->sb + ix * ax->sb) : NULL;

@@ -14,7 +14,8 @@
 #define NAME(x) x##64
 #include "einsum/pack_of.h"
 
-void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run, const void *src, void *dst, int64_t k)
+void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run,
+             const void *src, void *dst, int64_t k)
 {
     if (width == 4) panel32(w, rows, off, rs, runs, run, src, dst, k);
     else panel64(w, rows, off, rs, runs, run, src, dst, k);

@@ -58,13 +58,15 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
     }
 }
 
-static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run, const WORD *src, WORD *dst, int64_t k)
+static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run,
+                        const WORD *src, WORD *dst, int64_t k)
 {
     if (rows < w) memset(dst, 0, (size_t)(k * w) * sizeof *dst);
     for (; runs > 0; runs--, run++) {
         const WORD *from = src + run->at;
         int beside = 1;                     /* k's other axis is contiguous: runs that begin side by side */
-        while (beside < runs && run[beside].at == run->at + beside && run[beside].n == run->n && run[beside].stride == run->stride) beside++;
+        while (beside < runs && run[beside].at == run->at + beside && run[beside].n == run->n && run[beside].stride == run->stride)
+            beside++;
         if (beside >= 4 && rs != 1 && run->stride != 1) {
             for (int64_t p = 0; p < run->n; p++) NAME(turn)(rows, off, beside, from + p * run->stride, dst + p * w, run->n * w);
             dst += beside * run->n * w;

@@ -4,8 +4,8 @@ enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
 
 /* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then halves onto halves. R is known where this is
  * inlined, and the order of a row's sum does not depend on it. */
-static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa, const REAL *const *b,
-    int64_t sb, REAL *sum)
+static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa,
+    const REAL *const *b, int64_t sb, REAL *sum)
 {
     enum { L = NAME(LANES) };
     int64_t i = 0;
@@ -51,8 +51,8 @@ EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL
     return sum;
 }
 /* c[r·rc] (+)= Σ a[r·ra + i·sa] b[r·rb + i·sb] */
-EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa, const REAL *b, int64_t rb, int64_t sb, REAL *c, int64_t rc,
-    bool add)
+EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa, const REAL *b, int64_t rb, int64_t sb,
+    REAL *c, int64_t rc, bool add)
 {
     REAL sum[4];
     for (int64_t r = 0; r < rows; r += 4) {
@@ -66,7 +66,8 @@ EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t
 }
 
 /* sum[i] += Σ of `rows` rows of a (times b), four rows at a time */
-EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a, int64_t sa, const REAL *const *b, int64_t sb)
+EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a, int64_t sa, const REAL *const *b,
+    int64_t sb)
 {
     int r = 0;
     if (sa == 1 && (!b || sb == 0))
@@ -157,7 +158,8 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     REAL sum[NAME(CHUNK)];
     const eg_place at = eg__place(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * NAME(CHUNK), n = least(NAME(CHUNK), p->x.size - i);
-    NAME(across)(p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS, least(p->rest.total, (part + 1) * PART_ROWS), sum);
+    NAME(across)(p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
+                 least(p->rest.total, (part + 1) * PART_ROWS), sum);
     if (p->parts > 1) { memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum, (size_t)n * sizeof *sum); return; }
     REAL *to = c + at.c + i * p->x.sc;
     if (add) for (int64_t q = 0; q < n; q++) to[q * p->x.sc] += sum[q];
@@ -175,11 +177,13 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end; u += n) {
             const eg_place at = eg__place(out, u);
             n = least(end - u, x->size - u % x->size);
-            NAME(dots)(n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb, j->p->x.sb, j->c + at.c, x->sc, j->add);
+            NAME(dots)(n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb, j->p->x.sb, j->c + at.c, x->sc,
+                       j->add);
         }
         return;
     }
-    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++) NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
+    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++)
+        NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
 }
 
 static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
