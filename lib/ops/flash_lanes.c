@@ -6,11 +6,11 @@
 #include "ops/vmath.h"
 #include <string.h>
 
-#undef EG_CLONES
-#if HAVE_TARGET_CLONES
-#define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), optimize("fp-contract=fast")))
+#if defined(__GNUC__) && !defined(__clang__)
+#define FUSED __attribute__((optimize("fp-contract=fast")))
 #else
-#define EG_CLONES
+#define FUSED
+#pragma STDC FP_CONTRACT ON
 #endif
 
 #define REAL       float
