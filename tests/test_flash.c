@@ -242,6 +242,22 @@ START_TEST(infinite_scores_are_shared_evenly)                  /* as in the comp
 }
 END_TEST
 
+/* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most = −128. */
+START_TEST(scores_far_below_zero)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x[] = { eg_ones(cx, 5, 1), eg_shift(eg_normal(cx, 0, .01, 7, 1), -128 * log(2)), eg_normal(cx, 0, 1, 7, 3) }, *y[2], *dx[2][3];
+    for (int f = 0; f < 2; f++) {
+        y[f] = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = f ? EG_FUSED : EG_UNFUSED);
+        eg_grad(y[f], y[f], 3, x, dx[f]);
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(y[1], y[0], 1e-4);
+    for (int k = 0; k < 3; k++) eg_assert_close(eg_scale(dx[1][k], .01), eg_scale(dx[0][k], .01), 1e-4);
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(nan_stays)
 {
     eg_ctx *cx = eg_open();
@@ -264,6 +280,7 @@ Suite *suite_flash(void)
     tcase_add_test(t, threads_do_not_change_bits);
     tcase_add_test(t, lse_scores_and_empty_rows_in_both_forms);
     tcase_add_test(t, infinite_scores_are_shared_evenly);
+    tcase_add_test(t, scores_far_below_zero);
     tcase_add_test(t, nan_stays);
     suite_add_tcase(s, t);
     return s;
