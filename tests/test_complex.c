@@ -12,7 +12,10 @@
 
 typedef double complex number;
 
-static eg_tensor *array(eg_ctx *cx, const double *pairs, int rank, const int64_t *dims) { return eg_from_n(cx, EG_C128, pairs, rank, dims); }
+static eg_tensor *array(eg_ctx *cx, const double *pairs, int rank, const int64_t *dims)
+{
+    return eg_from_n(cx, EG_C128, pairs, rank, dims);
+}
 static void same(const char *name, eg_tensor *y, const double *want, int64_t n, double tolerance)
 {
     const double *got = eg_c128(y);
@@ -74,7 +77,8 @@ START_TEST(rows_by_numpy)
         ck_assert_str_eq(all[k].name, of_rows[k].name);
         same(all[k].name, all[k].y, of_rows[k].y, eg_size(all[k].y), 1e-14);
     }
-    same("strided", eg_softmax("[j] i", eg_transpose(eg_flip(eg_flip(x, 0), 0), 0, 1)), eg_c128(eg_transpose(eg_softmax("i [j]", x), 0, 1)), 12, 1e-15);
+    eg_tensor *turned = eg_softmax("[j] i", eg_transpose(eg_flip(eg_flip(x, 0), 0), 0, 1));
+    same("strided", turned, eg_c128(eg_transpose(eg_softmax("i [j]", x), 0, 1)), 12, 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
 }
@@ -91,7 +95,8 @@ START_TEST(erf_over_the_plane)
         if (fabs(erf_at[k][1]) > 1e-9) continue;
         const double *got = eg_c128(eg_erf(array(cx, erf_at[k], 0, NULL)));
         for (int part = 0; part < 2; part++)
-            ck_assert_msg(fabs(got[part] - erf_at[k][2 + part]) <= (1e-15 + 3e-16 * erf_at[k][0] * erf_at[k][0]) * fabs(erf_at[k][2 + part]),
+            ck_assert_msg(fabs(got[part] - erf_at[k][2 + part]) <=
+                              (1e-15 + 3e-16 * erf_at[k][0] * erf_at[k][0]) * fabs(erf_at[k][2 + part]),
                           "erf(%g%+gi): part %d is %.17g, not %.17g",
                           erf_at[k][0], erf_at[k][1], part, got[part], erf_at[k][2 + part]);
     }
@@ -232,10 +237,12 @@ START_TEST(attention_and_its_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w = eg_normal(cx, 0, .5, 8, 24), *bias = eg_normal(cx, 0, 1, 5, 5);
-    eg_tensor *part[3], *xs[] = { x, w, bias }, *g[3], *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24), eg_normal(cx, 0, 1, 5, 5) };
+    eg_tensor *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24), eg_normal(cx, 0, 1, 5, 5) };
+    eg_tensor *part[3], *xs[] = { x, w, bias }, *g[3];
     ck_assert_int_eq(eg_split(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
     for (int k = 0; k < 3; k++) part[k] = eg_transpose(eg_reshape(part[k], 2, 5, 2, 4), 1, 2);
-    eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2], .where = "j <= i", .bias = { "ij", bias }, .dropout = .3);
+    eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2], .where = "j <= i", .bias = { "ij", bias },
+                                .dropout = .3);
     y = eg_layernorm("b i [m]", eg_reshape(eg_transpose(y, 1, 2), 2, 5, 8));
     ck_assert_double_le(off(y, 3, xs, vs), 1e-13);
     ck_assert_int_eq(eg_grad(y, eg_normal(cx, 0, 1, 2, 5, 8), 3, xs, g), 0);
@@ -280,14 +287,19 @@ START_TEST(inputs_of_every_kind)
     eg_assert_close(stepped(eg_select(base, 0, 1), 1, &base, &u), eg_select(u, 0, 1), 0);
     eg_tensor *narrow = eg_cast(base, EG_F32), *y = eg_exp(narrow), *w = eg_cast(u, EG_F32);
     eg_assert_close(stepped(y, 1, &narrow, &w), eg_mul(eg_exp(eg_cast(narrow, EG_F64)), eg_cast(w, EG_F64)), 1e-15);
-    eg_assert_close(stepped(eg_cast(y, EG_F64), 1, &base, &u), eg_mul(eg_exp(base), u), 1e-6);       /* through a cast to f32: x's f32 digits */
+    /* through a cast to f32: its digits of x */
+    eg_assert_close(stepped(eg_cast(y, EG_F64), 1, &base, &u), eg_mul(eg_exp(base), u), 1e-6);
     eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
 /* -- a user's rows --------------------------------------------------------------------------------------------------------------- */
-static bool cube_shape(eg_tensor *y) { return eg_result(y, eg_type(eg_operand(y, 0)), eg_rank(eg_operand(y, 0)), eg_dims(eg_operand(y, 0))); }
+static bool cube_shape(eg_tensor *y)
+{
+    const eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
 static bool cube_forward(eg_tensor *y)
 {
     const double *x = eg_f64(eg_operand(y, 0));
@@ -296,12 +308,18 @@ static bool cube_forward(eg_tensor *y)
 }
 static bool cube_forward_c128(eg_tensor *y) { return eg_assign(y, eg_powc(eg_operand(y, 0), 3)) == 0; }
 static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), 3.001)); }
-static const eg_op plain = { .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
-    .rule = wrong_rule };
-static const eg_op wrong = { .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
-    .rule = wrong_rule, .forward_c128 = cube_forward_c128 };
-static const eg_op flat = { .name = "cube", .equation = "y = x³", .gradient = "0", .arity = 1, .shape = cube_shape, .forward = cube_forward,
-    .rule = eg_zero_rule, .forward_c128 = cube_forward_c128 };
+static const eg_op plain = {
+    .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
+    .rule = wrong_rule,
+};
+static const eg_op wrong = {
+    .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
+    .rule = wrong_rule, .forward_c128 = cube_forward_c128,
+};
+static const eg_op flat = {
+    .name = "cube", .equation = "y = x³", .gradient = "0", .arity = 1, .shape = cube_shape, .forward = cube_forward,
+    .rule = eg_zero_rule, .forward_c128 = cube_forward_c128,
+};
 
 START_TEST(rows_of_users)
 {
@@ -319,7 +337,8 @@ START_TEST(rows_of_users)
     ck_assert(!eg__complex_step(y, 1, &x, &v, &dy, &unsupported));
     ck_assert_ptr_eq(unsupported, &plain);
     eg_assert_ok(cx);                                                   /* a row is named, and nothing failed */
-    refused(cx, eg_apply(&plain, NULL, 0, 1, (eg_tensor *[]){ eg_cast(x, EG_C128) }), "cube: its row has no forward_c128(), so that it cannot evaluate c128");
+    refused(cx, eg_apply(&plain, NULL, 0, 1, (eg_tensor *[]){ eg_cast(x, EG_C128) }),
+            "cube: its row has no forward_c128(), so that it cannot evaluate c128");
     eg_close(cx);
 }
 END_TEST
@@ -329,7 +348,8 @@ static eg_tensor *unknown(void *user, eg_tensor *const *x) { (void)user; return 
 START_TEST(recomputed_and_changed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *w = eg_normal(cx, 0, 1, 4, 5), *xs[] = { x, w }, *vs[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4, 5) };
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *w = eg_normal(cx, 0, 1, 4, 5), *xs[] = { x, w };
+    eg_tensor *vs[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4, 5) };
     eg_tensor *s = eg_scale(x, .5), *y = eg_checkpoint(inside, w, 1, &s), *dy;
     const eg_op *unsupported;
     ck_assert_double_le(off(eg_exp(y), 2, xs, vs), 1e-14);              /* the same draws, also of what f reads through user */

@@ -1,6 +1,7 @@
 /* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five kinds of strides:
  * first derivatives against central differences, second derivatives against differences of the gradient, J v against J^T w,
- * both against complex steps, values on strided operands against values on contiguous copies, f32 and c128 against f64, what the rule says it reads, sizes 0 and 1.
+ * both against complex steps,
+ * values on strided operands against values on contiguous copies, f32 and c128 against f64, what the rule says it reads, sizes 0 and 1.
  * The variables are the entries of the storage behind the operands, so that a stride of 0 moves several elements together.
  *
  * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0; :iN is i64 in 0 … N−1, :b bool. */
@@ -470,7 +471,8 @@ START_TEST(row)
     ck_assert_msg(op->name && *op->name && op->equation && *op->equation && (!op->rule || (op->gradient && *op->gradient)),
                   "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
     for (int k = 0; k < _i; k++) ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
-    ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name), "%s: a gradient, and no forward_c128", op->name);
+    ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name), "%s: a gradient, and no forward_c128",
+                  op->name);
     if (listed(unsampled, op->name)) return;
     ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested", op->name);
     eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
@@ -587,9 +589,11 @@ START_TEST(small_sizes)
                     direction[i] = weights(v.of[i], V + (uint64_t)i);
                     sum += along(g[i], V + (uint64_t)i);
                 }
-                ck_assert_msg(eg__complex_step(v.y, v.count, v.of, direction, &dy, &unsupported), "%s: complex step: %s", p.where, eg_error(cx));
+                ck_assert_msg(eg__complex_step(v.y, v.count, v.of, direction, &dy, &unsupported), "%s: complex step: %s", p.where,
+                              eg_error(cx));
                 const double step = eg_item(eg_sum(NULL, dy));
-                ck_assert_msg(fabs(step - sum) <= 1e-12 * (fabs(sum) + 1e-3), "%s: %.17g along v, by a complex step %.17g", p.where, sum, step);
+                ck_assert_msg(fabs(step - sum) <= 1e-12 * (fabs(sum) + 1e-3), "%s: %.17g along v, by a complex step %.17g", p.where, sum,
+                              step);
             }
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
             ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));

@@ -23,7 +23,7 @@ extern "C" {
 typedef struct eg_ctx    eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner  eg_owner;
-typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype; /* EG_DEFAULT: the context's; c128 evaluates only */
+typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype; /* EG_DEFAULT: the context's          */
 typedef struct eg_mark { void *scope; uint64_t serial; } eg_mark;
 
 #define EG_OFF      (-1073741824)       /* an option that is really zero                                 */
@@ -91,7 +91,8 @@ EG_API eg_tensor *eg_ones_like (const eg_tensor *x);
 #ifndef __cplusplus
 #define eg_open(...)                 eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
 #define EG_DIMS_(...)                (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ }
-#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, int: EG_I32, long: EG_I64, long long: EG_I64, _Bool: EG_BOOL, double _Complex: EG_C128)
+#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, double _Complex: EG_C128, int: EG_I32, long: EG_I64, \
+                                              long long: EG_I64, _Bool: EG_BOOL)
 #define eg_from(cx, data, ...)       eg_from_n((cx), EG_TYPE_(*(data)), (data), EG_DIMS_(__VA_ARGS__)) /* dtype from the C type */
 #define eg_zeros(cx, ...)            eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)             eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
@@ -174,7 +175,11 @@ inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
 inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
-template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *) { static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>"); return EG_C128; }
+template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *)
+{
+    static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
+    return EG_C128;
+}
 #define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
 template <class T_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, const T_ *data, D_... d) { EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(data), data, rank_, dims_)); }
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }

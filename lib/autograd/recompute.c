@@ -103,10 +103,12 @@ static bool again_forward_c128(eg_tensor *y)
     reads found = { 0 };
     if (s->y->dtype == EG_C128) return again_forward(y);
     if (!outside(s->y, y->seq, &found)) return false;
-    if (found.n != y->count) eg_fail(y->cx, "checkpoint: f reads %d tensors from outside when it is called again, and %d at first", found.n, y->count);
+    if (found.n != y->count)
+        eg_fail(y->cx, "checkpoint: f reads %d tensors from outside when it is called again, and %d at first", found.n, y->count);
     eg_tensor *z = y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
     if (z) eg__copy(y, z);
-    else if (!y->cx->failed) eg_fail(y->cx, "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128", unsupported->name);
+    else if (!y->cx->failed)
+        eg_fail(y->cx, "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128", unsupported->name);
     return z;
 }
 

@@ -15,7 +15,8 @@ static bool fresh(const eg_sweep *s, const eg_tensor *t, int i)
     const eg_tensor *x = t->in[i];
     const bool repeated = eg__sweep_at(s, x) && x->count && x->st == &x->own;
     if (eg__versions(t)[i] == (repeated ? x->version : x->st->version)) return true;
-    eg_fail(s->cx, "%s: operand %d of %s was changed in place, and what was recorded cannot be evaluated again", s->who, i + 1, t->op->name);
+    eg_fail(s->cx, "%s: operand %d of %s was changed in place, and what was recorded cannot be evaluated again", s->who, i + 1,
+            t->op->name);
     return false;
 }
 
@@ -45,7 +46,7 @@ static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
     return eg_assign(im, eg_add(im, eg_scale(eg_cast(v, EG_F64), H))) ? NULL : z;
 }
 
-/* y in c128, where xs[k] has the value zs[k], or (zs NULL) moves by i h vs[k]; NULL: y depends on none of them, an error, or unsupported. */
+/* y in c128, where xs[k] has the value zs[k], or (zs NULL) moves by i h vs[k]. NULL: y depends on none, an error, or unsupported. */
 static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, eg_tensor *const *vs,
                             const eg_op **unsupported)
 {

@@ -97,9 +97,9 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
       g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                         \
     X(mul, a * b, (U)a * (U)b,                                                                                                \
       eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")                                           \
-    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                                                                        \
+    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                                                          \
       share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")       \
-    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                                                                        \
+    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                                                          \
       share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
 #define FLOAT_ROWS(X)                                                                                                         \
     X(div, a / b, ,                                                                                                           \
@@ -186,7 +186,7 @@ ROWS(KERNEL_I64)
     static const eg_sample NAME##_samples[] = {                                                                               \
         { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
     static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
-                                     NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };                                               \
+                                     NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };               \
     eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
 #define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
 #define DEFINE_SLOPE(NAME, ...)    DEFINE(true, eg__##NAME, NAME, __VA_ARGS__)
