@@ -23,11 +23,13 @@ build() {                               # build COMPILER SOURCE WORDS...
     run $compiler $SANITIZER_CFLAGS -Wall -Wextra -pedantic -Werror "$tests/headers/$source" -o "$stage/user" "$@"
     run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$stage/user"
 }
+static=                                 # --disable-shared: a static library's users name what it needs
+[ -f "$stage$LIBDIR/libeingrad.so" ] || static=--static
 for macros in '' '-DN=64 -DH=8'; do
     # shellcheck disable=SC2046,SC2086
-    build "$CC" user.c -std=c11 $macros $(flags --cflags --libs)
+    build "$CC" user.c -std=c11 $macros $(flags $static --cflags --libs)
     # shellcheck disable=SC2046,SC2086
-    [ "$CXX" = no ] || build "$CXX" user.cc -std=c++17 $macros $(flags --cflags --libs)
+    [ "$CXX" = no ] || build "$CXX" user.cc -std=c++17 $macros $(flags $static --cflags --libs)
 done
 if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
     # wholly static where the system can, else against libeingrad.a alone
