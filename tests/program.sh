@@ -306,7 +306,7 @@ text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --eval
 # shellcheck disable=SC2086
 {
     runs train --text ../rage.txt $text --threads 2 --out whole.safetensors --best best.safetensors --log log.json --curve loss.svg
-    grep -q '</svg>' loss.svg && grep -q '>unseen</text>' loss.svg || bad 'train --curve: no curves'
+    if ! grep -q '</svg>' loss.svg || ! grep -q '>unseen</text>' loss.svg; then bad 'train --curve: no curves'; fi
     for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' 'A text of its own' 'gradient clipped to 0.5 in ' \
         'generate whole.safetensors'; do
         count=$((count + 1))
@@ -348,7 +348,7 @@ only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
 # shellcheck disable=SC2086
 {
     runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/both.safetensors
-    grep -q 'gradients checked' out && grep -q 'cross attention, layer 0, head' out || bad "train --model seq2seq: $(cat out)"
+    if ! grep -q 'gradients checked' out || ! grep -q 'cross attention, layer 0, head' out; then bad "train --model seq2seq: $(cat out)"; fi
     runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/early.safetensors
 }
 prints '' predict new/both.safetensors a7
