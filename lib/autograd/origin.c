@@ -9,6 +9,12 @@
 
 static const char *base(const char *path) { const char *slash = strrchr(path, '/'); return slash ? slash + 1 : path; }
 
+#if defined(__SANITIZE_ADDRESS__)
+/* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of what dlopen brings, and crashes: "Tracer caught signal 11". */
+const char *__asan_default_options(void);
+__attribute__((visibility("default"), weak)) const char *__asan_default_options(void) { return "intercept_tls_get_addr=0"; }
+#endif
+
 #if HAVE_LIBDW
 /* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links it, for the sake of messages. */
 #define FUNCTIONS(X)                                                                                                     \
