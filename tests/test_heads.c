@@ -189,6 +189,22 @@ START_TEST(probes_agree_with_the_weights)
 }
 END_TEST
 
+/* A query that is NaN has no entropy, in either form; a row without keys has entropy 0. */
+START_TEST(probes_pass_nan_on)
+{
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *x[3], *keep = some_keys(), *l;
+        three(x);
+        eg_mut_f64(x[0])[(2 * 3 + 1) * 4] = NAN;
+        eg_attention(CALL, .lse = &l, .weights_axes = "bihj", .form = (eg_form)form);
+        ck_assert(isnan(eg_get(l, 0, 2, 1)) && eg_get(l, 1, 0, 0) == -INFINITY);
+        eg_tensor *h = eg_attention_entropy(CALL, .form = (eg_form)form);
+        ck_assert(isnan(eg_get(h, 0, 2, 1)) && isfinite(eg_get(h, 0, 2, 0)) && eg_get(h, 1, 0, 0) == 0);
+        eg_assert_ok(cx);
+    }
+}
+END_TEST
+
 START_TEST(probes_refuse)
 {
     eg_tensor *x[3], *keep = some_keys();
@@ -201,6 +217,12 @@ START_TEST(probes_refuse)
     eg_assert_error(cx, "attention_similarity: query, key and output have no common index 'z'");
     ck_assert(!eg_ok(eg_attention_entropy(CALL, .bias = { "ij", eg_ones(cx, 6, 6) })));
     eg_assert_error(cx, "attention_entropy: a .bias is no part of q·k");
+    ck_assert(!eg_ok(eg_attention_entropy(CALL, .alibi = { "h", eg_full(cx, 2, 3) })));
+    eg_assert_error(cx, "attention_entropy: .alibi is no part of q·k");
+    ck_assert(!eg_ok(eg_attention_similarity("h", CALL, .alibi = { "h", eg_full(cx, 2, 3) })));
+    eg_assert_error(cx, "attention_similarity: .alibi is no part of q·k");
+    ck_assert(!eg_ok(eg_attention_entropy("id,jhd,jhe->ihe", eg_ones(cx, 4, 3), eg_ones(cx, 4, 1, 3), eg_ones(cx, 4, 1, 3))));
+    eg_assert_error(cx, "'h' is in key and output, but not in the query");
     ck_assert(!eg_ok(eg_attention_entropy("b i (h d), b j (h d), b j e -> b i e", x[0], x[1], x[2])));
     eg_assert_error(cx, "without groups");
     ck_assert(!eg_ok(eg_attention_entropy("bihd,bjhd", x[0], x[1], x[2])));
@@ -253,6 +275,7 @@ Suite *suite_heads(void)
     tcase_add_test(t, gradients_to_second_order);
     tcase_add_test(t, row_4_20_the_loss_keeps_heads_apart);
     tcase_add_test(t, probes_agree_with_the_weights);
+    tcase_add_test(t, probes_pass_nan_on);
     tcase_add_test(t, probes_refuse);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);

@@ -40,7 +40,8 @@ EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);         /* 
 
 /* -- the same without the weights: the call of eg_attention ("bihd,bjhd,bjhe->bihe", masks and all), in memory O(length) -----------
  * One number a row, letters as the query's without the summed; 0 where nothing is attended to. Gradients of any order; the first is
- * as lean as eg_attention's. Refused: groups, ellipsis, .score; for the last two .bias. Dropout does not enter. */
+ * as lean as eg_attention's. Refused: groups, ellipsis, .score; for the last two .bias, .alibi and a letter of key and
+ * output that the query lacks. Dropout does not enter. */
 EG_API eg_tensor *eg_attention_mass_with(const eg_attention_args *, const char *region);      /* Σ of the weights where `region` holds: "j == i - 1", "j == 0" */
 EG_API eg_tensor *eg_attention_entropy_with(const eg_attention_args *);                       /* −Σ a ln a                      */
 EG_API eg_tensor *eg_attention_similarity_with(const eg_attention_args *, const char *head);  /* (h h): eg_head_similarity of the weights; head "h" */

@@ -72,6 +72,22 @@ static bool begin(probed *p, const char *who, const eg_attention_args *given)
     p->o.weights_axes = p->axes;
     return true;
 }
+/* Scores that are q·k alone, a row for each of the query's: what entropy and overlap are made of. */
+static bool plain(const probed *p)
+{
+    if (p->o.bias.x || p->o.alibi.x) {
+        eg_fail(p->cx, "%s: %s is no part of q·k; ask eg_attention for .weights", p->who, p->o.bias.x ? "a .bias" : ".alibi");
+        return false;
+    }
+    for (int k = 0; k < p->count[1]; k++) {
+        const name x = p->in[1][k];
+        if (find(p, 0, x) >= 0 || find(p, 3, x) < 0) continue;
+        eg_fail(p->cx, "%s: \"%s\": '%.*s' is in key and output, but not in the query; ask eg_attention for .weights", p->who, p->o.spec,
+                x.n, x.s);
+        return false;
+    }
+    return true;
+}
 static eg_tensor *log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k, double scale)
 {
     eg_tensor *l = NULL;
@@ -84,10 +100,12 @@ static eg_tensor *log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor 
     eg_tensor *y = eg_attention_with(&o);
     return eg_ok(y) ? l : y;
 }
-/* e^x where l is a number; 0 where nothing is attended to (l = −inf) */
+/* l ≠ −inf; the −inf is a leaf, because eg_trace looks at operations */
+static eg_tensor *is_something(eg_tensor *l) { return eg_ne(l, eg_full_n(eg_context(l), eg_type(l), -INFINITY, 0, NULL)); }
+/* e^x where l is a number or NaN; 0 where nothing is attended to (l = −inf) */
 static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 {
-    eg_tensor *zero = eg_zeros_like(l), *some = eg_gt(l, eg_shift(zero, -INFINITY));
+    eg_tensor *zero = eg_zeros_like(l), *some = is_something(l);
     return eg_where(some, eg_exp(eg_where(some, x, zero)), zero);
 }
 
@@ -107,7 +125,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 {
     probed p;
     if (!begin(&p, "attention_entropy", given)) return eg_fail(p.cx, "attention_entropy: the query is NULL");
-    if (p.o.bias.x) return eg_fail(p.cx, "attention_entropy: a .bias is no part of q·k; ask eg_attention for .weights");
+    if (!plain(&p)) return eg_fail(p.cx, "attention_entropy: failed");
     const bool was = eg_nograd(p.cx, false);
     eg_tensor *q = eg_shift(p.o.q, 0), *dq, *l = log_sum(&p, p.o.where, q, p.o.k, p.o.scale), *zero = eg_zeros_like(l);
     eg_grad(l, eg_ones_like(l), 1, &q, &dq);
@@ -118,7 +136,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
         put(text, (name){ t ? "->" : ",", t ? 2 : 1 }, "%.*s ");
     }
     for (int k = 0; k < p.rows; k++) put(text, p.row[k], "%.*s ");
-    eg_tensor *mean = eg_einsum(text, q, dq), *some = eg_gt(l, eg_shift(zero, -INFINITY));
+    eg_tensor *mean = eg_einsum(text, q, dq), *some = is_something(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 
@@ -130,7 +148,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     const int hq = find(&p, 0, h), hk = find(&p, 1, h);
     if (hq < 0 || hk < 0 || find(&p, 3, h) < 0) return eg_fail(p.cx, "attention_similarity: query, key and output have no common index '%.*s'", h.n, h.s);
     if (p.dots != 1) return eg_fail(p.cx, "attention_similarity: \"%s\": one index must be summed between query and key, not %d", p.o.spec, p.dots);
-    if (p.o.bias.x) return eg_fail(p.cx, "attention_similarity: a .bias is no part of q·k; ask eg_attention for .weights");
+    if (!plain(&p)) return eg_fail(p.cx, "attention_similarity: failed");
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF : p.o.scale != 0 ? p.o.scale : 1 / sqrt((double)eg_dim(p.o.q, p.dot_q));
     eg_owner *own = eg_owner_open(p.cx);

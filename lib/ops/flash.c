@@ -246,7 +246,7 @@ static const eg_op attention_op = {
 };
 
 /* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 ----------------------------------------------- */
-static double log_sum_of(double most, double share) { return share > 0 ? most / EG_LOG2_E - log(share) : -INFINITY; }
+static double log_sum_of(double most, double share) { return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share); }
 static bool lse_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
