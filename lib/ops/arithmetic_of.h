@@ -122,7 +122,8 @@ EG_CLONES static double NAME(expsum)(int64_t n, const void *x, double s, void *y
     return (double)NAME(sum_of)(n, y);
 }
 EG_CLONES static void NAME(select)(int64_t n, const void *x, const uint8_t *keep, void *y) { NAME(select_of)(n, x, keep, y); }
-EG_CLONES static void NAME(shift)(int64_t n, const void *x, double top, void *y) { NAME(shift_of)(n, x, (T)top, y); }
+/* not `shift`: clang makes the resolver of a cloned function a global name, and pointwise.c has that one */
+EG_CLONES static void NAME(from_top)(int64_t n, const void *x, double top, void *y) { NAME(shift_of)(n, x, (T)top, y); }
 EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y) { NAME(affine_of)(n, x, (T)s, (T)c, y); }
 INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias) /* y = y gain + bias; NULL: without              */
 {
@@ -335,7 +336,7 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
     }
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .top = NAME(top), .select = NAME(select), .shift = NAME(shift), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
+    .top = NAME(top), .select = NAME(select), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
     .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at), .softmax = NAME(softmax), .logsum = NAME(logsum),
     .softmax_slope = NAME(softmax_slope), .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
     .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope),
