@@ -5,6 +5,7 @@
  *   gemm.c     BLIS and OpenBLAS, looped over batches
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
+ *   module.c   attention modules, an encoder layer
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
@@ -78,6 +79,7 @@ const char *gemm_openblas_version(void);
 
 void einsum_cases(eg_dtype);
 void attention_cases(void);
+void module_cases(void);
 void model_cases(void);
 int  model_to_goal(int threads);                /* the program that bench runs itself as: trains `reverse` to 99 % */
 #endif

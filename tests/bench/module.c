@@ -26,7 +26,7 @@ void module_cases(void)
 {
     static const struct { int64_t batch, length, width, heads; } table[] = { { 1, 8, 16, 2 }, { 32, 16, 64, 4 }, { 10, 60, 512, 8 }, { 4, 512, 512, 8 } };
     static const char *const kinds[] = { "attention", "encoder" };
-    static const char *const peers[] = { "nn.Module", "SDPA", "compiled" };
+    static const char *const peers[] = { "PyTorch", "SDPA", "compiled" };
     for (int kind = 0; kind < 2; kind++)
         for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
             const int64_t b = table[k].batch, l = table[k].length, w = table[k].width, h = table[k].heads;

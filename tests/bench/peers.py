@@ -117,6 +117,43 @@ def sdpa(length, causal, gradient):             # the same as attention.c: 8 hea
     return (lambda: torch.autograd.grad(forward(), x, g)) if gradient else forward
 
 
+def module(kind, batch, length, width, heads, compiled):        # module.c
+    nn = torch.nn
+    x, g = (torch.randn(batch, length, width) for _ in range(2))
+    x.requires_grad_()
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape))
+
+    def both(m, f):
+        over = [x, *m.parameters()]
+        return lambda: torch.autograd.grad(f(x), over, g)
+    if kind == "attention":
+        m = nn.MultiheadAttention(width, heads, batch_first=True)
+        cases["PyTorch"] = both(m, lambda x: m(x, x, x, need_weights=False)[0])
+        a = Attention()
+        cases["SDPA"] = both(a, a)
+        if compiled:
+            try:
+                c = torch.compile(a)
+                cases["compiled"] = both(a, c)
+                cases["compiled"]()
+            except Exception as e:              # no compiler, or none that it likes
+                cases.pop("compiled", None)
+                print(f"peers.py: torch.compile: {' '.join(str(e).split())[:200]}", file=sys.stderr)
+    else:
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0, activation="gelu", batch_first=True, norm_first=True)
+        m = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        cases["PyTorch"] = both(m, m)
+    return "ok " + " ".join(cases)
+
+
 # -- the model of eg_transformer: pre-norm blocks, learned positions, exact GELU ------------------------------------------------
 def model(vocabulary, length, layers, width, heads):
     nn = torch.nn
@@ -242,6 +279,8 @@ def op(name, *words):
         cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
     elif name == "sdpa":
         cases["PyTorch"] = sdpa(int(words[0]), words[1] == "causal", words[2] == "gradient")
+    elif name == "module":
+        return module(words[0], *(int(n) for n in words[1:]))
     elif name == "train" and words:
         cases["PyTorch"] = characters(None)
         cases["PyTorch, fused Adam"] = characters(True)

@@ -13,7 +13,8 @@ TITLES = {"attention": "Attention scores and values", "projection": "Projections
           "thin": "Thin", "tccg": "Tensor contractions (TCCG)",
           "move": "Transpositions, carried out", "reduce": "Reductions, dot, outer, diagonal, trace",
           "network": "Chains and networks",
-          "sdpa": "Attention alone, 8 heads of 64", "tape": "Small operations", "rows": "Rows", "train": "Training"}
+          "sdpa": "Attention alone, 8 heads of 64",
+          "module": "Modules: (batch, length, width, heads), forward and all gradients", "tape": "Small operations", "rows": "Rows", "train": "Training"}
 
 
 def seconds(t):
@@ -78,6 +79,12 @@ def targets(row, one_thread):
         least("PyTorch", ratio(row, "PyTorch"), 1.2)
         if row["threads"] == 1:
             least("share of peak", row["peak"], 0.55)
+    if group == "module" and case.startswith("attention"):
+        want = {"(1,8,16,2)": 40, "(32,16,64,4)": 3.5}.get(case.split()[1], 1.1)
+        for peer in ("PyTorch", "SDPA", "compiled"):
+            least(peer, ratio(row, peer), want)
+        if want == 1.1 and row["threads"] == 1:
+            least("share of peak", row["peak"], 0.70)
     if case.startswith("20 operations"):
         least("PyTorch", ratio(row, "PyTorch"), 25, "%.1f of %.0f")
     if case.startswith("step of"):
@@ -128,7 +135,7 @@ def tables(lines):
         if names:
             yield "### %s" % title
             yield ""
-            yield from (contractions if group in CONTRACTION else others)(names, by)
+            yield from (contractions if group in CONTRACTION else modules if group == "module" else others)(names, by)
             yield ""
     missed = {}
     for r in rows:
@@ -168,6 +175,20 @@ def contractions(names, by):
         cells += [share(f64), "%.0f %%" % (100 * f64["roof"]), *(figure(ratio(f64, p)) for p in PEERS[1:])] if f64 else [""] * 5
         faster = figure(f32["seconds"] / two["seconds"]) if f32 and two else ""
         cells += [faster, *(figure(ratio(two, p)) for p in PEERS[2:])] if two else [""] * 3
+        yield "| " + " | ".join(cells) + " |"
+
+
+def modules(names, by):                         # PyTorch: nn.MultiheadAttention, nn.TransformerEncoder
+    yield "| case | 1 thread | of peak | nn | own, on SDPA | compiled | spread | 2 threads | nn | own, on SDPA | compiled |"
+    yield "|---|" + "---|" * 10
+    for name in names:
+        cells = [name]
+        for n in 1, 2:
+            r = by.get((name, "f32", n))
+            peers = [figure(ratio(r, p)) for p in ("PyTorch", "SDPA", "compiled")] if r else [""] * 3
+            cells += [seconds(r["seconds"]) if r else ""] + ([share(r) if r else ""] if n == 1 else []) + peers
+            if n == 1:
+                cells.append("%.0f %%" % (100 * r["spread"]) if r else "")
         yield "| " + " | ".join(cells) + " |"
 
 
