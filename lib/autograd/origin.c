@@ -19,7 +19,8 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
 /* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links it, for the sake of messages. */
 #define FUNCTIONS(X)                                                                                                     \
     X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report) X(dwfl_report_end) X(dwfl_addrmodule) \
-    X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)
+    X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)                                                       \
+    X(dwfl_module_nextcu) X(dwarf_haspc) X(dwarf_getsrc_die) X(dwarf_linesrc) X(dwarf_lineno)
 #define MEMBER(name) __typeof__(name) *name;
 typedef struct dw { Dwfl_Callbacks callbacks; FUNCTIONS(MEMBER) } dw;
 _Static_assert(sizeof(dw) <= sizeof ((eg__lines *)0)->room, "eg__lines has room for libdw's functions");
@@ -66,6 +67,12 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     GElf_Off offset = 0;
     GElf_Sym symbol;
     const char *file = line ? f->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    Dwarf_Die *unit = NULL;
+    Dwarf_Addr bias;
+    while (m && !file && (unit = f->dwfl_module_nextcu(m, unit, &bias))) {      /* clang writes no index of addresses (.debug_aranges) */
+        Dwarf_Line *l_of = f->dwarf_haspc(unit, at - bias) > 0 ? f->dwarf_getsrc_die(unit, at - bias) : NULL;
+        if (l_of && !f->dwarf_lineno(l_of, &number)) file = f->dwarf_linesrc(l_of, NULL, NULL);
+    }
     if (file) { snprintf(out, room, "%s:%d", base(file), number); return true; }
     const char *function = m ? f->dwfl_module_addrinfo(m, at, &offset, &symbol, NULL, NULL, NULL) : NULL;
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
