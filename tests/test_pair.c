@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <eingrad/check.h>
 #include "einsum/einsum.h"
 #include "tests.h"
 
@@ -285,12 +286,37 @@ START_TEST(blis_arch_type_is_checked)
 }
 END_TEST
 
+/* Products large enough to be packed and divided: in stretches of n, in a block of b that all threads share (tall), by batches. */
+START_TEST(threads_change_no_bit_of_large_products)
+{
+    static const struct { const char *spec; int64_t a[3], b[3]; int rank; } big[] = {
+        { "ij,jk->ik", { 300, 520 }, { 520, 700 }, 2 }, { "ij,jk->ik", { 3000, 700 }, { 700, 100 }, 2 },
+        { "zij,zjk->zik", { 3, 270, 300 }, { 3, 300, 600 }, 3 },
+    };
+    for (int dtype = EG_F32; dtype <= EG_F64; dtype++)
+        for (size_t k = 0; k < sizeof big / sizeof *big; k++) {
+            eg_ctx *c = eg_open(.dtype = (eg_dtype)dtype, .threads = 1);
+            eg_tensor *a = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].a), *b = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].b);
+            eg_tensor *alone = eg_contiguous(eg_einsum(big[k].spec, a, b));
+            const size_t bytes = (size_t)eg_size(alone) * (dtype == EG_F64 ? 8 : 4);
+            for (int threads = 2; threads <= 5; threads++) {
+                eg_threads(c, threads);
+                eg_tensor *y = eg_contiguous(eg_einsum(big[k].spec, a, b));
+                ck_assert_msg(eg_ok(y) && memcmp(eg_raw(y, NULL), eg_raw(alone, NULL), bytes) == 0, "%s, case %zu, %d threads", big[k].spec, k, threads);
+            }
+            eg_assert_ok(c);
+            eg_close(c);
+        }
+}
+END_TEST
+
 Suite *suite_pair(void)
 {
     Suite *s = suite_create("pair");
     TCase *t = tcase_create("pair");
     tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
     tcase_add_loop_test(t, edges_of_blocks, 0, 2);
+    tcase_add_test(t, threads_change_no_bit_of_large_products);
     tcase_add_test(t, no_operand_is_copied);
     tcase_add_test(t, turns_at_every_edge);
     tcase_add_test(t, sizes_zero_and_one);
