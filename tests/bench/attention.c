@@ -35,11 +35,11 @@ void attention_cases(void)
             a.g = eg_normal(bench_cx, 0, 1, 1, n, HEADS, WIDTH);
             const double w = table[k].window, d = (double)n;
             const double pairs = w > 0 ? w * d - w * (w - 1) / 2 : table[k].where ? d * (d + 1) / 2 : d * d;
-            contender list[CONTENDERS] = { { "eingrad", attend, &a, 0 } };
+            contender list[CONTENDERS] = { { .name = "eingrad", .run = attend, .user = &a } };
             int contenders = 1;
             snprintf(line, sizeof line, "op sdpa %lld %s %s", (long long)n, table[k].where ? "causal" : "full", g ? "gradient" : "forward");
-            if (!table[k].window && bench_ask(line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
-                list[contenders++] = (contender){ "PyTorch", NULL, NULL, 5e-3 };
+            if (!table[k].window && bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
+                list[contenders++] = (contender){ .name = "PyTorch" };
             eg_nograd(bench_cx, !g);
             bench_case(&(report){ "sdpa", name, NULL, EG_F32, (g ? 14 : 4) * pairs * HEADS * WIDTH, 0, 0 }, contenders, list);
             eg_nograd(bench_cx, false);

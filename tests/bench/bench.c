@@ -1,4 +1,4 @@
-/* bench.c: options, rounds, the peers' process, the table and the JSON lines. See bench.h. */
+/* bench.c: options, rounds, the table and the JSON lines. See bench.h. */
 #include "bench.h"
 #include <math.h>
 #include <signal.h>
@@ -38,11 +38,6 @@ double bench_now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-static void rest(double seconds)
-{
-    struct timespec t = { 0, (long)(seconds * 1e9) };
-    if (seconds > 0) nanosleep(&t, NULL);
-}
 const char *bench_self(void) { return program; }
 const char *bench_folder(void) { return BENCH_FOLDER; }
 const char *bench_python(void) { return getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3"; }
@@ -52,71 +47,21 @@ bool bench_wanted(const char *group, const char *name, eg_dtype dtype)
            (!only_type || !strcmp(only_type, eg_type_name(dtype)));
 }
 
-/* -- the peers: one process per number of threads, which answers each line with one ---------------------------------------- */
-static struct { FILE *to, *from; pid_t pid; char hello[4096]; } peers;
-
-static void peers_close(void)
-{
-    if (peers.to) fclose(peers.to);
-    if (peers.from) fclose(peers.from);
-    if (peers.pid > 0) waitpid(peers.pid, NULL, 0);
-    peers.to = peers.from = NULL, peers.pid = 0;
-}
-static void peers_open(int threads)
-{
-    int down[2], up[2];
-    char path[4096], number[16];
-    peers.hello[0] = 0;
-    snprintf(path, sizeof path, "%s/peers.py", bench_folder());
-    snprintf(number, sizeof number, "%d", threads);
-    if (pipe(down) || pipe(up)) return;
-    fflush(NULL);
-    peers.pid = fork();
-    if (peers.pid == 0) {
-        dup2(down[0], 0), dup2(up[1], 1);
-        close(down[0]), close(down[1]), close(up[0]), close(up[1]);
-        setenv("OMP_NUM_THREADS", number, 1), setenv("OPENBLAS_NUM_THREADS", number, 1), setenv("MKL_NUM_THREADS", number, 1);
-        execlp(bench_python(), bench_python(), path, number, (char *)NULL);
-        _exit(127);
-    }
-    close(down[0]), close(up[1]);
-    peers.to = fdopen(down[1], "w"), peers.from = fdopen(up[0], "r");
-    if (peers.pid < 0 || !bench_ask("hello", peers.hello, sizeof peers.hello)) peers.hello[0] = 0, peers_close();
-}
-bool bench_ask(const char *line, char *reply, size_t room)
-{
-    if (!peers.to || fprintf(peers.to, "%s\n", line) < 0 || fflush(peers.to) || !fgets(reply, (int)room, peers.from))
-        return false;
-    reply[strcspn(reply, "\n")] = 0;
-    return true;
-}
-/* hello: "numpy 2.4 torch 2.15 openblas /path", "-" where missing */
-bool bench_peers_file(const char *name, char *path, size_t room)
-{
-    char all[sizeof peers.hello], *at = NULL;
-    memcpy(all, peers.hello, sizeof all);
-    for (char *word = strtok_r(all, " ", &at); word; word = strtok_r(NULL, " ", &at)) {
-        char *value = strtok_r(NULL, " ", &at);
-        if (value && !strcmp(word, name) && strcmp(value, "-")) return snprintf(path, room, "%s", value) < (int)room;
-    }
-    return false;
-}
-bool bench_has(const char *peer)
-{
-    char version[256];
-    return bench_peers_file(peer, version, sizeof version);
-}
-
 /* -- measuring ------------------------------------------------------------------------------------------------------------- */
-static double turn(const contender *c, double seconds, int64_t *calls)     /* best seconds of a call in this turn; 0: it failed */
+/* Best seconds of a call in this turn; 0: it failed. The first call warms up, and counts if it is too long for that to matter. */
+double bench_turn(const contender *c, double seconds, int64_t *calls)
 {
+    enum { LONG_MS = 100 };
     if (!c->run) {
         char line[128], reply[256];
         double best = 0;
         snprintf(line, sizeof line, "run %s %g", c->name, seconds);
-        return bench_ask(line, reply, sizeof reply) && sscanf(reply, "best %lf", &best) == 1 ? best : 0;
+        return bench_ask(c->peer ? c->peer : c->name, line, reply, sizeof reply) && sscanf(reply, "best %lf", &best) == 1 ? best : 0;
     }
-    double best = 0, start = bench_now(), t = start;
+    double best = 0, start = bench_now();
+    if (!c->run(c->user, 1)) return 0;
+    double t = bench_now(), end = t + seconds;
+    if (t - start > 1e-3 * LONG_MS) return t - start;
     do {
         double before = t;
         if (!c->run(c->user, *calls)) return 0;
@@ -124,7 +69,7 @@ static double turn(const contender *c, double seconds, int64_t *calls)     /* be
         double each = (t - before) / (double)*calls;
         if (t - before < 2e-4 && *calls < 1 << 20) { *calls *= 2; continue; }   /* too short for the clock: not counted */
         if (best == 0 || each < best) best = each;
-    } while (t - start < seconds || best == 0);
+    } while (t < end || best == 0);
     return best;
 }
 
@@ -160,8 +105,7 @@ void bench_case(const report *p, int count, const contender *list)
         for (int k = 0; k < count; k++) {
             if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5)))
                 continue; /* failed, or so slow that a third look adds nothing */
-            double t = turn(&list[k], slice, &calls[k]);
-            if (bench_threads > 1) rest(list[k].rest);
+            double t = bench_turn(&list[k], slice, &calls[k]);
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
             if (t > r[k].worst) r[k].worst = t;
         }
@@ -260,26 +204,23 @@ static void limits_print(void)
                 limits.write[s]);
     fprintf(json, "]}\n");
 }
-static void introduce(bool first)
+static const char *version(const char *peer) { return bench_version(peer) ? bench_version(peer) : "missing"; }
+static void introduce(void)
 {
-    char cpu[512], numpy[256] = "missing", torch[256] = "missing", date[64];
-    const char *openblas = gemm_openblas_version();
+    char cpu[512], date[64];
     time_t now = time(NULL);
     processor(cpu, sizeof cpu);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
-    bench_peers_file("numpy", numpy, sizeof numpy), bench_peers_file("torch", torch, sizeof torch);
-    if (!first) return;
-    openblas = openblas ? openblas : "missing";
     printf("%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; PyTorch %s\n"
            "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their time / eingrad's; above 1, eingrad\n"
            "is faster. plan: the same through eg_plan_run into memory that is there already. *: the strides fit no gemm call, and\n"
            "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
-           cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas, numpy, torch, rounds);
+           cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"), rounds);
     if (json)
         fprintf(json,
                 "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%s\","
                 "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
-                cpu, date, eg_version(), eg_kernel_info(), gemm_blis_version(), openblas, numpy, torch, rounds,
+                cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"), rounds,
                 bench_quick ? "true" : "false");
 }
 
@@ -300,6 +241,7 @@ int main(int argc, char **argv)
     int only_threads = 0;
     program = argv[0];
     if (argc == 3 && !strcmp(argv[1], "--to-goal")) return model_to_goal(atoi(argv[2]));
+    if (argc == 5 && !strcmp(argv[1], "--serve")) return einsum_serve(argv[2], atoi(argv[3]), argv[4]);
     for (int k = 1; k < argc; k++) {
         const char *word = argv[k];
         if (!strcmp(word, "--quick")) bench_quick = true;
@@ -327,12 +269,10 @@ int main(int argc, char **argv)
         }
     rounds = rounds > 0 ? rounds : bench_quick ? 2 : 5;
     slice = bench_quick ? 4e-3 : 3e-2;
-    eg_kernel_info();                           /* before any other use of BLIS, which would choose for itself */
     int first = only_threads ? only_threads : 1, last = only_threads ? only_threads : 2;
     for (bench_threads = first; bench_threads <= last; bench_threads++) {
-        if (!alone) peers_open(bench_threads);
-        introduce(bench_threads == first);
-        gemm_threads(bench_threads);
+        if (!alone) bench_peers_open(bench_threads);
+        if (bench_threads == first) introduce();
         limits = (probe){ .peak = { 0 } };
         probe_run(&limits, bench_threads), probe_run(&limits, bench_threads);
         for (int d = 0; d < 2; d++) {
@@ -348,7 +288,7 @@ int main(int argc, char **argv)
             if (dtype == EG_F32) attention_cases(), module_cases(), model_cases();
             eg_close(bench_cx);
         }
-        peers_close();
+        bench_peers_close();
     }
     if (json && fclose(json)) { fprintf(stderr, "bench: the JSON file could not be written\n"); return 1; }
     return 0;

@@ -1,7 +1,8 @@
 /* bench.h: what the parts of `make bench` share.
  *
- *   bench.c    options, rounds, the peers' process, the table and the JSON lines
+ *   bench.c    options, rounds, the table and the JSON lines
  *   probe.c    this machine's multiply-add peak and memory bandwidths
+ *   peers.c    who eingrad is compared with: a process each, stopped while another has its turn
  *   gemm.c     BLIS and OpenBLAS, looped over batches
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
@@ -32,10 +33,11 @@ double probe_moved(const probe *, double read, double written);        /* second
 /* -- a contender: n calls of whatever it measures; false stops it ---------------------------------------------------------- */
 typedef struct contender {
     const char *name;
-    bool (*run)(void *user, int64_t n);         /* NULL: a peer in the other process, by name */
+    bool (*run)(void *user, int64_t n);         /* NULL: in the process of a peer, which knows it by name */
     void *user;
-    double rest;                                /* seconds in which its threads stop spinning */
+    const char *peer;                           /* whose process; NULL: it has the contender's name */
 } contender;
+double bench_turn(const contender *, double seconds, int64_t *calls);
 typedef struct result { double best, worst; } result;      /* 0: did not run */
 
 typedef struct report {
@@ -51,9 +53,14 @@ bool bench_wanted(const char *group, const char *name, eg_dtype);
 extern eg_ctx *bench_cx;
 extern int     bench_threads;
 extern bool    bench_quick;
-bool bench_ask(const char *line, char *reply, size_t room); /* one line to the peers, one back; false: there are none */
-bool bench_has(const char *peer);               /* "numpy", "torch" */
-bool bench_peers_file(const char *name, char *path, size_t room);       /* where numpy's own OpenBLAS is */
+
+/* -- peers.c: "BLIS", "OpenBLAS", "NumPy", "PyTorch" ------------------------------------------------------------------------ */
+void bench_peers_open(int threads);
+void bench_peers_close(void);
+bool bench_ask(const char *peer, const char *line, char *reply, size_t room);  /* one line there, one back; false: it is missing */
+const char *bench_version(const char *peer);    /* NULL: it is missing */
+
+/* -- whole programs -------------------------------------------------------------------------------------------------------- */
 void bench_wall(const char *group, const char *name, double own, double torch,
                 const char *note); /* seconds of whole programs */
 double bench_shell(char *const *argv, char *last, size_t room); /* wall seconds of a program; its last line; < 0: failed */
@@ -71,13 +78,12 @@ typedef struct gemm {
 } gemm;
 bool gemm_blis(void *gemm, int64_t n);
 bool gemm_openblas(void *gemm, int64_t n);
-bool gemm_openblas_open(void);                  /* $OPENBLAS, libopenblas.so.0, the one inside NumPy */
 bool gemm_openblas_takes(const gemm *);
-void gemm_threads(int);
-const char *gemm_blis_version(void);
-const char *gemm_openblas_version(void);
+const char *gemm_blis_open(int threads);        /* its version */
+const char *gemm_openblas_open(int threads, const char *path); /* $OPENBLAS, libopenblas.so.0, path; NULL: there is none */
 
 void einsum_cases(eg_dtype);
+int  einsum_serve(const char *peer, int threads, const char *library);   /* the program that bench runs itself as: BLIS, OpenBLAS */
 void attention_cases(void);
 void module_cases(void);
 void model_cases(void);

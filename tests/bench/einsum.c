@@ -157,8 +157,21 @@ static void matrices_close(matrices *m)
 {
     for (int k = 0; k < 3; k++) free(m->room[k]);
     free(m->z[0]), free(m->z[1]);
+    *m = (matrices){ .packed = false };
 }
-/* Strides that no gemm takes are replaced by packed copies made beforehand, in the peers' favour. */
+/* Operands whose strides no gemm takes are replaced by packed copies made beforehand, in the peer's favour. */
+static bool matrices_pack(matrices *m)
+{
+    gemm *g = &m->g;
+    size_t item = g->dtype == EG_F32 ? 4 : 8;
+    if (posix_memalign(&m->room[0], 64, (size_t)(g->batch * g->m * g->k) * item) ||
+        posix_memalign(&m->room[1], 64, (size_t)(g->batch * g->n * g->k) * item)) return false;
+    fill(m->room[0], g->dtype, g->batch * g->m * g->k), fill(m->room[1], g->dtype, g->batch * g->n * g->k);
+    g->a = m->room[0], g->b = m->room[1];
+    g->am = g->k, g->ak = 1, g->bk = g->n, g->bn = 1;
+    for (int64_t i = 0; i < g->batch; i++) m->z[0][i] = i * g->m * g->k, m->z[1][i] = i * g->k * g->n;
+    return m->packed = true;
+}
 static bool matrices_open(matrices *m, const contraction *c)
 {
     char z[16], mm[16], nn[16], kk[16];
@@ -175,44 +188,20 @@ static bool matrices_open(matrices *m, const contraction *c)
                  fuse(c, ns, nn, &c->in[1], NULL, &g->n, &g->bn, &(int64_t){ 0 }) &&
                  fuse(c, ks, kk, &c->in[0], &c->in[1], &g->k, &g->ak, &g->bk);
     m->z[0] = offsets(c, zs, z, &c->in[0], g->batch), m->z[1] = offsets(c, zs, z, &c->in[1], g->batch);
+    if (!m->z[0] || !m->z[1]) return false;
     size_t item = c->dtype == EG_F32 ? 4 : 8;
     g->a = eg_raw(c->x[0], NULL), g->b = eg_raw(c->x[1], NULL);
+    g->az = m->z[0], g->bz = m->z[1];
     if (!whole) {
         g->m = g->n = g->k = 1;
         for (int k = 0; k < ms; k++) g->m *= c->size[(int)mm[k]];
         for (int k = 0; k < ns; k++) g->n *= c->size[(int)nn[k]];
         for (int k = 0; k < ks; k++) g->k *= c->size[(int)kk[k]];
-    }
-    g->az = m->z[0], g->bz = m->z[1];
-    if (!whole || !gemm_openblas_takes(g)) m->packed = true;
-    if (!whole) {
-        g->am = g->k, g->ak = 1, g->bk = g->n, g->bn = 1;
-        if (posix_memalign(&m->room[0], 64, (size_t)(g->batch * g->m * g->k) * item) ||
-            posix_memalign(&m->room[1], 64, (size_t)(g->batch * g->n * g->k) * item))
-            return false;
-        fill(m->room[0], c->dtype, g->batch * g->m * g->k), fill(m->room[1], c->dtype, g->batch * g->n * g->k);
-        g->a = m->room[0], g->b = m->room[1];
-        for (int64_t i = 0; i < g->batch; i++) m->z[0][i] = i * g->m * g->k, m->z[1][i] = i * g->k * g->n;
+        if (!matrices_pack(m)) return false;
     }
     if (posix_memalign(&m->room[2], 64, (size_t)(g->batch * g->m * g->n) * item)) return false;
     memset(m->room[2], 0, (size_t)(g->batch * g->m * g->n) * item);
     g->c = m->room[2];
-    return g->az && g->bz;
-}
-/* OpenBLAS with packed copies where it cannot take the strides, though BLIS can */
-static bool matrices_pack(matrices *to, const matrices *from)
-{
-    *to = *from;
-    gemm *g = &to->g;
-    size_t item = g->dtype == EG_F32 ? 4 : 8;
-    to->room[0] = to->room[1] = to->room[2] = NULL;
-    to->z[0] = malloc((size_t)g->batch * sizeof(int64_t)), to->z[1] = malloc((size_t)g->batch * sizeof(int64_t));
-    if (!to->z[0] || !to->z[1] || posix_memalign(&to->room[0], 64, (size_t)(g->batch * g->m * g->k) * item)
-        || posix_memalign(&to->room[1], 64, (size_t)(g->batch * g->n * g->k) * item)) return false;
-    fill(to->room[0], g->dtype, g->batch * g->m * g->k), fill(to->room[1], g->dtype, g->batch * g->n * g->k);
-    g->a = to->room[0], g->b = to->room[1];
-    g->am = g->k, g->ak = 1, g->bk = g->n, g->bn = 1, g->az = to->z[0], g->bz = to->z[1];
-    for (int64_t i = 0; i < g->batch; i++) to->z[0][i] = i * g->m * g->k, to->z[1][i] = i * g->k * g->n;
     return true;
 }
 
@@ -257,7 +246,7 @@ static double element(eg_tensor *y, const void *p, int64_t i)
 }
 
 /* Σ y w and Σ |y w| with w the numbers above: a result that differs on the two sides of the pipe is found */
-static void check(const contraction *c, const char *reply)
+static void check(const contraction *c, const char *peer, const char *reply)
 {
     double theirs, ours = 0, scale = 0;
     eg_mark m = eg_push(bench_cx);
@@ -268,7 +257,7 @@ static void check(const contraction *c, const char *reply)
         ours += t, scale += fabs(t);
     }
     if (p && sscanf(reply, "sum %lf", &theirs) == 1 && fabs(ours - theirs) > 1e-3 * scale)
-        fprintf(stderr, "bench: %s %s: the peers have another result: %g, not %g\n", c->row->spec, c->row->sizes, theirs, ours);
+        fprintf(stderr, "bench: %s %s: %s has another result: %g, not %g\n", c->row->spec, c->row->sizes, peer, theirs, ours);
     eg_pop(bench_cx, m);
 }
 
@@ -302,59 +291,93 @@ static double operations(const contraction *c)
     return c->count == 1 ? (summed ? n : 0) : summed ? 2 * n : n;
 }
 
-static void one(const row *r, eg_dtype dtype)
+/* Makes the operands; `line`: NumPy's and PyTorch's order of the same. */
+static void open_case(contraction *c, const row *r, eg_dtype dtype, char *line, size_t room)
 {
-    char name[160], line[1024], reply[256];
+    *c = (contraction){ .row = r, .dtype = dtype };
+    read_sizes(c);
+    const char *p = r->spec;
+    int at = snprintf(line, room, "einsum %s %s", eg_type_name(dtype), r->spec);
+    for (; *p && *p != '-'; p += *p == ',') {
+        operand *o = &c->in[c->count];
+        p = read_term(c, p, o);
+        char view = r->views ? r->views[c->count] : '.';
+        c->x[c->count++] = make(c, o, view);
+        at += snprintf(line + at, room - (size_t)at, " ");
+        for (int a = 0; a < o->rank; a++)
+            at += snprintf(line + at, room - (size_t)at, "%s%lld", a ? "x" : "", (long long)o->dim[a]);
+        at += snprintf(line + at, room - (size_t)at, "/%c", view);
+    }
+    read_term(c, p + 2, &c->out);
+}
+
+static void one(size_t number, eg_dtype dtype)
+{
+    static const char *const gemms[] = { "BLIS", "OpenBLAS" }, *const pythons[] = { "NumPy", "PyTorch" };
+    const row *r = &rows[number];
+    char name[160], line[1024], order[64], reply[256];
     snprintf(name, sizeof name, "%s %s%s%s", r->spec, r->sizes, r->views ? " /" : "", r->views ? r->views : "");
     if (!bench_wanted(r->group, name, dtype)) return;
-    contraction c = { .row = r, .dtype = dtype };
+    contraction c;
     eg_mark mark = eg_push(bench_cx);
-    read_sizes(&c);
-    const char *p = r->spec;
-    int at = snprintf(line, sizeof line, "einsum %s %s", eg_type_name(dtype), r->spec);
-    for (; *p && *p != '-'; p += *p == ',') {
-        operand *o = &c.in[c.count];
-        p = read_term(&c, p, o);
-        char view = r->views ? r->views[c.count] : '.';
-        c.x[c.count++] = make(&c, o, view);
-        at += snprintf(line + at, sizeof line - (size_t)at, " ");
-        for (int a = 0; a < o->rank; a++)
-            at += snprintf(line + at, sizeof line - (size_t)at, "%s%lld", a ? "x" : "", (long long)o->dim[a]);
-        at += snprintf(line + at, sizeof line - (size_t)at, "/%c", view);
-    }
-    read_term(&c, p + 2, &c.out);
+    open_case(&c, r, dtype, line, sizeof line);
     if (eg_error(bench_cx)) { fprintf(stderr, "bench: %s: %s\n", name, eg_error(bench_cx)); exit(1); }
 
     contender list[CONTENDERS];
+    const char *note = NULL;
     int n = 0;
-    list[n++] = (contender){ "eingrad", run, &c, 0 };
+    list[n++] = (contender){ .name = "eingrad", .run = run, .user = &c };
     planned plan = { .plan = NULL };            /* a plan runs on one thread */
-    if (bench_threads == 1 && c.count > 1 && planned_open(&plan, &c)) list[n++] = (contender){ "plan", run_plan, &plan, 0 };
-    matrices m = { .packed = false }, packed = { .packed = false };
-    bool gemms = matrices_open(&m, &c), other = gemms && gemm_openblas_open() && !gemm_openblas_takes(&m.g);
-    if (gemms) {
-        list[n++] = (contender){ "BLIS", gemm_blis, &m.g, 2e-3 };
-        if (gemm_openblas_open() && (!other || matrices_pack(&packed, &m)))
-            list[n++] = (contender){ "OpenBLAS", gemm_openblas, other ? &packed.g : &m.g, 4e-2 };
-    }
-    if (bench_ask(line, reply, sizeof reply)) {
-        if (strncmp(reply, "error", 5)) check(&c, reply);
-        else fprintf(stderr, "bench: %s: peers: %s\n", name, reply);
-        if (bench_has("numpy")) list[n++] = (contender){ "NumPy", NULL, NULL, 4e-2 };
-        if (bench_has("torch")) list[n++] = (contender){ "PyTorch", NULL, NULL, 5e-3 };
+    if (bench_threads == 1 && c.count > 1 && planned_open(&plan, &c)) list[n++] = (contender){ .name = "plan", .run = run_plan, .user = &plan };
+    snprintf(order, sizeof order, "case %zu %d", number, dtype == EG_F64);
+    for (int k = 0; k < 2; k++)
+        if (bench_ask(gemms[k], order, reply, sizeof reply) && strcmp(reply, "none")) {
+            list[n++] = (contender){ .name = gemms[k] };
+            if (!strcmp(reply, "packed")) note = "gemm on packed copies";
+        }
+    for (int k = 0; k < 2; k++) {
+        if (!bench_ask(pythons[k], line, reply, sizeof reply)) continue;
+        if (strncmp(reply, "error", 5)) check(&c, pythons[k], reply);
+        else fprintf(stderr, "bench: %s: %s: %s\n", name, pythons[k], reply);
+        list[n++] = (contender){ .name = pythons[k] };
     }
     double read = 0, item = dtype == EG_F32 ? 4 : 8;
     for (int k = 0; k < c.count; k++) read += item * product(&c, &c.in[k]);
-    bench_case(&(report){ r->group, name, gemms && m.packed ? "gemm on packed copies" : NULL, dtype, operations(&c), read,
-                          item * product(&c, &c.out) },
-               n, list);
+    bench_case(&(report){ r->group, name, note, dtype, operations(&c), read, item * product(&c, &c.out) }, n, list);
     eg_plan_free(plan.plan), free(plan.out);
-    matrices_close(&m);
-    if (other) matrices_close(&packed);
     eg_pop(bench_cx, mark);
 }
 
 void einsum_cases(eg_dtype dtype)
 {
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) one(&rows[k], dtype);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) one(k, dtype);
+}
+
+/* -- BLIS's and OpenBLAS's side of the pipe: "case NUMBER IS_F64", then "run NAME SECONDS" ---------------------------------- */
+int einsum_serve(const char *peer, int threads, const char *library)
+{
+    const bool openblas = !strcmp(peer, "OpenBLAS");
+    const char *version = openblas ? gemm_openblas_open(threads, library) : gemm_blis_open(threads);
+    char line[256], order[1024];
+    contraction c;
+    matrices m = { .packed = false };
+    contender it = { .name = peer, .run = openblas ? gemm_openblas : gemm_blis, .user = &m.g };
+    int64_t calls = 1;
+    bench_cx = eg_open(.threads = 1);
+    for (eg_mark mark = eg_push(bench_cx); fgets(line, sizeof line, stdin); fflush(stdout)) {
+        size_t number;
+        int f64;
+        double seconds = 0;
+        if (sscanf(line, "case %zu %d", &number, &f64) == 2) {
+            matrices_close(&m), calls = 1;
+            eg_pop(bench_cx, mark), mark = eg_push(bench_cx);
+            open_case(&c, &rows[number], f64 ? EG_F64 : EG_F32, order, sizeof order);
+            bool good = matrices_open(&m, &c) && (!openblas || gemm_openblas_takes(&m.g) || matrices_pack(&m));
+            puts(!good ? "none" : m.packed ? "packed" : "ok");
+        } else if (sscanf(line, "run %*s %lf", &seconds) == 1) printf("best %.6g\n", bench_turn(&it, seconds, &calls));
+        else puts(version ? version : "-");
+    }
+    matrices_close(&m);
+    eg_close(bench_cx);
+    return 0;
 }

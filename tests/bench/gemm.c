@@ -33,7 +33,12 @@ bool gemm_blis(void *user, int64_t n)
                           (double *)g->c + z * g->m * g->n, g->n, 1);
     return true;
 }
-const char *gemm_blis_version(void) { return bli_info_get_version_str(); }
+const char *gemm_blis_open(int threads)
+{
+    eg_kernel_info();                           /* eingrad chooses BLIS's kernels, once in a process */
+    bli_thread_set_num_threads(threads);
+    return bli_info_get_version_str();
+}
 
 /* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy has ----------------------- */
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
@@ -66,22 +71,12 @@ static bool open_at(const char *path)
     if (!s64.p) s32.p = dlsym(lib, "cblas_sgemm"), d32.p = dlsym(lib, "cblas_dgemm");
     return config.p && set_threads.p && ((s64.p && d64.p) || (s32.p && d32.p));
 }
-bool gemm_openblas_open(void)
+const char *gemm_openblas_open(int threads, const char *path)
 {
-    static int opened = -1;
-    char path[4096];
-    if (opened < 0) {
-        const char *asked = getenv("OPENBLAS");
-        opened = asked ? open_at(asked)
-               : open_at("libopenblas.so.0") || (bench_peers_file("openblas", path, sizeof path) && open_at(path));
-    }
-    return opened;
-}
-const char *gemm_openblas_version(void) { return gemm_openblas_open() ? config.f() : NULL; }
-void gemm_threads(int n)
-{
-    bli_thread_set_num_threads(n);
-    if (gemm_openblas_open()) set_threads.f(n);
+    const char *asked = getenv("OPENBLAS");
+    if (!(asked ? open_at(asked) : open_at("libopenblas.so.0") || open_at(path))) return NULL;
+    set_threads.f(threads);
+    return config.f();
 }
 
 /* a matrix whose rows or columns are contiguous: its transposition and leading dimension */
@@ -94,7 +89,7 @@ static lead lead_of(int64_t rows, int64_t columns, int64_t rs, int64_t cs)
 }
 bool gemm_openblas_takes(const gemm *g)
 {
-    return gemm_openblas_open() && lead_of(g->m, g->k, g->am, g->ak).trans && lead_of(g->k, g->n, g->bk, g->bn).trans;
+    return lead_of(g->m, g->k, g->am, g->ak).trans && lead_of(g->k, g->n, g->bk, g->bn).trans;
 }
 bool gemm_openblas(void *user, int64_t n)
 {

@@ -7,10 +7,10 @@ static void measure(const char *group, const char *name, const char *line, doubl
 {
     char reply[256];
     if (!bench_wanted(group, name, EG_F32)) return;
-    contender list[CONTENDERS] = { { "eingrad", run, user, 0 } };
+    contender list[CONTENDERS] = { { .name = "eingrad", .run = run, .user = user } };
     int n = 1;
-    if (bench_ask(line, reply, sizeof reply) && !strncmp(reply, "ok", 2)) list[n++] = (contender){ "PyTorch", NULL, NULL, 5e-3 };
-    if (n > 1 && !strcmp(group, "train")) list[n++] = (contender){ "PyTorch, fused Adam", NULL, NULL, 5e-3 };
+    if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2)) list[n++] = (contender){ .name = "PyTorch" };
+    if (n > 1 && !strcmp(group, "train")) list[n++] = (contender){ .name = "PyTorch, fused Adam", .peer = "PyTorch" };
     bench_case(&(report){ group, name, NULL, EG_F32, 0, bytes / 2, bytes / 2 }, n, list);
 }
 
@@ -250,7 +250,7 @@ static void goal(void)
     for (int r = 0; r < (bench_quick ? 1 : 3); r++) {
         double a =
             bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL }, own_last, sizeof own_last);
-        double b = bench_has("torch")
+        double b = bench_version("PyTorch")
                        ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path, "--to-goal", threads, NULL },
                                      torch_last, sizeof torch_last)
                        : -1;

@@ -39,12 +39,12 @@ void module_cases(void)
             else m.mha = eg_mha_new(m.params, "mha", .d_model = w, .heads = h);
             m.x = eg_normal(bench_cx, 0, 1, b, l, w);
             m.g = eg_normal(bench_cx, 0, 1, b, l, w);
-            contender list[CONTENDERS] = { { "eingrad", pass, &m, 0 } };
+            contender list[CONTENDERS] = { { .name = "eingrad", .run = pass, .user = &m } };
             int n = 1;
             snprintf(line, sizeof line, "op module %s %lld %lld %lld %lld %d", kinds[kind], (long long)b, (long long)l, (long long)w, (long long)h,
                      !bench_quick && !kind);
-            if (bench_ask(line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
-                for (int p = 0; p < 3; p++) if (strstr(reply, peers[p])) list[n++] = (contender){ peers[p], NULL, NULL, 5e-3 };
+            if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
+                for (int p = 0; p < 3; p++) if (strstr(reply, peers[p])) list[n++] = (contender){ .name = peers[p], .peer = "PyTorch" };
             const double rows = (double)(b * l), flop = 3 * rows * (double)w * ((kind ? 24 : 8) * (double)w + 4 * (double)l);
             bench_case(&(report){ "module", name, NULL, EG_F32, flop, 0, 0 }, n, list);
             eg_pop(bench_cx, mark);

@@ -122,11 +122,11 @@ def tables(lines):
     yield ""
     yield "| | cases | " + " | ".join(PEERS) + " |"
     yield "|---|---|" + "---|" * len(PEERS)
-    for label in CONTRACTION + ["all contractions", "all contractions, 2 threads", "\\*", "rows"]:
+    for label in CONTRACTION + ["all contractions", "\\*", "all contractions, 2 threads", "\\*, 2 threads", "rows"]:
         some = [r for r in rows if label in labels(r)]
         if some:
             # BLIS and OpenBLAS on packed copies count in a line of their own
-            fair = {p: [r for r in some if label == "\\*" or not r["note"] or p not in GEMMS] for p in PEERS}
+            fair = {p: [r for r in some if label.startswith("\\*") or not r["note"] or p not in GEMMS] for p in PEERS}
             means = [mean([q for q in (ratio(r, p) for r in fair[p]) if q]) for p in PEERS]
             yield "| %s | %d | %s |" % (label, len(some), " | ".join(figure(m) for m in means))
     yield ""
@@ -137,6 +137,12 @@ def tables(lines):
             yield ""
             yield from (contractions if group in CONTRACTION else modules if group == "module" else others)(names, by)
             yield ""
+    names = list(dict.fromkeys(r["case"] for r in rows if r["group"] in CONTRACTION and r["threads"] == 2))
+    if names:
+        yield "### Contractions on two threads"
+        yield ""
+        yield from two_threads(names, by)
+        yield ""
     missed = {}
     for r in rows:
         for t in targets(r, by.get((r["case"], r["type"], 1))):
@@ -151,10 +157,10 @@ def tables(lines):
 
 
 def labels(row):                                # the lines of means that a row counts in
-    contraction, alone = row["group"] in CONTRACTION, row["threads"] == 1
-    if alone:
-        return [row["group"]] + (["all contractions"] + (["\\*"] if row["note"] else []) if contraction else [])
-    return ["all contractions, 2 threads"] if contraction else []
+    if row["group"] not in CONTRACTION:
+        return [row["group"]] if row["threads"] == 1 else []
+    several = ", 2 threads" if row["threads"] > 1 else ""
+    return ([] if several else [row["group"]]) + ["all contractions" + several] + (["\\*" + several] if row["note"] else [])
 
 
 def share(row):
@@ -163,18 +169,32 @@ def share(row):
 
 def contractions(names, by):
     yield "| case | time | GFLOP/s | of peak | of roof | plan | BLIS | OpenBLAS | NumPy | PyTorch | spread " \
-          "| f64: of peak | roof | OpenBLAS | NumPy | PyTorch | 2 threads | NumPy | PyTorch |"
-    yield "|---|" + "---|" * 18
+          "| f64: of peak | roof | OpenBLAS | NumPy | PyTorch |"
+    yield "|---|" + "---|" * 15
     for name in names:
-        f32, f64, two = (by.get((name, *how)) for how in (("f32", 1), ("f64", 1), ("f32", 2)))
-        first = f32 or f64 or two
-        cells = ["`%s`%s" % (name, "\\*" if first["note"] else "")]
+        f32, f64 = (by.get((name, how, 1)) for how in ("f32", "f64"))
+        if not (f32 or f64):
+            continue
+        cells = ["`%s`%s" % (name, "\\*" if (f32 or f64)["note"] else "")]
         cells += [seconds(f32["seconds"]), "%.3g" % (f32["flop"] / f32["seconds"] / 1e9) if f32["flop"] else "", share(f32),
                   "%.0f %%" % (100 * f32["roof"]), *(figure(ratio(f32, p)) for p in ["plan"] + PEERS),
                   "%.0f %%" % (100 * f32["spread"])] if f32 else [""] * 10
         cells += [share(f64), "%.0f %%" % (100 * f64["roof"]), *(figure(ratio(f64, p)) for p in PEERS[1:])] if f64 else [""] * 5
-        faster = figure(f32["seconds"] / two["seconds"]) if f32 and two else ""
-        cells += [faster, *(figure(ratio(two, p)) for p in PEERS[2:])] if two else [""] * 3
+        yield "| " + " | ".join(cells) + " |"
+
+
+def two_threads(names, by):                     # gain: over one thread
+    part = "time | gain | of peak | of roof | BLIS | OpenBLAS | NumPy | PyTorch | spread"
+    yield "| case | f32: " + part + " | f64: " + part + " |"
+    yield "|---|" + "---|" * 18
+    for name in names:
+        cells, note = ["`%s`" % name], False
+        for how in "f32", "f64":
+            one, two = (by.get((name, how, n)) for n in (1, 2))
+            note = note or two and two["note"]
+            cells += [seconds(two["seconds"]), figure(one["seconds"] / two["seconds"]) if one else "", share(two), "%.0f %%" % (100 * two["roof"]),
+                      *(figure(ratio(two, p)) for p in PEERS), "%.0f %%" % (100 * two["spread"])] if two else [""] * 9
+        cells[0] += "\\*" if note else ""
         yield "| " + " | ".join(cells) + " |"
 
 
