@@ -328,7 +328,7 @@ START_TEST(edges_of_the_domain)
     eg_tensor *below = eg_full(cx, -1, 2), *near = eg_full(cx, 1e-9, 2), *one = eg_scalar(cx, 1);
     ck_assert_ptr_null(eg_gradcheck(logarithm, NULL, 1, &below));
     eg_assert_error(cx, "gradcheck: f's result has infinite or missing values at this point");
-    eg_assert_grad(logarithm, NULL, near);
+    eg_assert_grad(logarithm, NULL, eg_maximum(near, near)); /* its text is one name */
     const eg_report *r = eg_gradcheck(looked_up, NULL, 1, &one, .order = 1);
     ck_assert_msg(r != NULL, "%s", eg_error(cx));
     ck_assert(!r->passed && r->input[0] == EG_UNTESTED);
@@ -351,6 +351,8 @@ START_TEST(bad_arguments_get_one_sentence)
     REFUSES("oracle 7 is none", bent, NULL, 1, &x, .oracle = (eg_oracle)7);
     REFUSES("operand 2 is NULL", bent, NULL, 2, ((eg_tensor *[]){ x, NULL }));
     REFUSES("65 inputs; at most 64", bent, NULL, 65, ((eg_tensor *[65]){ x }));
+    REFUSES("\"x, y, z\" has 3 parts, but there is 1 input for .names", bent, NULL, 1, &x, .names = "x, y, z");
+    REFUSES("\"i,j j\" has 2 parts, but there is 1 input for .axes", bent, NULL, 1, &x, .axes = "i,j j");
     ck_assert_ptr_null(eg_gradcheck_with(NULL));
     ck_assert_ptr_null(eg_gradcheck(bent, NULL, 0, NULL));
     ck_assert_int_eq(eg_report_print(stdout, NULL), -1);

@@ -74,6 +74,11 @@ static eg_tensor *sweeps_itself(void *user, eg_tensor *x, eg_tensor *g)
     eg_tensor *u = eg_copy(g), *du;             /* x itself would call this hook again */
     return eg_grad(eg_mul(u, x), g, 1, &u, &du) ? eg_fail(eg_context(x), "%s", (const char *)user) : du;
 }
+static eg_tensor *calls_itself(void *y, eg_tensor *x, eg_tensor *g)
+{
+    eg_tensor *dx;
+    return eg_grad(y, g, 1, &x, &dx) ? NULL : dx;
+}
 START_TEST(hooks_see_complete_cotangents)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -120,6 +125,15 @@ START_TEST(hooks_refuse)
     ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
     ck_assert(strstr(eg_error(cx), "grad: the hook of exp"));
     eg_assert_error(cx, "returned f32 () for the result, which is f32 (3,)");
+    eg_tensor *h = eg_tanh(x), *z = eg_square(h);
+    for (int turn = 0; turn < 2; turn++) {                                  /* it is refused, and as before after it */
+        ck_assert_int_eq(eg_hook(h, calls_itself, z), 0);
+        ck_assert_int_eq(eg_grad(z, x, 1, &x, &dx), -1);
+        ck_assert(strstr(eg_error(cx), "grad: the hook of tanh"));
+        eg_assert_error(cx, "would call itself: it differentiates through its own tensor");
+    }
+    eg_hook(h, NULL, NULL);
+    ck_assert_int_eq(eg_grad(z, x, 1, &x, &dx), 0);
     eg_close(cx);
 }
 END_TEST

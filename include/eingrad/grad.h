@@ -18,7 +18,8 @@ typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
 /* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs, both ends included): operations from y
- * outward, x's hooks in the order given, before the rule of the operation that made x. Returns what takes g's place, or NULL to keep it. */
+ * outward, x's hooks in the order given, before the rule of the operation that made x. Returns what takes g's place, or NULL to keep it.
+ * Refused: a hook that would call itself, by a sweep that reaches its own x. */
 typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
 EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user); /* f NULL: x's hooks go; 0, or −1 if x is no float tensor   */
 
@@ -88,7 +89,7 @@ typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
     size_t size;
     eg_function *f; void *user; int count; eg_tensor *const *xs;  /* at most 64 inputs, f32 or f64                            */
-    const char *names;                  /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …                    */
+    const char *names;                  /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more names than inputs are refused */
     const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
     double rtol, atol;                  /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12                                     */
     int    order;                       /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th                    */

@@ -56,21 +56,26 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
 }
 
 /* -- names: dW_q[m=3,h=0,d=2] -------------------------------------------------------------------------------------------------------- */
-/* The k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none. */
-static const char *part(const char *list, int k, int *length)
+/* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the end. */
+static const char *next_part(const char *list)
+{
+    for (int depth = 0; *list && (*list != ',' || depth > 0); list++) depth += (*list == '(' || *list == '{') - (*list == ')' || *list == '}');
+    return list;
+}
+const char *eg__check_part(const char *list, int k, int *length)
 {
     *length = 0;
     if (!list) return "";
-    while (k-- > 0) { list = strchr(list, ','); if (!list) return ""; list++; }
+    while (k-- > 0) { list = next_part(list); if (!*list) return ""; list++; }
     while (*list == ' ') list++;
-    *length = (int)strcspn(list, ",");
+    *length = (int)(next_part(list) - list);
     while (*length && list[*length - 1] == ' ') --*length;
     return list;
 }
 static void say_input(page *t, const eg__trial *c, int input)
 {
     int n;
-    const char *name = part(c->o.names, input, &n);
+    const char *name = eg__check_part(c->o.names, input, &n);
     if (n) say(t, "%.*s", n, name);
     else if (eg_name_of(c->o.xs[input])) say(t, "%s", eg_name_of(c->o.xs[input]));
     else say(t, "x%d", input);
@@ -95,7 +100,7 @@ static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
 {
     const eg_tensor *x = c->o.xs[e->input];
     int n;
-    const char *axes = part(c->o.axes, e->input, &n);
+    const char *axes = eg__check_part(c->o.axes, e->input, &n);
     if (e->output >= 0) {
         say(t, "df");
         say_index(t, c->rank, c->dim, e->output, "", 0);

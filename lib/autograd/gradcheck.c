@@ -281,6 +281,15 @@ static const eg_report *orders(eg__trial *first)
     return r;
 }
 
+/* "A, B" (or "i j, j k") has one for each input at most. */
+static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, const char *what)
+{
+    int n, more = o->count;
+    while (eg__check_part(list, more, &n), n) more++;
+    if (more > o->count) eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list, more, o->count == 1 ? "is" : "are", o->count,
+                                 o->count == 1 ? "" : "s", what);
+    return more > o->count;
+}
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     if (!o->f) eg_fail(cx, "gradcheck: the function is NULL");
@@ -289,7 +298,7 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) || o->directions < 0)
         eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol, o->atol, o->directions);
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP) eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
-    else if (eg__check_all(cx, "gradcheck", o->count, o->xs))
+    else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") && eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
                 eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1, eg_type_name((eg_dtype)o->xs[k]->dtype));

@@ -17,8 +17,15 @@ static void accumulate(eg_sweep *s, bool *sums, const eg_tensor *x, eg_tensor *c
 static bool call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
-    for (const eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
+    char name[256];
+    for (eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
+        if (h->runs) {
+            eg_fail(s->cx, "%s: the hook of %s would call itself: it differentiates through its own tensor", s->who, eg__origin_once(t, name, sizeof name));
+            return false;
+        }
+        h->runs = true;
         eg_tensor *g = h->f(h->user, t, s->d[k]);
+        h->runs = false;
         eg__sweep_resume(s);
         if (s->cx->failed || (g && !eg__sweep_like(s, t, "hook", g, t, -1))) return false;
         if (g) s->d[k] = g;

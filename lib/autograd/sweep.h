@@ -22,7 +22,7 @@ static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->r
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }
 
 /* -- origin.c ------------------------------------------------------------------------------------------------------------------- */
-typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; } eg__hook;
+typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; bool runs; } eg__hook;
 typedef struct eg__tag { const char *name; eg__hook *hook; } eg__tag;
 typedef struct eg__lines { void *so, *session, *room[24]; } eg__lines;  /* the program's debugging information, while it is open */
 void eg__lines_open(eg__lines *);
