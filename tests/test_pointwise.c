@@ -85,6 +85,24 @@ START_TEST(within_4_ulp_of_libm)
 }
 END_TEST
 
+/* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for that of x², which e^(−x²/2) magnifies. */
+START_TEST(gelu_in_its_tails)
+{
+    eg_ctx *cx = eg_open();
+    float at[4096];
+    for (int k = 0; k < 4096; k++) at[k] = (float)k / 256 - 10.5f;
+    eg_tensor *x = eg_from(cx, at, 4096), *y = eg_gelu(x), *dx;
+    ck_assert(!eg_grad(y, eg_ones_like(x), 1, &x, &dx));
+    for (int k = 0; k < 4096; k++) {
+        const real v = at[k], slope = erfcl(-v / sqrtl(2)) / 2 + v * expl(-v * v / 2) / sqrtl(2 * acosl(-1));
+        const double e = ulps(eg_f32(y)[k], r_gelu(v), 0, true), ds = fabs(eg_f32(dx)[k] - (double)slope);
+        ck_assert_msg(e <= 4 + at[k] * at[k], "gelu(%g) = %.9g, but %.9Lg: %g ulp", at[k], eg_f32(y)[k], r_gelu(v), e);
+        ck_assert_msg(ds <= 3e-7, "slope at %g: %.9g, but %.9Lg", at[k], eg_f32(dx)[k], slope);
+    }
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(ends_of_the_number_line)
 {
     eg_ctx *cx = eg_open();
@@ -341,6 +359,7 @@ Suite *suite_pointwise(void)
     TCase *t = tcase_create("pointwise");
     tcase_add_loop_test(t, within_4_ulp_of_libm, 0, FUNCTIONS);
     tcase_add_loop_test(t, a_value_does_not_depend_on_where_it_lies, 0, FUNCTIONS);
+    tcase_add_test(t, gelu_in_its_tails);
     tcase_add_test(t, ends_of_the_number_line);
     tcase_add_test(t, powers);
     tcase_add_test(t, broadcasting);

@@ -1,6 +1,6 @@
 /* binary.c: y = f(a, b), element by element. Shapes broadcast by NumPy's rule: sizes 1 stretch, missing axes come in on the left.
  * The stretching is a recorded view (eg_expand_n), so that its gradient, a sum, is its own business: a row sees equal shapes. */
-#include "ops/vmath.h"
+#include "ops/gauss.h"
 
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
 {
@@ -113,50 +113,66 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
       eg__sigmoid_slope(g, b), eg_mul(eg_mul(g, a), eg_shift(eg_scale(b, -2), 1)), OPERANDS, FLOATS,                          \
       "y = a b (1 − b)", "da = g b (1 − b), db = g a (1 − 2b)")
 
-/* Of floats, by functions: only whole groups of lanes. */
+/* Of floats, by functions: only whole groups of lanes. `value` sets y from a and b. */
+#define R(number) EG_RE(number)
 #define FUNCTIONS(X)                                                                                                          \
-    X(atan2, F(atan2)(a, b), ,                                                                                                \
+    X(atan2, y = F(atan2)(a, b), ,                                                                                            \
       eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a), eg_add(eg_square(a), eg_square(b)))), \
       OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")                             \
-    X(logaddexp, a == b ? a + (T)M_LN2 : (EG_RE(a) < EG_RE(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                 \
+    X(logaddexp, y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                     \
       eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,                             \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
+/* The same for gelu, gelu_tanh and silu: slopes of their operand b, where ∞ times what vanishes is 0. */
+#define FUNCTION_SLOPES(X)                                                                                                    \
+    X(gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;                                                              \
+      y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,                                           \
+      eg__gelu_slope(g, b), eg_mul(eg_mul(g, a), gelu_curve(b)), OPERANDS, FLOATS,                                            \
+      "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")                                              \
+    X(gelu_tanh_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);       \
+      const T e = F(exp)(-F(fabs)(v));                                                                                        \
+      y = a * ((R(v) < 0 ? e : 1) / (1 + e) + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), , \
+      eg__gelu_tanh_slope(g, b), eg_mul(eg_mul(g, a), gelu_tanh_curve(b)), OPERANDS, FLOATS,                                  \
+      "y = a (σ(v) + b v′ σ′(v))", "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ + b v′² (1 − 2σ(v)))")             \
+    X(silu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));                                  \
+      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,                                               \
+      eg__silu_slope(g, b), eg_mul(eg_mul(g, a), silu_curve(b)), OPERANDS, FLOATS,                                            \
+      "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 + b (1 − 2σ(b)))")
 
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
     EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
 ROWS(KERNEL) FLOAT_ROWS(KERNEL) SLOPES(KERNEL)
 #undef KERNEL
-#define LANES(NAME, TYPE, VALUE)                                                                                              \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+#define LANES(NAME, VALUE)                                                                                                    \
+    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c)                                                    \
     {                                                                                                                         \
-        TYPE *y = (TYPE *)p[0];                                                                                               \
-        const TYPE *in1 = (const TYPE *)p[1], *in2 = (const TYPE *)p[2];                                                      \
+        T *out = (T *)p[0];                                                                                                   \
+        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                                                               \
         (void)c;                                                                                                              \
         n &= -EG_LANES;                                                                                                       \
         EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const TYPE a = in1[k], b = in2[k]; y[k] = VALUE; }                                  \
+        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; T y; VALUE; out[k] = y; }                           \
     }
 #define F(name) name##f
 #define T float
-#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, float, VALUE)
-FUNCTIONS(KERNEL)
-KERNEL(pow, powf(a, b), )
+#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, VALUE)
+FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
 #define F(name) name
 #define T double
-#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, double, VALUE)
-FUNCTIONS(KERNEL)
-KERNEL(pow, pow(a, b), )
+#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, VALUE)
+FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
 #define F(name) eg__c_##name
 #define T double complex
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
-FUNCTIONS(KERNEL)
-KERNEL(pow, F(pow)(a, b), )
+#define KERNEL(NAME, VALUE, ...) LANES(NAME##_c128, VALUE)
+FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
@@ -169,6 +185,25 @@ ROWS(KERNEL_I32)
 #define KERNEL_I64(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i64, int64_t, int64_t, VALUE_INT)
 ROWS(KERNEL_I64)
 #undef U
+
+/* -- second derivatives of the rows with a slope ----------------------------------------------------------------------------- */
+static eg_tensor *silu_curve(eg_tensor *x)                  /* σ′ (2 + x (1 − 2σ)),  σ′ = σ − σ² */
+{
+    eg_tensor *s = eg_sigmoid(x), *ds = eg_sub(s, eg_square(s));
+    return eg_mul(ds, eg_shift(eg_mul(x, eg_shift(eg_scale(s, -2), 1)), 2));
+}
+static eg_tensor *gelu_curve(eg_tensor *x)                  /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
+{
+    eg_tensor *q = eg_square(x);
+    return eg_mul(eg_scale(eg_exp(eg_scale(q, -.5)), M_2_SQRTPI * M_SQRT1_2 / 2), eg_shift(eg_neg(q), 2));
+}
+static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v))) */
+{
+    eg_tensor *q = eg_square(x), *dv = eg_shift(eg_scale(q, 3 * EG_GELU_3), EG_GELU_1);
+    eg_tensor *s = eg_sigmoid(eg_mul(x, eg_shift(eg_scale(q, EG_GELU_3), EG_GELU_1)));
+    eg_tensor *bend = eg_mul(eg_mul(x, eg_square(dv)), eg_shift(eg_scale(s, -2), 1));
+    return eg_mul(eg_sub(s, eg_square(s)), eg_add(eg_add(eg_scale(dv, 2), eg_scale(q, 6 * EG_GELU_3)), bend));
+}
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
@@ -191,10 +226,12 @@ ROWS(KERNEL_I64)
 #define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
 #define DEFINE_SLOPE(NAME, ...)    DEFINE(true, eg__##NAME, NAME, __VA_ARGS__)
 #define DEFINE_FUNCTION(NAME, ...) DEFINE(false, eg_##NAME, NAME, __VA_ARGS__)
+#define DEFINE_FUNCTION_SLOPE(NAME, ...) DEFINE(false, eg__##NAME, NAME, __VA_ARGS__)
 ROWS(DEFINE_EXACT)
 FLOAT_ROWS(DEFINE_EXACT)
 SLOPES(DEFINE_SLOPE)
 FUNCTIONS(DEFINE_FUNCTION)
+FUNCTION_SLOPES(DEFINE_FUNCTION_SLOPE)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
 static const kernels pow_kernels = { { FLOATS(pow) } };
@@ -256,4 +293,5 @@ eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 }
 
 #define LIST(NAME, ...) &NAME##_op,
-const eg_op *const eg__binary_rows[] = { ROWS(LIST) FLOAT_ROWS(LIST) SLOPES(LIST) FUNCTIONS(LIST) &pow_op, &where_op, NULL };
+const eg_op *const eg__binary_rows[] = {
+    ROWS(LIST) FLOAT_ROWS(LIST) SLOPES(LIST) FUNCTIONS(LIST) FUNCTION_SLOPES(LIST) &pow_op, &where_op, NULL };

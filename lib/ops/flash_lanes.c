@@ -6,12 +6,10 @@
 #include "ops/vmath.h"
 #include <string.h>
 
-#if defined(__GNUC__) && !defined(__clang__)
-#define FUSED __attribute__((optimize("fp-contract=fast")))
-#else
-#define FUSED
+#if defined(__clang__)
 #pragma STDC FP_CONTRACT ON
 #endif
+#define FUSED EG_FUSING
 
 #define REAL       float
 #define WORD       int32_t

@@ -1,5 +1,5 @@
 /* pointwise.c: y = f(x), element by element: same shape, dtype and layout. */
-#include "ops/vmath.h"
+#include "ops/gauss.h"
 
 typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;        /* one per dtype; NULL: refused */
 typedef struct constants { double c[2]; } constants;
@@ -89,14 +89,14 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       "y = erf x", "dx = g 2/√π e^−x²")                                                                                       \
     X(relu,     y = R(x) < 0 ? 0 : x,                                                                                         \
       eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")                                  \
-    X(gelu,     const T z = R(x) < -1000 ? -1000 : x; y = (T).5 * z * (1 + F(erf)((T)M_SQRT1_2 * x)),                         \
-      eg_mul(g, gelu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                         \
-    X(gelu_tanh, const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v)); \
-      y = z * ((R(v) < 0 ? e : 1) / (1 + e)),                                                                                 \
-      eg_mul(g, gelu_tanh_slope(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
+    X(gelu,     const T z = R(x) < -1000 ? -1000 : x; T e; y = z * F(gauss)(z, &e),                                            \
+      eg__gelu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")                             \
+    X(gelu_tanh, const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x);                 \
+      const T e = F(exp)(-F(fabs)(v)); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),                                                \
+      eg__gelu_tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,                                                            \
       "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                                              \
     X(silu,     const T z = R(x) < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x)); y = z * ((R(x) < 0 ? e : 1) / (1 + e)), \
-      eg_mul(g, silu_slope(x)), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                        \
+      eg__silu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")                        \
     X(softplus, y = (R(x) < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))),                                                       \
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
 
@@ -107,22 +107,6 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
     X(ceil,     y = F(ceil)(x),                           FRACTIONS,  FLOATS,  "y = ⌈x⌉")                                    \
     X(trunc,    y = F(trunc)(x),                          FRACTIONS,  FLOATS,  "y = x without its fraction")                 \
     X(round,    y = F(nearbyint)(x),                      HALVES,     FLOATS,  "y = the nearest whole number, halves to even")
-
-/* Slopes: f′ in one pass, where it would take six to ten. Their own rules are public operations, so every order is there. */
-#define SLOPES(X)                                                                                                             \
-    X(gelu_slope, const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                                                   \
-      y = (T).5 * (1 + F(erf)((T)M_SQRT1_2 * x)) + z * (T)(M_2_SQRTPI * M_SQRT1_2 / 2) * F(exp)((T)-.5 * x * x),              \
-      eg_mul(g, gelu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = Φ(x) + x φ(x)", "dx = g φ(x) (2 − x²)")                    \
-    X(gelu_tanh_slope, const T v = x * ((T)V1 + (T)V3 * x * x); const T e = F(exp)(-F(fabs)(v));                              \
-      const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                                                               \
-      y = (R(v) < 0 ? e : 1) / (1 + e) + z * ((T)V1 + (T)(3 * V3) * z * z) * (e / ((1 + e) * (1 + e))),                       \
-      eg_mul(g, gelu_tanh_curve(x)), OPERANDS, EVERYWHERE, FLOATS,                                                            \
-      "y = σ(v) + x v′ σ′(v)", "dx = g σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v)))")                                               \
-    X(silu_slope, const T e = F(exp)(-F(fabs)(x)); const T z = R(F(fabs)(x)) < 1000 ? x : 0;                                  \
-      y = (R(x) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e))),                                                       \
-      eg_mul(g, silu_curve(x)), OPERANDS, EVERYWHERE, FLOATS, "y = σ(x) + x σ′(x)", "dx = g σ′(x) (2 + x (1 − 2σ(x)))")
-#define V1 (M_2_SQRTPI * M_SQRT2)       /* v = V1 x + V3 x³ */
-#define V3 (.044715 * V1)
 
 /* With constants a and b; last the sampled call. The constructors are written out below. */
 #define WITH_CONSTANTS(X)                                                                                                     \
@@ -144,7 +128,7 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
 #define F(name) name##f
 #define T float
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f32, float, float, VALUE)
-ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
+ROWS(KERNEL) JUMPS(KERNEL) WITH_CONSTANTS(KERNEL)
 KERNEL(cube, y = x * x * x, )
 KERNEL(powc, y = F(pow)(x, a), )
 #undef F
@@ -153,7 +137,7 @@ KERNEL(powc, y = F(pow)(x, a), )
 #define F(name) name
 #define T double
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f64, double, double, VALUE)
-ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
+ROWS(KERNEL) JUMPS(KERNEL) WITH_CONSTANTS(KERNEL)
 KERNEL(cube, y = x * x * x, )
 KERNEL(powc, y = F(pow)(x, a), )
 #undef F
@@ -164,7 +148,7 @@ KERNEL(powc, y = F(pow)(x, a), )
 #define F(name) eg__c_##name
 #define T double complex
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_C128(NAME, VALUE)
-ROWS(KERNEL) JUMPS(KERNEL) SLOPES(KERNEL) WITH_CONSTANTS(KERNEL)
+ROWS(KERNEL) JUMPS(KERNEL) WITH_CONSTANTS(KERNEL)
 KERNEL(cube, y = x * x * x, )
 KERNEL(powc, y = F(pow)(x, a), )
 #undef F
@@ -208,24 +192,6 @@ INTEGERS(KERNEL)
 #undef U
 #undef KERNEL
 
-/* -- second derivatives of the rows with a slope ----------------------------------------------------------------------------- */
-static eg_tensor *silu_curve(eg_tensor *x)                  /* σ′ (2 + x (1 − 2σ)),  σ′ = σ − σ² */
-{
-    eg_tensor *s = eg_sigmoid(x), *ds = eg_sub(s, eg_square(s));
-    return eg_mul(ds, eg_shift(eg_mul(x, eg_shift(eg_scale(s, -2), 1)), 2));
-}
-static eg_tensor *gelu_curve(eg_tensor *x)                  /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
-{
-    eg_tensor *q = eg_square(x);
-    return eg_mul(eg_scale(eg_exp(eg_scale(q, -.5)), M_2_SQRTPI * M_SQRT1_2 / 2), eg_shift(eg_neg(q), 2));
-}
-static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v))) */
-{
-    eg_tensor *q = eg_square(x), *dv = eg_shift(eg_scale(q, 3 * V3), V1), *s = eg_sigmoid(eg_mul(x, eg_shift(eg_scale(q, V3), V1)));
-    eg_tensor *bend = eg_mul(eg_mul(x, eg_square(dv)), eg_shift(eg_scale(s, -2), 1));
-    return eg_mul(eg_sub(s, eg_square(s)), eg_add(eg_add(eg_scale(dv, 2), eg_scale(q, 6 * V3)), bend));
-}
-
 /* -- from a line of a table to a row: shape, forward, rule, samples, row, constructor ---------------------------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
@@ -253,15 +219,9 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
 #define DEFINE_JUMP(NAME, VALUE, SAMPLED, TYPES, EQUATION)                                                                    \
     OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", eg_##NAME(x[0]))                                      \
     eg_tensor *eg_##NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_SLOPE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)                                              \
-    static eg_tensor *NAME(eg_tensor *x);                                                                                     \
-    RULE(NAME, DX)                                                                                                            \
-    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, NAME(x[0]))                                              \
-    static eg_tensor *NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
 #define DEFINE_WITH_CONSTANTS(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                               \
     RULE(NAME, DX)                                                                                                            \
     OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)
-SLOPES(DEFINE_SLOPE)
 ROWS(DEFINE)
 JUMPS(DEFINE_JUMP)
 WITH_CONSTANTS(DEFINE_WITH_CONSTANTS)
@@ -316,4 +276,4 @@ static const eg_op powc_op = { "powc", "y = x^c", "dx = g c x^(c−1)", 1, powc_
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op, x, c, 0); }
 
 #define LIST(NAME, ...) &NAME##_op,
-const eg_op *const eg__pointwise_rows[] = { ROWS(LIST) JUMPS(LIST) SLOPES(LIST) WITH_CONSTANTS(LIST) &powc_op, NULL };
+const eg_op *const eg__pointwise_rows[] = { ROWS(LIST) JUMPS(LIST) WITH_CONSTANTS(LIST) &powc_op, NULL };

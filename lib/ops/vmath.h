@@ -42,6 +42,13 @@ EG_SIMD_2(pow) EG_SIMD_2(atan2)
 #define EG_EVERY_LANE
 #endif
 
+/* A product and a sum may be rounded once: only where every element is a lane of a whole vector, so that no bit depends on its place. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define EG_FUSING __attribute__((optimize("fp-contract=fast")))
+#else
+#define EG_FUSING
+#endif
+
 typedef void eg_lanes_fn(int64_t n, char *const *p, const double *c);   /* p[0] the result, p[1]… operands, c constants */
 typedef struct eg_lanes {
     eg_lanes_fn  *kernel;
@@ -52,9 +59,9 @@ typedef struct eg_lanes {
 } eg_lanes;
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y's operands, y's attribute); true */
 
-/* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. */
+/* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. Whole groups of lanes only. */
 #define EG_KERNEL_1(NAME, R, T, VALUE)                                                                                        \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
+    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c)                                                    \
     {                                                                                                                         \
         R *out = (R *)p[0];                                                                                                   \
         const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                                                              \
