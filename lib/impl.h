@@ -67,6 +67,7 @@ eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);     /* 
 bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);       /* in a row's shape(): y is row-major */
 bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);             /* x's shape, and its layout where x is dense (permuted too) */
 bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order); /* stored with axis order[0] outermost */
+bool eg__shape_known(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int64_t *strides); /* as another result had it: no check */
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* shares x's storage; the row has no forward */
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);

@@ -194,6 +194,52 @@ START_TEST(repeated_einsums_ask_for_no_memory)
 }
 END_TEST
 
+/* One buffer says one thing after the other, of operands of several types, sizes and strides, in an order that mixes them all: what was
+ * called before is told from what was not. With .limit nothing is looked up as a whole; bits and gradients are the same. */
+START_TEST(calls_are_told_apart)
+{
+    static const char *const spec[] = {
+        "abcd,efgh,efgh->abcd", "abcd,efgh,fegh->abcd", "abcd,efgh,efgh->abdc", "abcd,bcde,cdef->abef", "abcd,abce,abcf->def",
+        "abcd,bdca,dcba->abcd", "abca,bccb,adda->dcba", "a b c d, a b c d, a b c d ->",
+    };
+    enum { SPECS = sizeof spec / sizeof *spec, FORMS = 6, GOES = 3 };
+    eg_tensor *x[FORMS][3];
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *wide = eg_normal(cx, 0, 1, 3, 3, 3, 6);
+        x[0][k] = eg_slice(wide, 3, 0, 3, 1);
+        x[1][k] = eg_slice(eg_cast(wide, EG_F32), 3, 0, 3, 1);
+        x[2][k] = eg_permute_n(x[0][k], 4, (int[]){ 3, 1, 2, 0 });
+        x[3][k] = eg_slice(wide, 3, 0, 6, 2);
+        x[4][k] = eg_flip(x[0][k], k);
+        x[5][k] = x[0][k];
+        for (int axis = 0; axis < 4; axis++) x[5][k] = eg_slice(x[5][k], axis, 0, 2, 1);
+    }
+    char text[64];
+    for (int n = 0; n < GOES * SPECS * FORMS; n++) {
+        const int form = n / SPECS % FORMS, other = n / SPECS / FORMS == 2 ? (int[FORMS]){ 2, 1, 0, 0, 2, 5 }[form] : form;
+        const eg_mark m = eg_push(cx);
+        snprintf(text, sizeof text, "%s", spec[n % SPECS]);
+        eg_tensor *in[] = { x[form][0], x[other][1], x[form][2] }, *dx[3], *want_dx[3];
+        eg_tensor *y = eg_einsum_n(text, 3, in), *want = WITH(text, in, .limit = 1 << 20), *g = eg_sin(want);
+        eg_assert_close(y, want, 0);
+        ck_assert_int_eq(eg_grad(y, g, 3, in, dx), 0);
+        ck_assert_int_eq(eg_grad(want, g, 3, in, want_dx), 0);
+        for (int k = 0; k < 3; k++) eg_assert_close(dx[k], want_dx[k], 0);
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    snprintf(text, sizeof text, "%s", spec[4]);
+    ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[1][1], x[0][2])));                  /* each has been there, not together */
+    eg_assert_error(cx, "einsum: operand 1 is f64 but operand 2 is f32; eg_cast one of them");
+    ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[5][1], x[0][2])));
+    eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 2 in operand 2");
+    eg_tensor *thin = eg_slice(x[0][1], 0, 0, 1, 1), *in[] = { x[0][0], thin, x[0][2] };
+    eg_assert_close(WITH(text, in, .broadcast = true), eg_einsum(text, x[0][0], eg_expand(thin, 3, 3, 3, 3), x[0][2]), 1e-12);
+    ck_assert(!eg_ok(eg_einsum_n(text, 3, in)));
+    eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 1 in operand 2");
+}
+END_TEST
+
 /* Shapes without end: memory stays bounded, and what was dropped is found out again. */
 START_TEST(what_is_kept_is_bounded)
 {
@@ -385,6 +431,7 @@ Suite *suite_plan(void)
     tcase_add_test(t, paths_refused);
     tcase_add_test(t, limit_is_kept_or_refused);
     tcase_add_test(t, repeated_einsums_ask_for_no_memory);
+    tcase_add_test(t, calls_are_told_apart);
     tcase_add_test(t, what_is_kept_is_bounded);
     tcase_add_test(t, nothing_kept_without_memory);
     tcase_add_test(t, one_plan_many_threads);

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { HALF = 256 << 10, HEADS = 256 };
-typedef struct entry { struct entry *next; uint64_t hash; int words; _Alignas(16) uint64_t key[]; } entry;  /* then the value */
+typedef struct entry { struct entry *next; uint64_t hash; _Alignas(16) char value[]; } entry;
+typedef struct keyed { int words; _Alignas(16) uint64_t key[]; } keyed;     /* then the value */
 typedef struct half { size_t used; entry *head[HEADS]; } half;
 typedef struct cache { int newer; half half[2]; _Alignas(64) char room[2][HALF]; } cache;
 
@@ -41,26 +42,42 @@ static uint64_t hash_of(const eg_key *k)
     a = (a ^ b ^ (b << 7)) * 0x9e3779b97f4a7c15;
     return a ^ a >> 29;
 }
-static void *value_of(entry *e) { return e->key + (e->words + 1) / 2 * 2; }
-
+static void *value_of(keyed *e) { return e->key + (e->words + 1) / 2 * 2; }
+static bool same_key(const void *kept, const void *wanted)
+{
+    const keyed *e = kept;
+    const eg_key *k = wanted;
+    return e->words == k->n && memcmp(e->key, k->word, (size_t)k->n * sizeof *k->word) == 0;
+}
 const void *eg__cache_find(eg_ctx *cx, const eg_key *k)
 {
-    cache *c = cx->kept;
-    if (!c || !k->fits) return NULL;
-    const uint64_t hash = hash_of(k);
-    for (int turn = 0; turn < 2; turn++)
-        for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
-            if (e->hash == hash && e->words == k->n && memcmp(e->key, k->word, (size_t)k->n * sizeof *k->word) == 0)
-                return value_of(e);
-    return NULL;
+    void *e = k->fits ? eg__cache_match(cx, hash_of(k), same_key, k) : NULL;
+    return e ? value_of(e) : NULL;
+}
+void *eg__cache_add(eg_ctx *cx, const eg_key *k, size_t bytes)
+{
+    keyed *e = k->fits && bytes <= HALF ? eg__cache_put(cx, hash_of(k), sizeof *e + (size_t)(k->n + 1) / 2 * 16 + bytes) : NULL;
+    if (!e) return NULL;
+    e->words = k->n;
+    memcpy(e->key, k->word, (size_t)k->n * sizeof *k->word);
+    return value_of(e);
 }
 
-void *eg__cache_add(eg_ctx *cx, const eg_key *k, size_t bytes)
+void *eg__cache_match(eg_ctx *cx, uint64_t hash, bool (*same)(const void *kept, const void *wanted), const void *wanted)
+{
+    cache *c = cx->kept;
+    if (!c) return NULL;
+    for (int turn = 0; turn < 2; turn++)
+        for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
+            if (e->hash == hash && same(e->value, wanted)) return e->value;
+    return NULL;
+}
+void *eg__cache_put(eg_ctx *cx, uint64_t hash, size_t bytes)
 {
     cache *c = cx->kept;
     if (!c && (c = eg__keep_block(cx, sizeof *c))) { c->newer = 0; memset(c->half, 0, sizeof c->half); }
-    const size_t all = (sizeof(entry) + (size_t)(k->n + 1) / 2 * 16 + bytes + 63) / 64 * 64;
-    if (!c || !k->fits || bytes > HALF || all > HALF) return NULL;
+    if (!c || bytes > HALF - sizeof(entry)) return NULL;
+    const size_t all = (sizeof(entry) + bytes + 63) / 64 * 64;
     half *h = &c->half[c->newer];
     if (all > HALF - h->used) {
         c->newer ^= 1;
@@ -69,9 +86,8 @@ void *eg__cache_add(eg_ctx *cx, const eg_key *k, size_t bytes)
     }
     entry *e = (entry *)(void *)(c->room[c->newer] + h->used);
     h->used += all;
-    *e = (entry){ .hash = hash_of(k), .words = k->n };
-    memcpy(e->key, k->word, (size_t)k->n * sizeof *k->word);
-    e->next = h->head[e->hash % HEADS];
-    h->head[e->hash % HEADS] = e;
-    return value_of(e);
+    e->hash = hash;
+    e->next = h->head[hash % HEADS];
+    h->head[hash % HEADS] = e;
+    return e->value;
 }

@@ -3,12 +3,12 @@
  * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the einsum of g and the other
  * operands, with the labels of the output and of operand i exchanged. A label that may repeat on both sides closes the family
  * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its cotangent is expanded, not computed. */
-#include "einsum/program.h"
+#include "einsum/call.h"
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. The program is there while the node is made. */
-typedef struct labels { const eg_program *program; int64_t limit; int out_rank; uint16_t label[]; } labels;
+/* What a node remembers: the labels, operand after operand, then the output's. The call is there while the node is made. */
+typedef struct labels { const eg_call *call; int64_t limit; int out_rank; uint16_t label[]; } labels;
 static const uint16_t *labels_of(const eg_tensor *y, int k)
 {
     const uint16_t *l = ((const labels *)y->attr)->label;
@@ -48,26 +48,32 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     }
     for (int r = 0; r < rank; r++) order[r] = r + batch < rank ? r + batch : r + batch - rank;
     bool fits = true;
-    int64_t w = 1;
+    int64_t w = 1, bytes = eg__width[x[0]->dtype];
     for (int k = rank; k-- > 0; ) {
         stride[order[k]] = w;
-        fits &= !__builtin_mul_overflow(w, dim[order[k]] ? dim[order[k]] : 1, &w);
+        const int64_t size = dim[order[k]] ? dim[order[k]] : 1;
+        fits &= !__builtin_mul_overflow(w, size, &w) & !__builtin_mul_overflow(bytes, size, &bytes);
     }
     return fits;
 }
 
 /* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope ------------------------------------ */
+typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_task task; eg_draft draft; } planning;
+static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
+                    const eg_order_args *order)
+{
+    for (int k = 0; k < count; k++) p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
+    p->task = (eg_task){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
+    return eg__draft(cx, &p->task, &p->draft);
+}
 static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label,
                                  const eg_labelled *out, const eg_order_args *order)
 {
-    eg_labelled in[EG_EINSUM_MAX];
-    for (int k = 0; k < count; k++) in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
-    const eg_task task = { (eg_dtype)x[0]->dtype, count, in, out, *order };
-    eg_draft d;
-    if (!eg__draft(cx, &task, &d)) return NULL;
-    void *room = eg__cache_add(cx, key, eg__program_bytes(&d));
-    if (!room) room = eg__alloc(cx, eg__program_bytes(&d));
-    return room ? eg__program(room, &d) : NULL;
+    planning p;
+    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
+    void *room = eg__cache_add(cx, key, eg__program_bytes(&p.draft));
+    if (!room) room = eg__alloc(cx, eg__program_bytes(&p.draft));
+    return room ? eg__program(room, &p.draft) : NULL;
 }
 static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, const uint16_t *const *label,
                                     const eg_labelled *out, const eg_order_args *order)
@@ -103,22 +109,19 @@ static bool einsum_shape(eg_tensor *y)
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    if (l->call) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, l->call->rank, l->call->dim, l->call->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     eg__einsum_layout(y->count, y->in, label, l->out_rank, next, dim, stride);
     if (!eg__shape(y, (eg_dtype)y->in[0]->dtype, l->out_rank, dim)) return false;
     if (l->out_rank) memcpy(y->stride, stride, (size_t)l->out_rank * sizeof *stride);
     return true;
 }
+/* The call was for other operands where a node is evaluated again. */
 static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
-    return run(y->cx, l->program, y->count, y->in, y->data, false);
-}
-/* The program was for other operands where a node is evaluated again. */
-static bool einsum_forward_c128(eg_tensor *y)
-{
-    const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX];
+    if (l->call) return run(y->cx, l->call->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
     const eg_program *p = program_of(y->cx, y->count, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
                                      &(eg_order_args){ .limit = l->limit, .steps = -1 });
@@ -135,6 +138,10 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     in[n] = g;
     label[n++] = labels_out(y);
     for (int k = 0; k < y->count; k++) if (k != i) { in[n] = y->in[k]; label[n++] = labels_of(y, k); }
+    const eg_wanted w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
+    if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
+    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_call(y->cx, &w) : NULL;
+    if (again) return again;
 
     uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];       /* operand i's labels without repeats: those that others know, and all */
     int64_t dim[EG_RANK_MAX];
@@ -145,7 +152,7 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
         all[nall++] = mine[k];
         for (int j = 0; j < n; j++) if (find(label[j], in[j]->rank, mine[k]) >= 0) { have[nhave++] = mine[k]; break; }
     }
-    if (nhave == nall) return eg__einsum_as(&order, n, in, label, x->rank, mine);
+    if (nhave == nall) return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
     eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++) if (find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
@@ -231,10 +238,29 @@ static const eg_op einsum_op = {
     .rule = einsum_rule,
     .uses = EG_USES_OTHERS,
     .samples = einsum_samples,
-    .jvp = einsum_jvp, .forward_c128 = einsum_forward_c128,
+    .jvp = einsum_jvp, .forward_c128 = einsum_forward,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
+static const eg_call *new_call(eg_ctx *cx, const eg_wanted *what, const labels *l, size_t size, eg_tensor *const *x,
+                               const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+{
+    planning p;
+    if (!drafted(cx, &p, what->count, x, label, out, order)) return NULL;
+    void *attr, *room;
+    eg_call *c = eg__call_new(cx, what, out, size, &attr, eg__program_bytes(&p.draft), &room);
+    if (!c) return NULL;
+    c->program = eg__program(room, &p.draft);
+    c->attr = memcpy(attr, l, size);
+    ((labels *)attr)->call = c;
+    return c;
+}
+static eg_tensor *made(eg_ctx *cx, const labels *l, size_t size, int count, eg_tensor *const *x)
+{
+    eg_tensor *y = eg__apply(cx, &einsum_op, l, size, count, x);
+    if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
+    return y;
+}
 static const eg_order_args any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
@@ -242,6 +268,16 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
 }
 eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                          const uint16_t *out)
+{
+    return eg__einsum_said(NULL, how, count, x, label, out_rank, out);
+}
+eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
+{
+    const eg_call *c = eg__call_find(cx, what);
+    return c ? made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
+}
+eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label,
+                           int out_rank, const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of(count, x);
     if (!cx) return NULL;
@@ -258,14 +294,22 @@ eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *
     uint16_t *next = l->label;
     for (int k = 0; k < count; next += x[k++]->rank) if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
     if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
-
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    const bool fits = eg__einsum_layout(count, x, label, out_rank, out, dim, stride);
-    l->program = fits ? program_of(cx, count, x, label, &(eg_labelled){ out_rank, dim, stride, out }, how) : NULL;
-    if (fits && !l->program) return eg__poison(cx);         /* what does not fit eg_apply refuses */
+    const size_t letters = (size_t)(next + out_rank - l->label) * sizeof *out, size = sizeof *l + letters;
     l->limit = how->limit;
     l->out_rank = out_rank;
-    return eg_apply(&einsum_op, l, sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out, count, x);
+    l->call = NULL;
+
+    const bool any = !how->limit && how->steps < 0;
+    const eg_wanted by_labels = { EG_LABELS, count, letters, l->label, x };
+    eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
+    if (again) return again;
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride)) return eg_apply(&einsum_op, l, size, count, x);     /* refuses */
+    const eg_labelled to = { out_rank, dim, stride, out };
+    if (any) return (l->call = new_call(cx, what ? what : &by_labels, l, size, x, label, &to, how)) ? made(cx, l, size, count, x) : eg__poison(cx);
+    const eg_call brief = { .rank = out_rank, .dim = dim, .stride = stride, .program = program_of(cx, count, x, label, &to, how) };
+    l->call = &brief;
+    return brief.program ? made(cx, l, size, count, x) : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count, eg_tensor *const *x,

@@ -2,7 +2,8 @@
  *
  *   strings.c  the public einsum: a string and tensors in, labels out; options
  *   einsum.c   the row: labels in, one tensor out, its rule is einsum again
- *   cache.c    what strings said and how contractions are done, kept in the context
+ *   call.c     a call that was made before, found by its text and operands
+ *   cache.c    what is kept in the context: calls, what strings said, how contractions are done
  *   program.c  labels, sizes, strides: the order, what each pair leaves, how it is done; and doing it
  *   plan.c     a program that no context owns; explain.c: a program in words
  *   order.c    which pair next: exact for few operands, greedy beyond

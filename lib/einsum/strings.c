@@ -1,5 +1,5 @@
 /* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes is kept in the context. */
-#include "einsum/program.h"
+#include "einsum/call.h"
 #include "notation/notation.h"
 #include <string.h>
 
@@ -122,6 +122,10 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL");
     if (o.count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX);
     if (!eg__check_all(cx, "einsum", o.count, o.operands)) return eg__poison(cx);
+    const bool plain = !o.out && !o.accumulate && !o.path && !o.steps && !o.limit;
+    const eg_wanted what = { o.broadcast ? EG_SPEC_ONES : EG_SPEC, o.count, plain ? strlen(o.spec) : 0, o.spec, o.operands };
+    eg_tensor *again = plain ? eg__einsum_call(cx, &what) : NULL;
+    if (again) return again;
     for (int k = 1; k < o.count; k++)
         if (o.operands[k]->dtype != o.operands[0]->dtype)
             return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
@@ -138,8 +142,10 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const reading *r = eg__read(cx, o.spec, o.broadcast, o.count, o.operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
+    bool same = plain && !r->out.changed;
     for (int k = 0; k < o.count; k++) {
         if (!eg__is_inexact(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
+        same &= x[k] == o.operands[k];
         label[k] = o.out ? r->operand[k].label : r->operand[k].letter;
     }
     const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };
@@ -154,7 +160,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_as(&order, o.count, x, label, r->out.items, r->out.letter);
+    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o.count, x, label, r->out.items, r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)

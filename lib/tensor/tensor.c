@@ -76,8 +76,9 @@ static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims
     y->rank = (uint8_t)rank;
     if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
     if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m))) return false;
-    y->dim = memcpy(m, dims, (size_t)rank * sizeof *m);
+    y->dim = m;
     y->stride = m + rank;
+    for (int k = 0; k < rank; k++) m[k] = dims[k];
     return true;
 }
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
@@ -160,6 +161,13 @@ bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
     eg__row_major(rank, y->dim, y->stride);
+    return true;
+}
+bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
+{
+    y->dtype = (uint8_t)dtype;
+    if (!take_sizes(y, y->home, rank, dims)) return false;
+    for (int k = 0; k < rank; k++) y->stride[k] = strides[k];
     return true;
 }
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
