@@ -264,6 +264,30 @@ START_TEST(long_sums_are_accurate)
 }
 END_TEST
 
+/* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those it has alone. */
+START_TEST(far_batches)
+{
+    enum { Z = 3200, M = 24, N = 20, K = 22, GAP = 5, A_STEP = M * K, B_STEP = N * (K + GAP), C_STEP = M * N };
+    eg_ctx *cx = eg_open();
+    const size_t w = _i ? 8 : 4;
+    const eg_dtype dtype = _i ? EG_F64 : EG_F32;
+    char *a = malloc(Z * A_STEP * w), *b = malloc(Z * B_STEP * w), *c = malloc(Z * C_STEP * w), one[C_STEP * 8];
+    ck_assert(a && b && c);
+    for (int64_t i = 0; i < Z * A_STEP; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
+    for (int64_t i = 0; i < Z * B_STEP; i++) put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
+    const eg_axis axis[] = { { M, -1, 0, 1, true, false, true }, { N, 0, K + GAP, M, false, true, true }, { K, M, -1, 0, true, true, false },
+                             { Z, -A_STEP, B_STEP, C_STEP, true, true, true } };
+    const char *a0 = a + w * ((Z - 1) * A_STEP + M - 1), *b0 = b + w * (K - 1);
+    ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, false));
+    for (int64_t z = 0; z < Z; z++) {
+        ck_assert(eg__pair(cx, dtype, 3, axis, a0 - w * (size_t)(z * A_STEP), b0 + w * (size_t)(z * B_STEP), one, false));
+        ck_assert_msg(memcmp(one, c + w * (size_t)(z * C_STEP), C_STEP * w) == 0, "batch %lld differs", (long long)z);
+    }
+    free(a); free(b); free(c);
+    eg_close(cx);
+}
+END_TEST
+
 /* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was. */
 START_TEST(blis_arch_type_is_checked)
 {
@@ -322,6 +346,7 @@ Suite *suite_pair(void)
     tcase_add_test(t, sizes_zero_and_one);
     tcase_add_test(t, integers_wrap_in_i64);
     tcase_add_test(t, long_sums_are_accurate);
+    tcase_add_loop_test(t, far_batches, 0, 2);
     tcase_add_loop_test(t, blis_arch_type_is_checked, 0, 11);
     suite_add_tcase(s, t);
     return s;

@@ -5,7 +5,8 @@
 #include "einsum/gemm.h"
 #include <stddef.h>
 
-enum { TILE_MOST = 12, SHORT = 16, B_BYTES = 384 << 10, NEAR = 1024 };    /* columns of a tile; a short sum; bytes */
+enum { TILE_MOST = 12, SHORT = 16 };        /* columns of a tile; a short sum */
+enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };    /* bytes */
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
                       bool add);
 typedef struct small { int lanes, most; tile_run *tile[2][2][TILE_MOST]; } small;       /* [vectors − 1][whole][columns − 1] */
@@ -174,8 +175,35 @@ bool eg__direct_suits(const eg_gemm *g)
 }
 bool eg__direct_in_place(const eg_gemm *g) { return in_place(g); }
 
+/* An operand's matrix in the next batch, asked for line by line while this batch is done: where all is more than the caches hold, the
+ * tiles waited for memory, which looks ahead along rows but not from one matrix to the next. */
+typedef struct ahead { const char *row; int64_t rows, step, bytes, line, at; } ahead;
+static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx, const eg_axis *y, int64_t sy)
+{
+    if (size_of(sx) > size_of(sy)) return ahead_of(from, w, y, sy, x, sx);
+    if (sx < 0) from += w * sx * (x->size - 1);
+    sx = w * size_of(sx);
+    if (w * sy == sx * x->size) return (ahead){ from, 1, 0, sx * x->size * y->size, LINE, 0 };
+    return (ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > LINE ? sx : LINE, 0 };
+}
+static int64_t lines_of(const ahead *x) { return x->rows * ((x->bytes + x->line - 1) / x->line); }
+static void ask(ahead *x, int64_t lines)
+{
+    while (lines > 0 && x->rows > 0) {
+        const int64_t n = least(lines, (x->bytes - x->at + x->line - 1) / x->line), line = x->line;
+        const char *from = x->row + x->at;
+        for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
+        lines -= n;
+        x->at += n * line;
+        if (x->at < x->bytes) break;
+        x->at = 0;
+        x->row += x->step;
+        x->rows--;
+    }
+}
+
 /* Strips [from, to) of a's rows by blocks of b's columns, numbered through the batches */
-typedef struct job { const eg_gemm *g; const small *s; int64_t strips, strip, blocks, block; size_t width; bool in_place; } job;
+typedef struct job { const eg_gemm *g; const small *s; int64_t strips, strip, blocks, block; size_t width; bool in_place, far; } job;
 static void strips(const job *t, int64_t from, int64_t to, char *room)
 {
     const eg_gemm *g = t->g;
@@ -184,6 +212,8 @@ static void strips(const job *t, int64_t from, int64_t to, char *room)
     int64_t strip = from % t->strips, block = from / t->strips % t->blocks, off[2 * 16];
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
+    ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
+    int64_t lines[2] = { 0, 0 };                    /* for each tile */
     if (!t->in_place) for (int64_t q = 0; q < t->strip; q++) off[q] = q * m->sa;
     for (int64_t left = -1, tiles = 0, each = 0, longer = 0, u = from; u < to; u++) {
         const int64_t i = strip * t->strip, lanes = least(t->strip, m->size - i);
@@ -194,6 +224,13 @@ static void strips(const job *t, int64_t from, int64_t to, char *room)
             tiles = (columns + t->s->most - 1) / t->s->most;
             each = columns / tiles;
             longer = columns - each * tiles;
+        }
+        if (t->far && strip == 0 && block == 0) {
+            const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
+            next[0] = ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
+            next[1] = ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
+            const int64_t calls = t->strips * t->blocks * tiles * ((k->size + EG_KC - 1) / EG_KC);
+            for (int s = 0; s < 2; s++) lines[s] = (lines_of(&next[s]) + calls - 1) / calls;
         }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
             const int64_t kc = least(EG_KC, k->size - p);
@@ -208,6 +245,7 @@ static void strips(const job *t, int64_t from, int64_t to, char *room)
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < tiles; q++) {
                 const int64_t cols = each + (q < longer);
+                for (int s = 0; s < 2; s++) ask(&next[s], lines[s]);
                 t->s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->add || p > 0);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
@@ -236,6 +274,9 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     t.block = block_of(g, t.s);
     t.blocks = (g->n.total + t.block - 1) / t.block;
     const int64_t units = t.strips * t.blocks * g->batch.total;
+    const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)t.width;
+    t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
+            (of_two + g->m.total * g->n.total * (int64_t)t.width) * g->batch.total > EG_FAR;
     const size_t room = (size_t)(t.strip * least(g->k.total, EG_KC)) * t.width;
     _Alignas(64) char near[1 << 13];
     int team = eg__team(cx, units * t.strip * least(t.block, g->n.total) * g->k.total, 1 << 22);
