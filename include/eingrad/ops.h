@@ -210,7 +210,16 @@ template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char
 template <class... X_> inline eg_tensor *eg_concat(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_concat_n(axis, (int)sizeof...(x), xs); }
 template <class... X_> inline eg_tensor *eg_stack(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_stack_n(axis, (int)sizeof...(x), xs); }
 inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x, eg_rearrange_args o = eg_rearrange_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rearrange_with(&o); }
-template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out) { const eg_axes_args o = { sizeof(eg_axes_args), spec, x, out... }; return eg_axes_with(&o); }
+template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
+{
+    static_assert(sizeof...(out) <= 32, "a tensor has at most 32 axes");
+    eg_axes_args o = eg_axes_args();
+    int64_t **to = &o.o0;
+    const int each[] = { 0, (*to++ = out, 0)... };
+    (void)each;
+    o.size = sizeof o; o.spec = spec; o.x = x;
+    return eg_axes_with(&o);
+}
 inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_var_with(&o); }
 inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_std_with(&o); }
 inline eg_tensor *eg_sort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_sort_with(&o); }

@@ -2,7 +2,7 @@
  *
  *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1); knows no operand, so its result can be kept by string
  *   bind.c     terms + operands → a table of axes with sizes; every operand as a view in which groups are split
- *   where.c    mask predicates: "j <= i", "|i|", windows, blocks; values, and none/all/test for a tile
+ *   where.c    mask predicates: "j <= i", "|i|", windows, blocks; where_value.c their values, and none/all/test for a tile
  *
  * See docs/notation.md for the language. */
 #ifndef EG_NOTATION_H
@@ -78,7 +78,7 @@ eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, con
     const char *format, ...)
     __attribute__((format(printf, 8, 9))); /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
 
-/* where.c */
+/* where.c, where_value.c */
 typedef struct eg_predicate eg_predicate;
 /* NULL after a message with caret; refuses letters that are not among the n */
 const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n, const eg_axis_name *const *axis);
