@@ -1,4 +1,4 @@
-/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file includes blis.h.
+/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file of the library includes blis.h.
  *
  * BLIS picks a family ("skx", "haswell", …) when it is first used, by its own table of processors. That table is as old as the
  * release: 0.9 falls back to plain C on a Zen 5. So the family is chosen here, from CPUID, and handed to BLIS in BLIS_ARCH_TYPE,
@@ -7,18 +7,7 @@
  * BLIS's contexts are structs that its inline functions read, so the library must be of the header's generation; a kernel that
  * fails its trial (a small product in integers) or a BLIS of another generation leaves the plain C kernel at the end. */
 #include "einsum/einsum.h"
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wshadow"
-#pragma GCC diagnostic ignored "-Wunused-function"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#pragma GCC diagnostic ignored "-Wmissing-prototypes"
-#endif
-#include <blis.h>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
+#include "einsum/blis_header.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,17 +1,6 @@
 /* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so that its names meet nobody's. */
 #include "bench.h"
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wshadow"
-#pragma GCC diagnostic ignored "-Wunused-function"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#pragma GCC diagnostic ignored "-Wmissing-prototypes"
-#endif
-#include <blis.h>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
+#include "einsum/blis_header.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 
