@@ -373,6 +373,59 @@ START_TEST(layout_changes_no_bit)
 }
 END_TEST
 
+/* -- a product and a number added in one node: the same as in two ------------------------------------------------------------------- */
+START_TEST(affine_is_a_product_and_a_sum)
+{
+    static const struct { const char *spec, *shapes; bool one; } forms[] = {
+        { "bi,io->bo", "5x4 4x3 3", true }, { "bi,io->bo", "5x4 4x3 5x3", true }, { "bi,io->bo", "5x4 4x3 ()", true },
+        { "...i,io->...o", "2x5x4 4x3 3", true }, { "ibm,mhd->bihd", "4x2x3 3x2x5 2x5", true }, { "ib,jb->ijb", "3x4 2x4 4", true },
+        { "bi,io->bo", "5x0 0x3 3", true }, { "bi,io->bo", "0x4 4x3 3", true }, { "i (b c=2) m,mo->i (b c) o", "3x4x2 2x3 3", false },
+        { "bik,io->bo", "5x4x2 4x3 3", false }, { "i,j->ii", "3 2 3", false }, { "bi,o->bo", "5x4 3 3", false },
+    };
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+        for (int t = 0; t < 4; t++) {
+            const eg_dtype dtype = (eg_dtype[]){ EG_F64, EG_F32, EG_I32, EG_C128 }[t];
+            char shapes[64], *at = strcpy(shapes, forms[f].shapes);
+            eg_tensor *x[3];
+            for (int k = 0; k < 3; k++, at += *at == ' ') {
+                int64_t dim[EG_RANK_MAX];
+                const int rank = read_dims(&at, dim);
+                x[k] = wave(dtype == EG_F32 ? EG_F32 : EG_F64, k, rank, dim);
+                if (dtype == EG_I32) x[k] = eg_cast(eg_round(eg_scale(x[k], 9)), dtype);
+                if (dtype == EG_C128) x[k] = eg_complex(x[k], eg_square(x[k]));
+            }
+            eg_tensor *y = eg_affine(forms[f].spec, x[0], x[1], x[2]), *p = eg_einsum(forms[f].spec, x[0], x[1]);
+            eg_tensor *z = eg_add(p, eg_cast(x[2], eg_type(p)));
+            eg_assert_ok(cx);
+            ck_assert_msg(!strcmp(eg_op_of(y)->name, "affine") == (forms[f].one && dtype != EG_I32), "%s is made by %s", forms[f].spec,
+                          eg_op_of(y)->name);
+            for (int part = 0; part < 2; part++) {
+                eg_tensor *(*const of)(eg_tensor *) = part ? eg_imag : eg_real;
+                eg_assert_close(dtype == EG_C128 ? of(y) : y, dtype == EG_C128 ? of(z) : z, dtype == EG_F32 ? 1e-6 : 1e-14);
+            }
+        }
+}
+END_TEST
+START_TEST(affine_refuses)
+{
+    eg_tensor *x = eg_zeros(cx, 5, 4), *W = eg_zeros(cx, 4, 3), *b = eg_zeros(cx, 2), *y;
+    static const char *const said[] = {
+        "affine: operand 3 is (2,), but the last axes of the result are those of (5, 3)",
+        "einsum: index 'i' is 4 in operand 1 but 3 in operand 2",
+        "affine: operand 1 is f64 but operand 3 is f32; eg_cast one of them", "affine: the spec is NULL",
+        "affine: operand 3 is (5, 5, 3), but the last axes of the result are those of (5, 3)",
+    };
+    for (int k = 0; k < 5; k++) {
+        eg_tensor *const b_of[] = { b, b, eg_cast(b, EG_F32), b, eg_zeros(cx, 5, 5, 3) };
+        y = eg_affine(k == 1 ? "bi,oi->bo" : k == 3 ? NULL : "bi,io->bo", x, W, b_of[k]);
+        ck_assert(!eg_ok(y));
+        ck_assert_msg(strstr(eg_error(cx), said[k]) != NULL, "%s", eg_error(cx));
+        eg_clear(cx);
+    }
+    ck_assert(eg_affine("bi,io->bo", NULL, NULL, NULL) == NULL);
+}
+END_TEST
+
 Suite *suite_einsum(void);
 Suite *suite_einsum(void)
 {
@@ -384,6 +437,8 @@ Suite *suite_einsum(void)
     tcase_add_loop_test(t, gradients_of_the_forms, 0, 1);
     tcase_add_test(t, layout_changes_no_bit);
     tcase_add_loop_test(t, random_specs, 0, 4);
+    tcase_add_test(t, affine_is_a_product_and_a_sum);
+    tcase_add_test(t, affine_refuses);
     suite_add_tcase(s, t);
     return s;
 }

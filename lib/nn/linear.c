@@ -25,6 +25,5 @@ eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
         return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
         return eg_fail(eg_context(x), "linear: x is NULL");
-    eg_tensor *y = eg_einsum("...i,io->...o", x, m->weight);
-    return m->bias ? eg_add(y, m->bias) : y;
+    return eg_affine("...i,io->...o", x, m->weight, m->bias);
 }

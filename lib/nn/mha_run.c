@@ -50,8 +50,7 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
 
 static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 {
-    eg_tensor *bias = eg__mha_part(m, part, true), *y = eg_einsum(m->specs->project[part], x, eg__mha_part(m, part, false));
-    return bias ? eg_add(y, bias) : y;              /* the last letters of y are the bias's */
+    return eg_affine(m->specs->project[part], x, eg__mha_part(m, part, false), eg__mha_part(m, part, true));
 }
 
 /* -- predicates: letters that the core does not have, or that a cache moves ---------------------------------------------------- */
@@ -346,6 +345,6 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     if (m->rotary)
         o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset, .interleaved = m->interleaved);
     eg_tensor *y = m->d_k_each ? one_by_one(m, a, o) : together(m, a, o);
-    y = eg_einsum(m->specs->out, y, eg__mha_part(m, EG_O, false));
-    return !m->b_o ? y : m->specs->last ? eg_add(y, m->b_o) : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
+    y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
+    return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
 }
