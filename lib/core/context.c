@@ -328,11 +328,6 @@ int eg_threads(eg_ctx *cx, int threads)
     else if (threads > 0) cx->threads = threads;
     return cx->threads;
 }
-int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
-{
-    int64_t most = work / (grain > 0 ? grain : 1);
-    return most <= 1 ? 1 : most < cx->threads ? (int)most : cx->threads;
-}
 eg_usage eg_stats(const eg_ctx *cx)
 {
     eg_usage u = cx ? cx->use : (eg_usage){ 0 };

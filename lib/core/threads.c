@@ -119,6 +119,16 @@ void eg__team_close(eg_ctx *cx)
     cx->team = NULL;
 }
 
+/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: an eighth of the work is worth it then. */
+int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
+{
+    enum { WARM = 8 };
+    if (cx->threads <= 1 || work < 2 * grain / WARM) return 1;
+    const bool warm = cx->team && cx->team->helpers && !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
+    const int64_t most = work / (warm && grain > WARM ? grain / WARM : grain > 0 ? grain : 1);
+    return most <= 1 ? 1 : most < cx->threads ? (int)most : cx->threads;
+}
+
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
 {
     struct eg__team *t = team > 1 && pieces > 1 && pieces < UINT32_MAX ? team_of(cx) : NULL;

@@ -279,7 +279,7 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
             (of_two + g->m.total * g->n.total * (int64_t)t.width) * g->batch.total > EG_FAR;
     const size_t room = (size_t)(t.strip * least(g->k.total, EG_KC)) * t.width;
     _Alignas(64) char near[1 << 13];
-    int team = eg__team(cx, units * t.strip * least(t.block, g->n.total) * g->k.total, 1 << 22);
+    int team = eg__team(cx, units * t.strip * least(t.block, g->n.total) * g->k.total, 1 << 21);
     if (team > units) team = (int)units;
     char *p = t.in_place ? NULL : room * (size_t)team <= sizeof near ? near : eg__scratch(cx, 0, room * (size_t)team);
     if (!p && !t.in_place) return false;

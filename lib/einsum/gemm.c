@@ -14,7 +14,7 @@
 #define IRREGULAR INT64_MIN
 #define FOURS (INT64_MIN + 1)               /* irregular, but four and four are neighbours */
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
-enum { GRAIN = 1 << 23, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 80 µs */
+enum { GRAIN = 1 << 22, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 30 µs */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }

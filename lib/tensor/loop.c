@@ -131,7 +131,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
-    if (total >= 0 && total * work < GRAIN) {
+    if (total >= 0 && eg__team(cx, total * work, GRAIN) == 1) {
         if (total) inner(total, base, step, user);
         return;
     }
@@ -140,7 +140,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     if (total == 0) return;
     w.inner = inner;
     w.user = user;
-    if (w.axes == 1 && total * work < GRAIN) { inner(total, w.base, w.axis[0].step, user); return; }
+    if (w.axes == 1 && eg__team(cx, total * work, GRAIN) == 1) { inner(total, w.base, w.axis[0].step, user); return; }
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
     int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
