@@ -317,10 +317,43 @@ START_TEST(fused_threads)
 }
 END_TEST
 
+/* lib/ops/memo.h: what a rule keeps for the operands that follow is not taken for another gradient's. */
+static eg_tensor *attends(eg_tensor *const *x) { return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED); }
+static eg_tensor *normalises(eg_tensor *const *x) { return eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]); }
+START_TEST(a_gradient_asked_for_again)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int norm = 0; norm < 2; norm++) {
+        eg_tensor *(*f)(eg_tensor *const *) = norm ? normalises : attends, *first[3], *again[3], *second[3], *fresh[3];
+        eg_tensor *x[] = { wave(cx, 0, 130, 6), norm ? wave(cx, 1, 6) : wave(cx, 1, 7, 6), norm ? wave(cx, 2, 6) : wave(cx, 2, 7, 6) };
+        eg_tensor *y = f(x), *z = f(x), *g = wave(cx, 3, 130, 6), *twice = eg_scale(g, 2);
+        eg_nograd(cx, true);
+        eg_grad(y, g, 3, x, first);
+        eg_nograd(cx, false);
+        eg_grad(y, g, 3, x, again);                     /* now with a history of its own */
+        eg_grad(eg_sum(NULL, eg_square(again[0])), NULL, 3, x, second);
+        eg_grad(z, g, 3, x, again);
+        eg_grad(eg_sum(NULL, eg_square(again[0])), NULL, 3, x, fresh);
+        for (int k = 0; k < 3; k++) ck_assert(same_bits(second[k], fresh[k]) && same_bits(first[k], again[k]));
+        if (norm) eg_grad(layernorm_plain(x, NULL), g, 3, x, fresh);    /* 130 rows: two blocks and a part */
+        for (int k = 0; norm && k < 3; k++) eg_assert_close(first[k], fresh[k], 1e-12);
+        eg_assign(again[0], eg_zeros_like(again[0]));   /* the user's now */
+        eg_grad(z, g, 3, x, again);
+        ck_assert(same_bits(first[0], again[0]));
+        eg_assign(g, twice);
+        eg_grad(z, g, 3, x, again);
+        for (int k = 0; k < 3; k++) eg_assert_close(again[k], eg_scale(first[k], 2), 1e-14);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_softmax(void)
 {
     Suite *s = suite_create("softmax");
     TCase *t = tcase_create("softmax");
+    tcase_add_test(t, a_gradient_asked_for_again);
     tcase_add_test(t, softmax_is_as_stored);
     tcase_add_test(t, rows_sum_to_one_and_shifts_do_not_matter);
     tcase_add_test(t, row_0_5_a_mask_is_not_a_factor);

@@ -304,7 +304,7 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
         NAME(gained)(b->n, y, b->gain, b->bias);
     }
 }
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; p: dx, x, g */
+/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g x̂ and g; p: dx, x, g */
 EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;
@@ -324,21 +324,40 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
             along += (double)NAME(along_of)(m, v, x + from, (T)mean);
         }
         const T a = (T)(total / count), s = (T)mean, c = (T)r, d = (T)(r * r * r * along / count);
+        T *sum_along = b->sums, *sum = b->sums ? sum_along + n : NULL;
         for (int64_t from = 0, m; from < n; from += m) {
             m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
             const T *v = g + from, *at = x + from;
             T *to = dx + from;
             if (gain && n > EG_CHUNK) { EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k]; }
             if (gain) v = h;
+            if (!sum) {
+                EG_EVERY_LANE
+                for (int64_t k = 0; k < m; k++) to[k] = (v[k] - a) * c - (at[k] - s) * d;
+                continue;
+            }
+            T *sx = sum_along + from, *sg = sum + from;
+            const T *u = g + from;
             EG_EVERY_LANE
-            for (int64_t k = 0; k < m; k++) to[k] = (v[k] - a) * c - (at[k] - s) * d;
+            for (int64_t k = 0; k < m; k++) {
+                to[k] = (v[k] - a) * c - (at[k] - s) * d;
+                sx[k] += u[k] * ((at[k] - s) * c);
+                sg[k] += u[k];
+            }
         }
     }
+}
+EG_CLONES static void NAME(add)(int64_t n, void *to, const void *from)
+{
+    T *y = to;
+    const T *x = from;
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
     .top = NAME(top), .select = NAME(select), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
     .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at), .softmax = NAME(softmax), .logsum = NAME(logsum),
     .softmax_slope = NAME(softmax_slope), .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
-    .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope),
+    .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope), .add = NAME(add),
 };
 #undef INLINE

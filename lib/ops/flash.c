@@ -1,8 +1,8 @@
 /* flash.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps its operands, its result and two numbers
  * for each row of scores, and the gradient makes the tiles again. Derivatives of the gradient are those of the composed form (attend.c),
  * which means the same: order two and more need memory for the weights. */
-#include "core/context.h"
 #include "ops/flash_room.h"
+#include "ops/memo.h"
 #include <math.h>
 #include <string.h>
 
@@ -23,19 +23,14 @@ static void terms_of(const eg_attending *a, eg_tensor *const *operand, eg_tensor
     for (int t = 0; t < EG_ATT_TERMS; t++) x[t] = a->rank[t] >= 0 ? *operand++ : NULL;
 }
 
-/* The cotangents of all operands are found together: kept until another is asked for, while the scope they lie in is the open one. */
-struct eg_memo { uint64_t scope, seq; const eg_tensor *g; eg_tensor *d[EG_ATT_TERMS + 2]; };
-static bool remembered(const struct eg_memo *m, const eg_tensor *g) { return m->g == g && m->seq == g->seq && m->scope == eg__top(g->cx)->serial; }
-static void remember(struct eg_memo *m, const eg_tensor *g) { m->g = g, m->seq = g->seq, m->scope = eg__top(g->cx)->serial; }
-
+_Static_assert(EG_ATT_TERMS + 2 <= EG_MEMO, "a memo has room for every operand of the gradient");
 static bool keep_room(eg_tensor *y, bool stats)
 {
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
     eg__flash_open(&f, a, (eg_dtype)y->dtype);
     const size_t rows = (size_t)(f.list[EG_KIND_BATCH].total * f.list[EG_KIND_QUERY].total * f.width);
-    if (!(a->memo = eg__alloc(y->cx, sizeof *a->memo))) return false;
-    a->memo->g = NULL;
+    if (!(a->memo = eg__memo(y->cx))) return false;
     if (!stats) return true;
     if (!(a->saved = eg__alloc(y->cx, sizeof *a->saved))) return false;
     a->saved->most = eg__alloc(y->cx, rows);
@@ -137,7 +132,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     const eg_attending *a = d->attr;
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL;                             /* the result: a function of the operands           */
-    if (!remembered(a->memo, c)) {
+    if (!eg__remembered(a->memo, c)) {
         eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
         int at[EG_ATT_TERMS + 1], n = 0;
         own_terms(a, d->in, x);
@@ -155,7 +150,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
         by[n++] = g;
         if (eg_grad(all, NULL, n, by, dx)) return eg__poison(d->cx);
         for (int k = 0; k < n; k++) a->memo->d[at[k]] = dx[k];
-        remember(a->memo, c);
+        eg__remember(a->memo, c);
     }
     return a->memo->d[i];
 }
@@ -194,11 +189,11 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
         eg__attend_gradient(a, x, g, d);
         return d[t];
     }
-    if (!remembered(a->memo, g)) {
+    if (!eg__remembered(a->memo, g)) {
         eg_tensor *d = gradient_of(y, y->in, y, g);
         if (!eg_ok(d)) return d;
         parts_of(d, d, a->memo->d);
-        remember(a->memo, g);
+        eg__remember(a->memo, g);
     }
     return a->memo->d[i];
 }

@@ -1,13 +1,14 @@
 /* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their gradient, each in one pass.
  *
  * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of the slope needs r, and the rule of r needs x̂:
- * all three are rows, and each derivative is again made of them. RMS norm is the same without the mean. */
+ * all three are rows, and each derivative is again made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean. */
+#include "ops/memo.h"
 #include "ops/rows.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct norm { int inner; bool center, gain, bias; double eps; } norm;  /* operands: x, then gain and bias where there are */
-static const norm sampled = { 1, true, false, false, 1e-5 }, sampled_rms = { 1, false, false, false, 1e-5 };
+typedef struct norm { int inner; bool center, gain, bias; double eps; eg_memo *memo; } norm;   /* operands: x, then gain and bias where there are */
+static const norm sampled = { 1, true, false, false, 1e-5, NULL }, sampled_rms = { 1, false, false, false, 1e-5, NULL };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
 static eg_tensor *slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
@@ -109,6 +110,94 @@ static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *ga
                     (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner), gain ? eg__rowwise(gain, a->inner) : NULL });
 }
 
+/* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ g where there is a bias. Sums are of
+ * blocks of rows, and of those in pairs, so that the number of threads changes no bit. ------------------------------------------------- */
+enum { BLOCK = 64, GRAIN = 1 << 18 };
+typedef struct gradient_job { eg_inner *run; eg_batch b; int64_t rows, bytes; char *dx, *x, *g, *sums; } gradient_job;
+static void gradient_block(void *user, int64_t block, int thread)
+{
+    const gradient_job *j = user;
+    const int64_t from = block * BLOCK, rows = j->rows - from < BLOCK ? j->rows - from : BLOCK, at = from * j->bytes;
+    eg_batch b = j->b;
+    (void)thread;
+    b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
+    j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at }, (int64_t[]){ j->bytes, j->bytes, j->bytes }, &b);
+}
+static bool gradient_shape(eg_tensor *d)
+{
+    const norm *a = d->attr;
+    const int64_t n = eg__last(d->in[0], a->inner), outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
+    return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
+}
+static bool gradient_forward(eg_tensor *d)
+{
+    const norm *a = d->attr;
+    const eg_arithmetic *m = eg__arithmetic(d->dtype);
+    const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
+    gradient_job j = { .run = m->norm_slope, .b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL },
+                       .rows = rows, .bytes = bytes, .dx = d->data, .x = d->in[0]->data, .g = d->in[1]->data };
+    if (!rows || !n) { eg__fill(d, 0); return true; }
+    if (!(j.sums = eg__scratch(d->cx, 3, (size_t)(2 * blocks * bytes)))) return false;
+    eg__parallel(d->cx, eg__team(d->cx, 8 * rows * n, GRAIN), blocks, gradient_block, &j);
+    for (int64_t step = 1; step < blocks; step *= 2)
+        for (int64_t k = 0; k + step < blocks; k += 2 * step) m->add(2 * n, j.sums + 2 * k * bytes, j.sums + 2 * (k + step) * bytes);
+    if (a->gain) memcpy(d->data + rows * bytes, j.sums, (size_t)bytes);
+    if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
+    return true;
+}
+static bool gradient_c128(eg_tensor *d)
+{
+    const norm *a = d->attr;
+    const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * 16;
+    const eg_batch b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL };
+    double complex *along = (double complex *)(void *)d->data + rows * n, *total = along + a->gain * n;
+    eg__fill(d, 0);
+    if (n) slope_c128(rows, (char *[]){ d->data, d->in[0]->data, d->in[1]->data }, (int64_t[]){ bytes, bytes, bytes }, &b);
+    for (int64_t row = 0; row < rows; row++) {
+        const double complex *x = (double complex *)(void *)d->in[0]->data + row * n, *g = (double complex *)(void *)d->in[1]->data + row * n;
+        double complex mean, r = moments_c128(&b, x, &mean);
+        for (int64_t k = 0; a->gain && k < n; k++) along[k] += g[k] * (x[k] - mean) * r;
+        for (int64_t k = 0; a->bias && k < n; k++) total[k] += g[k];
+    }
+    return true;
+}
+/* x's part of a tensor with the shape of d, the gain's (1) or the bias's (2); NULL where there is none */
+static eg_tensor *part_of(const eg_tensor *d, eg_tensor *x, int part)
+{
+    const norm *a = d->attr;
+    const int64_t rows = d->dim[0] - a->gain - a->bias, from = part == 0 ? 0 : part == 1 ? rows : rows + a->gain;
+    const int outer = part ? d->in[0]->rank - a->inner : 0;
+    if ((part == 1 && !a->gain) || (part == 2 && !a->bias)) return NULL;
+    return eg_reshape_n(eg_slice(x, 0, from, part ? from + 1 : rows, 1), d->in[0]->rank - outer, d->in[0]->dim + outer);
+}
+static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)      /* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
+{
+    const norm *a = d->attr;
+    eg_tensor *x = d->in[0], *g = d->in[1], *along = part_of(d, u, 1), *total = part_of(d, u, 2);
+    eg_tensor *s = slope_rule(slope(a, x, g, gain_of(d, 2)), part_of(d, u, 0), i);
+    if (i == 0 && along) s = eg_add(s, slope(a, x, eg_mul(g, along), NULL));
+    if (i == 1 && along) s = eg_add(s, eg_mul(normalised(a, x, NULL, NULL), along));
+    return i == 1 && total ? eg_add(s, total) : s;
+}
+static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
+static eg_tensor *gradient_both(eg_tensor *const *x) { return gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]); }
+static eg_tensor *gradient_rms(eg_tensor *const *x) { return gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]); }
+static eg_tensor *gradient_bias(eg_tensor *const *x) { return gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL); }
+static const eg_sample gradient_samples[] = {
+    { gradient_both, "3x4, 3x4, 4", 0, 0 }, { gradient_rms, "2x3x4, 2x3x4, 4", 0, 0 }, { gradient_bias, "2x3x2, 2x3x2", 0, 0 }, { 0 },
+};
+static const eg_op gradient_op = {
+    .name = "normalise_gradient", .equation = "(dx, dgain, dbias) = (normalise_slope(g), sum g xhat, sum g)",
+    .gradient = "of normalise_slope, and of u sum g xhat: dx = slope(g u), dg = xhat u",
+    .arity = -1, .shape = gradient_shape, .forward = gradient_forward, .rule = gradient_rule, .uses = EG_USES_OPERANDS,
+    .samples = gradient_samples, .forward_c128 = gradient_c128,
+};
+static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
+{
+    return eg_apply(&gradient_op, a, sizeof *a, gain ? 3 : 2,
+                    (eg_tensor *[]){ eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL });
+}
+
 /* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes ------------------------------------ */
 static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -121,12 +210,24 @@ static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, co
 }
 static bool normalise_forward(eg_tensor *y)
 {
-    const norm *a = y->attr;
+    norm *a = (norm *)y->attr;
+    if (eg__recording(y->cx) && (a->gain || a->bias) && !(a->memo = eg__memo(y->cx))) return false;
     return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL, eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
+/* A sweep that wants dx, which it asks for first, is given dgain and dbias with it. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
+    if (a->memo && eg__remembered(a->memo, g)) return a->memo->d[i];
+    if (i == 0 && a->memo) {
+        eg_tensor *d = gradient(a, y->in[0], g, gain_of(y, 1));
+        if (!eg_ok(d)) return d;
+        a->memo->d[0] = part_of(d, d, 0);
+        if (a->gain) a->memo->d[1] = part_of(d, d, 1);
+        if (a->bias) a->memo->d[1 + a->gain] = part_of(d, d, 2);
+        eg__remember(a->memo, g);
+        return a->memo->d[0];
+    }
     if (i == 0) return slope(a, y->in[0], g, gain_of(y, 1));
     return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL, a->inner);
 }
@@ -160,11 +261,12 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
     int n = 1;
     with.gain = gain;
     with.bias = bias;
+    with.memo = NULL;
     if (gain) operand[n++] = eg__rowwise(gain, a->inner);
     if (bias) operand[n++] = eg__rowwise(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);
 }
-const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &normalise_op, NULL };
+const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ----------------------------------------------------------------------------- */
 /* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */

@@ -58,7 +58,7 @@ enum { EG_ROW_OPERANDS = 4 };
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user); /* x[0] is written; work: additions a row costs */
 
 /* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row to row. For any number of elements. */
-typedef struct eg_batch { int64_t n; bool masked, log, center; double c; const void *gain, *bias; } eg_batch;
+typedef struct eg_batch { int64_t n; bool masked, log, center; double c; const void *gain, *bias; void *sums; } eg_batch;
 #define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r) * step[k]))  /* row r of operand k, in a batch's loop                   */
 eg_tensor *eg__rowwise(eg_tensor *x, int inner);        /* x, or a recorded copy of it, so that each row is contiguous      */
 void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* x[0] is written */
@@ -83,7 +83,8 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
     eg_inner *softmax_less;             /* dx, x, g     g (softmax(x) − c), g one number for a row                   */
     eg_inner *rstd;                     /* r, x         r = 1/√(mean (x − mean)² + c)                                */
     eg_inner *norm;                     /* y, x         (x − mean) r gain + bias                                     */
-    eg_inner *norm_slope;               /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain                    */
+    eg_inner *norm_slope;               /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g x̂, n times += g */
+    void   (*add)    (int64_t n, void *y, const void *x);                       /* y += x                            */
 } eg_arithmetic;
 extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;
 static inline const eg_arithmetic *eg__arithmetic(int dtype) { return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32; }
