@@ -380,6 +380,7 @@ START_TEST(affine_is_a_product_and_a_sum)
         { "bi,io->bo", "5x4 4x3 3", true }, { "bi,io->bo", "5x4 4x3 5x3", true }, { "bi,io->bo", "5x4 4x3 ()", true },
         { "...i,io->...o", "2x5x4 4x3 3", true }, { "ibm,mhd->bihd", "4x2x3 3x2x5 2x5", true }, { "ib,jb->ijb", "3x4 2x4 4", true },
         { "bi,io->bo", "5x0 0x3 3", true }, { "bi,io->bo", "0x4 4x3 3", true }, { "i (b c=2) m,mo->i (b c) o", "3x4x2 2x3 3", false },
+        { "i (b c=2) m,mo->i b c o", "3x4x2 2x3 3", false },
         { "bik,io->bo", "5x4x2 4x3 3", false }, { "i,j->ii", "3 2 3", false }, { "bi,o->bo", "5x4 3 3", false },
     };
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)

@@ -4,7 +4,7 @@
 #define EG_CALL_H
 #include "einsum/program.h"
 
-typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_LABELS, EG_LABELS_BACK } eg_written; /* a string; with .broadcast; labels; … + i: the cotangent of operand i */
+typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written; /* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
 typedef struct eg_wanted { int written, count; size_t length; const void *text; eg_tensor *const *x; } eg_wanted;   /* text: `length` bytes */
 
 typedef struct eg_call {
@@ -18,6 +18,9 @@ const eg_call *eg__call_find(eg_ctx *, const eg_wanted *);
 eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size, void **attr, size_t program_bytes, void **program);
 
 /* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
+/* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points at the call; NULL after an error */
+eg_call *eg__call_plan(eg_ctx *, const eg_wanted *, const void *attr, size_t size, int count, eg_tensor *const *x,
+                       const uint16_t *const *label, const eg_labelled *out, const eg_order_args *);
 eg_tensor *eg__einsum_call(eg_ctx *, const eg_wanted *);        /* what was called before (checked operands); else NULL, and no error */
 eg_tensor *eg__einsum_said(const eg_wanted *, const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label,
                            int out_rank, const uint16_t *out); /* eg__einsum_as; what it is called from now on, or NULL       */

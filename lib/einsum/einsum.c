@@ -242,17 +242,17 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
-static const eg_call *new_call(eg_ctx *cx, const eg_wanted *what, const labels *l, size_t size, eg_tensor *const *x,
-                               const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count, eg_tensor *const *x,
+                       const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
 {
     planning p;
-    if (!drafted(cx, &p, what->count, x, label, out, order)) return NULL;
-    void *attr, *room;
-    eg_call *c = eg__call_new(cx, what, out, size, &attr, eg__program_bytes(&p.draft), &room);
+    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
+    void *kept, *room;
+    eg_call *c = eg__call_new(cx, what, out, size, &kept, eg__program_bytes(&p.draft), &room);
     if (!c) return NULL;
     c->program = eg__program(room, &p.draft);
-    c->attr = memcpy(attr, l, size);
-    ((labels *)attr)->call = c;
+    c->attr = memcpy(kept, attr, size);
+    *(const eg_call **)kept = c;
     return c;
 }
 static eg_tensor *made(eg_ctx *cx, const labels *l, size_t size, int count, eg_tensor *const *x)
@@ -306,7 +306,7 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride)) return eg_apply(&einsum_op, l, size, count, x);     /* refuses */
     const eg_labelled to = { out_rank, dim, stride, out };
-    if (any) return (l->call = new_call(cx, what ? what : &by_labels, l, size, x, label, &to, how)) ? made(cx, l, size, count, x) : eg__poison(cx);
+    if (any) return (l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how)) ? made(cx, l, size, count, x) : eg__poison(cx);
     const eg_call brief = { .rank = out_rank, .dim = dim, .stride = stride, .program = program_of(cx, count, x, label, &to, how) };
     l->call = &brief;
     return brief.program ? made(cx, l, size, count, x) : eg__poison(cx);

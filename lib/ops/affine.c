@@ -1,10 +1,10 @@
 /* affine.c: a product and the number that is added to it, in one node: what a linear layer and a projection onto heads are. */
-#include "einsum/program.h"
+#include "einsum/call.h"
 #include <string.h>
 
 /* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the letters that b lacks ------------- */
-/* The letters of x, then of W, then of y; b has y's last ones. */
-typedef struct affine { int rank; uint16_t label[]; } affine;
+/* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is made. */
+typedef struct affine { const eg_call *call; int rank; uint16_t label[]; } affine;
 static const eg_order_args any_order = { .limit = 0, .steps = -1 };
 static const uint16_t *letters(const eg_tensor *y, int k)
 {
@@ -14,36 +14,39 @@ static const uint16_t *letters(const eg_tensor *y, int k)
 }
 static const uint16_t *out_of(const eg_tensor *y) { return letters(y, 3); }
 
-static bool fits(const eg_tensor *y, int rank, const int64_t *dim)
+static bool fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t *dim)
 {
-    const eg_tensor *b = y->in[2];
     char have[256], want[256];
     bool same = b->rank <= rank;
     for (int r = 1; same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (same) return true;
     const eg_tensor result = { .rank = (uint8_t)rank, .dim = (int64_t *)(uintptr_t)dim };
-    eg_fail(y->cx, "affine: operand 3 is %s, but the last axes of the result are those of %s", eg__dims_text(b, have, sizeof have),
+    eg_fail(cx, "affine: operand 3 is %s, but the last axes of the result are those of %s", eg__dims_text(b, have, sizeof have),
             eg__dims_text(&result, want, sizeof want));
     return false;
 }
 static bool affine_shape(eg_tensor *y)
 {
+    const eg_call *c = ((const affine *)y->attr)->call;
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { letters(y, 0), letters(y, 1) };
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     eg__einsum_layout(2, y->in, label, rank, out_of(y), dim, stride);
-    if (!fits(y, rank, dim) || !eg__shape(y, (eg_dtype)y->in[0]->dtype, rank, dim)) return false;
+    if (!eg__shape(y, (eg_dtype)y->in[0]->dtype, rank, dim)) return false;
     if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
     return true;
 }
 static bool affine_forward(eg_tensor *y)
 {
+    const eg_call *c = ((const affine *)y->attr)->call;
     const eg_tensor *b = y->in[2];
     int64_t step[EG_RANK_MAX] = { 0 };
     eg_tensor spread = *b;                      /* b repeated over y's first axes */
     if (b->rank) memcpy(step + y->rank - b->rank, b->stride, (size_t)b->rank * sizeof *step);
     spread.rank = y->rank, spread.dim = y->dim, spread.stride = step;
     eg__copy(y, &spread);
+    if (c) return eg__program_run(y->cx, c->program, (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
     return eg__einsum_into(y, true, &any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
 }
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -71,12 +74,13 @@ static const eg_op affine_op = {
     .samples = affine_samples, .jvp = affine_jvp, .forward_c128 = affine_forward,
 };
 
-/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor groups in it, nor integers. */
+/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor groups, nor integers. */
 static bool plain(const eg_reading *r, const eg_tensor *x)
 {
     const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
-    bool plain = eg__is_inexact(x->dtype) && !r->out.changed && r->out.items <= EG_RANK_MAX;
+    bool plain = eg__is_inexact(x->dtype);
+    for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < part[k]->items; i++) {
             plain &= k < 2 || !(in[part[k]->letter[i]] & 4);
@@ -86,30 +90,47 @@ static bool plain(const eg_reading *r, const eg_tensor *x)
         for (int i = 0; i < part[k]->items; i++) plain &= in[part[k]->letter[i]] != 1 << k;
     return plain;
 }
+static eg_tensor *made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
+{
+    eg_tensor *y = c ? eg__apply(cx, &affine_op, c->attr, c->attr_size, 3, x) : eg__poison(cx);
+    if (y->attr) ((affine *)(uintptr_t)y->attr)->call = NULL;
+    return y;
+}
+/* planning may end r */
+static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r, eg_tensor *const *x)
+{
+    union { affine a; char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)]; } u = { .a = { .rank = r->out.items } };
+    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const uint16_t *label[3];
+    uint16_t *next = u.a.label;
+    for (int k = 0; k < 3; next += part[k++]->items)
+        if (part[k]->items) label[k] = memcpy(next, part[k]->letter, (size_t)part[k]->items * sizeof *next); else label[k] = next;
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    const size_t size = sizeof u.a + (size_t)(next - u.a.label) * sizeof *next;
+    const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
+    if (!fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
+    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x);                 /* refuses */
+    return made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &(eg_labelled){ u.a.rank, dim, stride, label[2] }, &any_order), x);
+}
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
-    eg_tensor *given[] = { x, W, b }, *in[3] = { NULL, NULL, b };
+    eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };
     if (!b) return eg_einsum(spec, x, W);
     eg_ctx *cx = eg__context_of(3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail(cx, "affine: the spec is NULL");
+    const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };
+    const eg_call *c = eg__call_find(cx, &what);
+    if (c) return made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
             return eg_fail(cx, "affine: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(x->dtype), k + 1,
                            eg_type_name(given[k]->dtype));
     const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
-    if (!plain(r, x)) {                                                 /* two nodes; integers are summed in i64 */
-        eg_tensor *y = eg_einsum(spec, x, W);
-        return eg_add(y, !eg_ok(y) || y->dtype == b->dtype ? b : eg_cast(b, (eg_dtype)y->dtype));
-    }
-    union { affine a; char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)]; } u;
-    uint16_t *next = u.a.label;
-    u.a.rank = r->out.items;
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
-    for (int k = 0; k < 3; next += part[k++]->items)
-        if (part[k]->items) memcpy(next, part[k]->letter, (size_t)part[k]->items * sizeof *next);
-    return eg_apply(&affine_op, &u.a, sizeof u.a + (size_t)(next - u.a.label) * sizeof *next, 3, in);
+    if (plain(r, x)) return planned(cx, &what, r, in);
+    eg_tensor *y = eg_einsum(spec, x, W);                               /* two nodes; integers are summed in i64 */
+    return eg_add(y, !eg_ok(y) || y->dtype == b->dtype ? b : eg_cast(b, (eg_dtype)y->dtype));
 }
 
 const eg_op *const eg__affine_rows[] = { &affine_op, NULL };
