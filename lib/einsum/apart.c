@@ -182,6 +182,7 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                             turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m, &one.k, *from);
                             *from = b.part[s].room;
                         }
+                        if (small) one.tiling = eg__direct_tiling(&one);
                         if (!(small ? eg__direct(cx, &one) : eg__gemm(cx, &one))) return false;
                     }
     }

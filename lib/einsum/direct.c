@@ -173,7 +173,20 @@ bool eg__direct_suits(const eg_gemm *g)
     const int64_t block = block_of(g, s);
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most || g->m.total <= 2 * s->lanes;
 }
-bool eg__direct_in_place(const eg_gemm *g) { return in_place(g); }
+eg_tiling eg__direct_tiling(const eg_gemm *g)
+{
+    const small *s = small_of(g->dtype);
+    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .block = block_of(g, s), .in_place = in_place(g) };
+    t.strips = (g->m.total + t.strip - 1) / t.strip;
+    t.blocks = (g->n.total + t.block - 1) / t.block;
+    t.units = t.strips * t.blocks * g->batch.total;
+    t.room = t.in_place ? 0 : t.strip * least(g->k.total, EG_KC) * (int64_t)width_of(g);
+    const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
+    t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
+            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > EG_FAR;
+    t.single = t.strips == 1 && t.blocks == 1 && g->k.total <= EG_KC && !t.far;
+    return t;
+}
 
 /* An operand's matrix in the next batch, asked for line by line while this batch is done: where all is more than the caches hold, the
  * tiles waited for memory, which looks ahead along rows but not from one matrix to the next. */
@@ -202,51 +215,87 @@ static void ask(ahead *x, int64_t lines)
     }
 }
 
-/* Strips [from, to) of a's rows by blocks of b's columns, numbered through the batches */
-typedef struct job { const eg_gemm *g; const small *s; int64_t strips, strip, blocks, block; size_t width; bool in_place, far; } job;
-static void strips(const job *t, int64_t from, int64_t to, char *room)
+/* A block's columns in tiles: shared out evenly, the first `wider` of them have one more */
+typedef struct columns { int64_t tiles, each, wider; } columns;
+static columns columns_of(int64_t n, int most)
 {
-    const eg_gemm *g = t->g;
+    if (n <= most) return (columns){ 1, n, 0 };
+    const int64_t tiles = (n + most - 1) / most, each = n / tiles;
+    return (columns){ tiles, each, n - each * tiles };
+}
+/* a's rows as vectors: in place, or turned or copied to `room`; *ak: from one k to the next */
+static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room, int64_t *ak)
+{
+    const eg_axis *m = g->m.axis, *k = g->k.axis;
+    const int one = ((const small *)g->tiling.kernels)->lanes;
+    int64_t off[2 * 16];
+    *ak = k->sa;
+    if (g->tiling.in_place) return a;
+    for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
+    *ak = lanes > one ? 2 * one : one;
+    eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
+    return room;
+}
+
+/* Many small products: batches [from, to) */
+static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
+{
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
-    const int64_t w = (int64_t)t->width;
-    int64_t strip = from % t->strips, block = from / t->strips % t->blocks, off[2 * 16];
+    const small *s = g->tiling.kernels;
+    const int64_t w = (int64_t)width_of(g);
+    const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
+    const columns of = columns_of(n->size, s->most);
+    eg_walk batch;
+    eg__walk_to(&batch, &g->batch, from);
+    for (; from < to; from++, eg__walk_on(&batch)) {
+        int64_t ak;
+        const char *a = rows_of(g, g->a + w * batch.at.a, m->size, k->size, room, &ak), *b = g->b + w * batch.at.b;
+        char *c = g->c + w * batch.at.c;
+        for (int64_t q = 0; q < of.tiles; q++) {
+            const int64_t cols = of.each + (q < of.wider);
+            s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, g->add);
+            b += w * cols * n->sb;
+            c += w * cols * n->sc;
+        }
+    }
+}
+/* Strips [from, to) of a's rows by blocks of b's columns, numbered through the batches */
+static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
+{
+    const eg_tiling *t = &g->tiling;
+    const small *s = t->kernels;
+    const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
+    const int64_t w = (int64_t)width_of(g);
+    int64_t strip = from % t->strips, block = from / t->strips % t->blocks;
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
     ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
     int64_t lines[2] = { 0, 0 };                    /* for each tile */
-    if (!t->in_place) for (int64_t q = 0; q < t->strip; q++) off[q] = q * m->sa;
-    for (int64_t left = -1, tiles = 0, each = 0, longer = 0, u = from; u < to; u++) {
+    columns of = { 0, 0, 0 };
+    for (int64_t left = -1, u = from; u < to; u++) {
         const int64_t i = strip * t->strip, lanes = least(t->strip, m->size - i);
-        const int v = lanes > t->s->lanes, whole = lanes == (v + 1) * t->s->lanes;
-        if (left != block * t->block) {             /* columns shared out evenly: `longer` tiles have one more */
+        const int v = lanes > s->lanes, whole = lanes == (v + 1) * s->lanes;
+        if (left != block * t->block) {
             left = block * t->block;
-            const int64_t columns = least(t->block, n->size - left);
-            tiles = (columns + t->s->most - 1) / t->s->most;
-            each = columns / tiles;
-            longer = columns - each * tiles;
+            of = columns_of(least(t->block, n->size - left), s->most);
         }
         if (t->far && strip == 0 && block == 0) {
             const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
             next[0] = ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
             next[1] = ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
-            const int64_t calls = t->strips * t->blocks * tiles * ((k->size + EG_KC - 1) / EG_KC);
-            for (int s = 0; s < 2; s++) lines[s] = (lines_of(&next[s]) + calls - 1) / calls;
+            const int64_t calls = t->strips * t->blocks * of.tiles * ((k->size + EG_KC - 1) / EG_KC);
+            for (int x = 0; x < 2; x++) lines[x] = (lines_of(&next[x]) + calls - 1) / calls;
         }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
             const int64_t kc = least(EG_KC, k->size - p);
-            const char *a = g->a + w * (batch.at.a + i * m->sa + p * k->sa);
+            int64_t ak;
+            const char *a = rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, room, &ak);
             const char *b = g->b + w * (batch.at.b + p * k->sb + left * n->sb);
-            int64_t ak = k->sa;
-            if (!t->in_place) {
-                ak = (v + 1) * t->s->lanes;
-                eg__pack(t->width, (int)ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
-                a = room;
-            }
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
-            for (int64_t q = 0; q < tiles; q++) {
-                const int64_t cols = each + (q < longer);
-                for (int s = 0; s < 2; s++) ask(&next[s], lines[s]);
-                t->s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->add || p > 0);
+            for (int64_t q = 0; q < of.tiles; q++) {
+                const int64_t cols = of.each + (q < of.wider);
+                for (int x = 0; x < 2; x++) ask(&next[x], lines[x]);
+                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->add || p > 0);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
             }
@@ -259,31 +308,25 @@ static void strips(const job *t, int64_t from, int64_t to, char *room)
     }
 }
 
-typedef struct shared { const job *t; int64_t units, pieces; char *room; size_t each; } shared;
+typedef struct shared { const eg_gemm *g; int64_t pieces; char *room; } shared;
+static void run(const eg_gemm *g, int64_t from, int64_t to, char *room) { (g->tiling.single ? singles : strips)(g, from, to, room); }
 static void piece(void *user, int64_t k, int thread)
 {
     const shared *s = user;
-    strips(s->t, s->units * k / s->pieces, s->units * (k + 1) / s->pieces, s->room ? s->room + s->each * (size_t)thread : NULL);
+    const int64_t units = s->g->tiling.units;
+    run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces, s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
-    job t = { .g = g, .s = small_of(g->dtype), .width = width_of(g), .in_place = in_place(g) };
-    t.strip = 2 * t.s->lanes;
-    t.strips = (g->m.total + t.strip - 1) / t.strip;
-    t.block = block_of(g, t.s);
-    t.blocks = (g->n.total + t.block - 1) / t.block;
-    const int64_t units = t.strips * t.blocks * g->batch.total;
-    const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)t.width;
-    t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
-            (of_two + g->m.total * g->n.total * (int64_t)t.width) * g->batch.total > EG_FAR;
-    const size_t room = (size_t)(t.strip * least(g->k.total, EG_KC)) * t.width;
+    const eg_tiling *t = &g->tiling;
     _Alignas(64) char near[1 << 13];
-    int team = eg__team(cx, units * t.strip * least(t.block, g->n.total) * g->k.total, 1 << 21);
-    if (team > units) team = (int)units;
-    char *p = t.in_place ? NULL : room * (size_t)team <= sizeof near ? near : eg__scratch(cx, 0, room * (size_t)team);
-    if (!p && !t.in_place) return false;
-    if (team > 1) eg__parallel(cx, team, least(units, 4 * team), piece, &(shared){ &t, units, least(units, 4 * team), p, room });
-    else strips(&t, 0, units, p);
+    int team = eg__team(cx, t->units * t->strip * least(t->block, g->n.total) * g->k.total, 1 << 21);
+    if (team > t->units) team = (int)t->units;
+    char *p = t->in_place ? NULL : t->room * team <= (int64_t)sizeof near ? near : eg__scratch(cx, 0, (size_t)(t->room * team));
+    if (!p && !t->in_place) return false;
+    const shared s = { g, least(t->units, 4 * team), p };
+    if (team > 1) eg__parallel(cx, team, s.pieces, piece, (void *)(uintptr_t)&s);
+    else run(g, 0, t->units, p);
     return true;
 }

@@ -10,9 +10,12 @@ enum { EG_KC = 256 };                       /* k is summed in blocks of this man
 /* c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n]: four lists of axes, the outermost first, with the products of their sizes. A list may be
  * empty (product 1). No size is 0 or 1. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_list { int n; int64_t total; eg_axis *axis; } eg_list;
+/* How direct.c does it: strips of a by blocks of b in every batch, and bytes for a strip that is copied. `single`: one of each, k not cut. */
+typedef struct eg_tiling { const void *kernels; int64_t strip, strips, block, blocks, units, room; bool in_place, far, single; } eg_tiling;
 typedef struct eg_gemm {
     eg_dtype dtype;
     eg_list batch, m, n, k;
+    eg_tiling tiling;
     const char *a, *b;
     char *c;
     bool add;
@@ -31,9 +34,9 @@ struct eg_pairing {
 
 bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, any m, n, k ≥ 1 */
 
-bool eg__direct_suits(const eg_gemm *);                      /* direct.c: c is contiguous along m, not all sizes large: without packing … */
-bool eg__direct_in_place(const eg_gemm *);                   /* … or with strips of a copied … */
-bool eg__direct(eg_ctx *, const eg_gemm *);                  /* … by our own vector kernels */
+bool eg__direct_suits(const eg_gemm *);                      /* direct.c: c is contiguous along m, not all sizes large: without packing, or with strips of a copied … */
+eg_tiling eg__direct_tiling(const eg_gemm *);                /* … by sizes and strides … */
+bool eg__direct(eg_ctx *, const eg_gemm *);                  /* … by our own vector kernels; its tiling is there */
 bool eg__apart_suits(const eg_gemm *, bool *small);          /* apart.c: batches lie nearest in an operand … (small: for direct.c) */
 bool eg__apart(eg_ctx *, const eg_gemm *);                   /* … so blocks of it are turned first */
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
@@ -51,7 +54,7 @@ static inline void eg__walk_to(eg_walk *w, const eg_list *l, int64_t i)
 {
     w->list = l;
     w->at = eg__place(l, i);
-    for (int x = l->n - 1; x >= 0; x--) { w->index[x] = i % l->axis[x].size; i /= l->axis[x].size; }
+    for (int x = l->n - 1; x >= 0; x--) { w->index[x] = i ? i % l->axis[x].size : 0; if (i) i /= l->axis[x].size; }
 }
 static inline void eg__walk_on(eg_walk *w)
 {

@@ -170,11 +170,12 @@ static void product(eg_pairing *p, const roles *r)
     if (cn == 1 && cm != 1) exchange(p);
     bool small = eg__direct_suits(g);
     p->way = eg__apart_suits(g, &small) ? EG_WAY_APART : small ? EG_WAY_DIRECT : EG_WAY_PACKED;
+    if (p->way == EG_WAY_DIRECT) g->tiling = eg__direct_tiling(g);
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
 eg_way eg__way(const eg_pairing *p) { return p->way; }
-bool eg__way_copies(const eg_pairing *p) { return p->way == EG_WAY_DIRECT && !eg__direct_in_place(&p->gemm); }
+bool eg__way_copies(const eg_pairing *p) { return p->way == EG_WAY_DIRECT && !p->gemm.tiling.in_place; }
 /* c's, and of each presum */
 size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }
 
