@@ -144,6 +144,11 @@ START_TEST(paths_refused)
     eg_assert_error(cx, "(-1, 1)");
     WITH("ab,bc,cd->ad", x, .steps = 2);
     eg_assert_error(cx, "einsum: .path is NULL");
+    WITH("ab,bc,cd->ad", x, .path = far, .steps = -1);
+    eg_assert_error(cx, "einsum: .path has -1 steps");
+    eg_assert_close(WITH("ab,bc,cd->ad", x, .limit = 1 << 20), eg_full(cx, 4, 2, 2), 0);
+    WITH("ab,bc,cd->ad", x, .path = far, .limit = 1 << 20);     /* what is kept for the limit alone is no answer to it */
+    eg_assert_error(cx, "einsum: .path has 0 steps");
 }
 END_TEST
 
@@ -254,6 +259,20 @@ START_TEST(what_is_kept_is_bounded)
             if (round == 0 && n == 200) bytes = eg_stats(cx).bytes;
         }
     ck_assert_uint_le(eg_stats(cx).bytes, bytes + (1 << 20));
+}
+END_TEST
+
+/* Operands of other ranks whose sizes, strides and labels are the same numbers in a row. */
+START_TEST(what_is_kept_is_told_apart)
+{
+    eg_tensor *ab = eg_full(cx, 2, 5, 3), *one = eg_scalar(cx, 1), *step = eg_slice(eg_ones(cx, 10), 0, 0, 10, 2);
+    eg_tensor *none = eg_slice(eg_select(eg_ones(cx, 4, 5), 1, 0), 0, 0, 0, 1), *out = eg_zeros(cx, 3);
+    eg_nograd(cx, true);
+    eg_einsum_to(out, "ab,c,->b", ab, none, one);
+    eg_assert_close(out, eg_full(cx, 0, 3), 0);
+    eg_einsum_to(out, "ab,,a->b", ab, one, step);
+    eg_assert_close(out, eg_full(cx, 10, 3), 0);
+    eg_assert_ok(cx);
 }
 END_TEST
 
@@ -433,6 +452,7 @@ Suite *suite_plan(void)
     tcase_add_test(t, repeated_einsums_ask_for_no_memory);
     tcase_add_test(t, calls_are_told_apart);
     tcase_add_test(t, what_is_kept_is_bounded);
+    tcase_add_test(t, what_is_kept_is_told_apart);
     tcase_add_test(t, nothing_kept_without_memory);
     tcase_add_test(t, one_plan_many_threads);
     tcase_add_test(t, plans_give_the_bits_of_einsum);

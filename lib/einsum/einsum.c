@@ -84,12 +84,13 @@ static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, 
     eg__key_word(&key, (uint64_t)count | (uint64_t)x[0]->dtype << 8 | (uint64_t)out->rank << 16 | 1 << 24);     /* 1: a program */
     for (int k = 0; k <= count; k++) {
         const int rank = k < count ? x[k]->rank : out->rank;
+        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);   /* first: it tells the rank */
         eg__key_words(&key, rank, k < count ? x[k]->dim : out->dim);
         eg__key_words(&key, rank, k < count ? x[k]->stride : out->stride);
-        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);
     }
-    if (order->limit || order->steps >= 0) {
+    if (order->limit || order->path || order->steps >= 0) {
         eg__key_word(&key, (uint64_t)order->limit);
+        eg__key_word(&key, (uint64_t)order->steps);
         eg__key_bytes(&key, order->steps > 0 && order->path ? (size_t)order->steps * sizeof *order->path : 0, order->path);
         if (order->steps >= 0 && !order->path) key.fits = false;
     }

@@ -148,7 +148,7 @@ bool eg__draft(eg_ctx *cx, const eg_task *t, eg_draft *d)
         eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit);
         return false;
     }
-    if (t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair)) return false;
+    if (t->order.path || t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair)) return false;
     bool gone[2 * EG_EINSUM_MAX] = { false };
     for (int s = 0; s < d->steps - 1; s++) {
         gone[d->pair[s][0]] = gone[d->pair[s][1]] = true;
