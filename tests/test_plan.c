@@ -110,6 +110,28 @@ START_TEST(out_bumps_the_version)
 }
 END_TEST
 
+/* One or two integer operands are read where they lie, whatever their type, and out may lie there too. */
+START_TEST(integers_are_not_copied)
+{
+    enum { MANY = 1 << 17 };
+    static const eg_dtype types[] = { EG_BOOL, EG_I32, EG_I64 };
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        eg_tensor *x = eg_full_n(cx, types[k], 1, 2, (int64_t[]){ MANY, 2 }), *t = eg_transpose(x, 0, 1);
+        eg_tensor *warm = eg_einsum("ij,jk->ik", t, x);
+        const size_t before = eg_stats(cx).used;
+        ck_assert(eg_get(eg_einsum("ij,jk->ik", t, x), 1, 0) == MANY && eg_item(eg_einsum("ij->", x)) == 2 * MANY);
+        ck_assert_uint_lt(eg_stats(cx).used - before, MANY);
+        eg_assert_close(eg_einsum("ij,jk,kl->il", t, x, eg_full_n(cx, types[k], 1, 2, (int64_t[]){ 2, 2 })), eg_add(warm, warm), 0);
+        ck_assert(eg_type(eg_einsum("ij->ji", x)) == EG_I64 && eg_type(warm) == EG_I64);
+    }
+    eg_tensor *a = eg_from(cx, ((int64_t[]){ 1, 2, 3, 4 }), 2, 2);
+    eg_nograd(cx, true);
+    eg_einsum_to(a, "ij,jk->ik", a, a);
+    eg_assert_close(a, eg_from(cx, ((int64_t[]){ 7, 10, 15, 22 }), 2, 2), 0);
+    eg_assert_ok(cx);
+}
+END_TEST
+
 /* -- path, limit ------------------------------------------------------------------------------------------------------------------ */
 START_TEST(every_path_gives_the_same_numbers)
 {
@@ -446,6 +468,7 @@ Suite *suite_plan(void)
     tcase_add_test(t, operands_in_the_memory_of_out);
     tcase_add_test(t, out_refused);
     tcase_add_test(t, out_bumps_the_version);
+    tcase_add_test(t, integers_are_not_copied);
     tcase_add_test(t, every_path_gives_the_same_numbers);
     tcase_add_test(t, paths_refused);
     tcase_add_test(t, limit_is_kept_or_refused);

@@ -25,7 +25,7 @@ typedef struct eg_einsum_args {
  * Refused: out while the context records (it would have no history), with elements that share their place, of another shape or dtype;
  * a path of other length or with a place that does not exist; a limit that no order found keeps (the message has both numbers). */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
-EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands); /* sum over the letters that are not in the output */
+EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands); /* sum over the letters that are not in the output, integers and bool in i64; a change of order alone is a view */
 EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b); /* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
 EG_API const char *eg_kernel_info(void);                /* the micro-kernel under einsum, and why it was chosen: one line            */
 EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b); /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */

@@ -57,6 +57,8 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     return fits;
 }
 
+eg_dtype eg__einsum_type(const eg_tensor *x) { return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64; }
+
 /* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope ------------------------------------ */
 typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_task task; eg_draft draft; } planning;
 static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
@@ -110,10 +112,10 @@ static bool einsum_shape(eg_tensor *y)
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    if (l->call) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, l->call->rank, l->call->dim, l->call->stride);
+    if (l->call) return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim, l->call->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     eg__einsum_layout(y->count, y->in, label, l->out_rank, next, dim, stride);
-    if (!eg__shape(y, (eg_dtype)y->in[0]->dtype, l->out_rank, dim)) return false;
+    if (!eg__shape(y, eg__einsum_type(y->in[0]), l->out_rank, dim)) return false;
     if (l->out_rank) memcpy(y->stride, stride, (size_t)l->out_rank * sizeof *stride);
     return true;
 }
@@ -284,7 +286,7 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
     /* only the order changes: a view */
-    if (count == 1 && out_rank == x[0]->rank && distinct(out, out_rank) && distinct(label[0], out_rank)) {
+    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) && distinct(out, out_rank) && distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) { axes[r] = find(label[0], out_rank, out[r]); same &= axes[r] == r; }
@@ -300,7 +302,7 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     l->out_rank = out_rank;
     l->call = NULL;
 
-    const bool any = !how->limit && how->steps < 0;
+    const bool any = !how->limit && !how->path && how->steps < 0;
     const eg_wanted by_labels = { EG_LABELS, count, letters, l->label, x };
     eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
     if (again) return again;

@@ -154,7 +154,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_reading *r = b ? eg__read(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
-    const eg_dtype dtype = eg__is_inexact(x[0]->dtype) ? (eg_dtype)x[0]->dtype : EG_I64;
+    const eg_dtype dtype = eg__einsum_type(x[0]);
     eg_labelled in[EG_EINSUM_MAX];
     const uint16_t *label[EG_EINSUM_MAX];
     for (int k = 0; k < o->count; k++) {

@@ -74,6 +74,7 @@ eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x, 
                          const uint16_t *out);
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim,
                        int64_t *stride); /* of the result; false if 64 bits do not count it */
+eg_dtype eg__einsum_type(const eg_tensor *x);       /* of a result: integers are summed in i64                 */
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count, eg_tensor *const *x,
                      const uint16_t *const *label, const uint16_t *out); /* target (+)= …; not recorded; nothing overlaps  */
 #endif

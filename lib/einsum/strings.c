@@ -144,13 +144,13 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o.count; k++) {
-        if (!eg__is_inexact(x[k]->dtype)) x[k] = eg_cast(x[k], EG_I64);    /* integers are summed in i64 */
+        if (o.count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);    /* results between are i64 */
         same &= x[k] == o.operands[k];
         label[k] = o.out ? r->operand[k].label : r->operand[k].letter;
     }
     const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };
     if (o.out) {
-        if (!eg__check_all(cx, "einsum", o.count, x) || !fits(cx, o.out, (eg_dtype)x[0]->dtype, r) ||
+        if (!eg__check_all(cx, "einsum", o.count, x) || !fits(cx, o.out, eg__einsum_type(x[0]), r) ||
             !into(cx, &o, &order, r, x, label))
             return eg__poison(cx);
         o.out->st->version++;
