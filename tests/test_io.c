@@ -480,6 +480,11 @@ START_TEST(write_failures)
     ck_assert(stat(in_folder("w.npy"), &about) == 0 && (about.st_mode & 0777) == 0640);
     ck_assert_int_eq(eg_size(eg_npy_load(cx, in_folder("w.npy"))), 100000);
     ck_assert_int_eq(entries(false), 2);
+    ck_assert_int_eq(symlink("none.npy", in_folder("nowhere.npy")), 0);
+    ck_assert_int_eq(eg_npy_save(in_folder("nowhere.npy"), y), -1);
+    refused("nowhere.npy': No such file");
+    ck_assert(lstat(in_folder("nowhere.npy"), &about) == 0 && S_ISLNK(about.st_mode));
+    ck_assert_int_eq(unlink(in_folder("nowhere.npy")), 0);
     fine();
 }
 END_TEST

@@ -1,7 +1,7 @@
 /* eingrad/io.h: files. .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG.
  * What is read is checked: a malformed file is refused with one sentence and nothing is made of it. What is written under a path
  * appears there whole or not at all: a file without a name in the same folder (O_TMPFILE, else a temporary one), flushed to the disk, then linked
- * and renamed: a process killed while it writes leaves nothing. Links are followed;
+ * and renamed: a process killed while it writes leaves nothing. Links are followed, one to nowhere is refused;
  * devices and pipes are written to.
  * int results: 0, or −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H

@@ -195,6 +195,8 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     bool there = stat(path, &about) == 0;
     if (there && S_ISDIR(about.st_mode)) {
         errno = EISDIR;
+    } else if (!there && lstat(path, &about) == 0) {
+        errno = ENOENT;                             /* a link to nowhere would be lost                   */
     } else if (there && !S_ISREG(about.st_mode)) {
         out->file = fopen(path, "wbe");             /* a device or a pipe must not be replaced by a file */
     } else if (!there || access(path, W_OK) == 0) {
