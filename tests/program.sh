@@ -136,6 +136,13 @@ refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik
 refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy -g new/b.npy -o new/x.npy
 refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" -g new/a.npy -o new/x.npy
 refuses 'is given twice' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
+refuses 'are one file' einsum ij "$A" --grad "$A" -g new/x.npy -o new/../new/x.npy
+ln -s x.npy link.npy
+refuses 'link.npy is a link to nowhere' einsum ij "$A" -o link.npy
+cp "$A" x.npy
+refuses 'x.npy and link.npy are one file' einsum ij "$A" --grad "$A" -o x.npy -g link.npy
+same x.npy "$A"
+rm link.npy x.npy
 refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g /dev/full
 refuses 'No such file' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g new/none/b.npy
 refuses 'is a directory' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g "$stage"

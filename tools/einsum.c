@@ -21,6 +21,20 @@ enum { OPERANDS = 64 };
 /* -- several files, all of them or none: each is first written beside its place, and then they are renamed together ---------- */
 typedef struct output { const char *path; eg_tensor *x; char *target, *beside; bool done; } output;
 
+static char *new_place(const char *path)                /* of a file that is not there yet: the real path of its folder, its name */
+{
+    char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
+    const char *name = slash ? path + (slash - folder) + 1 : path;
+    if (slash) slash[slash == folder] = 0;
+    char *real = folder ? realpath(slash ? folder : ".", NULL) : NULL;
+    size_t room = real ? strlen(real) + strlen(name) + 2 : 0;
+    char *place = room ? malloc(room) : NULL;
+    if (place) snprintf(place, room, "%s/%s", real, name);
+    free(folder);
+    free(real);
+    return place;
+}
+
 static bool aim(output *o, long number)                 /* false after saying why */
 {
     struct stat s;
@@ -28,8 +42,11 @@ static bool aim(output *o, long number)                 /* false after saying wh
         if (S_ISDIR(s.st_mode)) { say("%s is a directory", o->path); return false; }
         if (!S_ISREG(s.st_mode)) return true;           /* a device or a pipe takes it as it comes */
         o->target = realpath(o->path, NULL);
+    } else if (lstat(o->path, &s) == 0) {
+        say("%s is a link to nowhere", o->path);
+        return false;
     } else
-        o->target = strdup(o->path);
+        o->target = new_place(o->path);
     size_t room = o->target ? strlen(o->target) + 40 : 0;
     o->beside = room ? malloc(room) : NULL;
     if (!o->beside) { say("%s: %s", o->path, strerror(errno)); return false; }
@@ -40,11 +57,12 @@ static bool aim(output *o, long number)                 /* false after saying wh
 static int save(eg_ctx *cx, int count, output *o)
 {
     int status = EXIT_SUCCESS;
-    for (int k = 0; k < count && !status; k++)
-        for (int j = 0; j < k; j++)
-            if (strcmp(o[j].path, o[k].path) == 0) status = say("%s is given twice", o[k].path);
-    for (int k = 0; k < count && !status; k++)
+    for (int k = 0; k < count && !status; k++) {
         if (!aim(&o[k], k)) status = EXIT_FAILURE;
+        for (int j = 0; j < k && !status; j++)
+            if (o[k].target && o[j].target && strcmp(o[j].target, o[k].target) == 0)
+                status = strcmp(o[j].path, o[k].path) ? say("%s and %s are one file", o[j].path, o[k].path) : say("%s is given twice", o[k].path);
+    }
     for (int devices = 0; devices < 2; devices++)
         for (int k = 0; k < count && !status; k++)
             if ((o[k].beside == NULL) == (devices == 1)) {
