@@ -347,8 +347,13 @@ START_TEST(slopes_of_distance)                  /* ALiBi: the same as its bias; 
     eg_assert_close(y, z, 1e-13);
     ck_assert(!eg_grad(y, eg_ones_like(y), 1, &other, &g) && !eg_grad(z, eg_ones_like(z), 1, &other, &h));
     eg_assert_close(g, h, 1e-12);
-    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j <= i + h", .offset = 1)));
-    eg_assert_error(cx, "mha \"attn\": with slopes (ALiBi) a predicate behind a cache can name i and j only");
+    eg_tensor *all = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 7, 5)), *late = eg_slice(eg_select(all, 0, 0), 1, 2, EG_END, 1);
+    static const char *const offset[] = { "i - j < 2 | j == 0", "j < 4", "h + j <= i", "j - |j| <= i" };
+    static const char *const written[] = { "i + 2 - j < 2 | j == 0", "j < 4", "h + j <= i + 2", "j - |j| <= i + 2" };
+    for (int k = 0; k < 4 && !(_i && k == 2); k++)                          /* behind a cache, or as if: 2 places on  */
+        eg_assert_close(eg_mha_run(m, x, .where = offset[k], .offset = 2), eg_mha_run(plain, x, .where = written[k], .bias = { "hij", late }), 1e-13);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j <= |i| - h", .offset = 1)));
+    eg_assert_error(cx, "mha \"attn\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, nor h or batches without i: \"j <= |i| - h\"");
 }
 END_TEST
 
@@ -763,7 +768,7 @@ START_TEST(parameters_without_a_part)           /* rows 0.3, 1.10               
     for (int k = 0; k < 3000; k++)
         deep = eg_add(deep, deep);
     ck_assert_int_eq(eg_params_unused(p, 1, &deep, NULL), 10);
-    ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 && eg_params_unused(NULL, 0, NULL, NULL) == -1);
+    ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 && eg_params_unused(p, 2, NULL, NULL) == 10 && eg_params_unused(NULL, 0, NULL, NULL) == -1);
 }
 END_TEST
 

@@ -86,7 +86,7 @@ typedef struct eg_mha_run_args {
     eg_tensor *key, *value;             /* the query; the key                                                                  */
     const char *where;                  /* over b h i j: "j <= i"                                                              */
     eg_masked keep, bias;               /* {"bj", pad}, {"hij", relative}                                                      */
-    int64_t offset;                     /* added to i in where, and to the query's rotary positions                            */
+    int64_t offset;                     /* added to i and |i| in where, and to i in rotary positions and slopes: a cache's length */
     eg_tensor **weights, **dropped;     /* out: (b h i j) before and after dropout; the result's numbers stay the same         */
     eg_cache *cache; int slot;          /* keys and values are appended to the slot, and all that is there attended to; i counts on */
     bool memory;                        /* with cache: the same keys at every step, so they are projected at the first only    */

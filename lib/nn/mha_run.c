@@ -63,6 +63,17 @@ static bool mentions(const char *text, char letter)
     return false;
 }
 
+/* |i|, a size */
+static bool measures(const char *text, char letter)
+{
+    for (const char *c = text; (c = strchr(c, '|')); c++) {
+        const char *in = c + 1 + strspn(c + 1, " ");
+        if (*in == letter && in[1 + strspn(in + 1, " ")] == '|')
+            return true;
+    }
+    return false;
+}
+
 /* text with a letter written as `as`, and the size of its axis, |h|, as `size` */
 static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter, const char *as, const char *size, char *out)
 {
@@ -86,18 +97,19 @@ static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter
     return true;
 }
 
-/* The predicates of module and run. Behind a cache, or with an offset, i counts from there: eg_attention moves the last letter that is no
- * key, which is i unless there are others or i's size is asked for. *offset: what is left for it to do. "" if there is no predicate; NULL
- * after an error. */
-static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, int64_t *offset, char *room)
+/* The predicates of module and run. Behind a cache, or with an offset, i counts from there, and so does |i|: eg_attention moves the last
+ * letter that is no key, which is i where it is named, unless h is two letters. *offset: what is left for it to do, slopes included. "" if
+ * there is no predicate; NULL after an error. */
+static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, bool slopes, int64_t *offset, char *room)
 {
     const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
     char from[ROOM], place[48], size[48];
     bool over = a && b && snprintf(room, ROOM, "(%s) & (%s)", a, b) >= ROOM;
-    bool moves = *offset && mentions(text, 'i'), others = moves && (mentions(text, 'h') || strchr(text, '|'));
-    for (const char *c = m->batch; moves && *c; c++)
+    bool moves = mentions(text, 'i'), heads = mentions(text, 'h'), others = heads;
+    for (const char *c = m->batch; *c; c++)
         others |= mentions(text, *c);
-    if (!over && (!*text || !*offset || (moves && !others)))
+    bool left = moves ? !measures(text, 'i') && !(heads && m->kv_heads != m->heads) : slopes && !others;
+    if (!over && (!*text || !*offset || left))
         return text;
     if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
         return eg_fail(cx, "mha \"%s\": the predicates have more than %d characters", m->name, ROOM - 1), NULL;
@@ -204,11 +216,12 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     eg_tensor ***out[OUTS];
     outs(&o, out);
     const int64_t offset = o.offset;
-    const char *where = predicate(m, cx, a->where, &o.offset, room);
+    const char *where = predicate(m, cx, a->where, o.alibi.x != NULL, &o.offset, room);
     if (!where)
         return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
     if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache can name i and j only, not \"%s\"", m->name, where);
+        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, nor h or batches "
+                       "without i: \"%s\"", m->name, a->where ? a->where : m->where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
@@ -265,7 +278,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         snprintf(head, sizeof head, "%lld", (long long)h);
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
         o.offset = offset;
-        const char *text = predicate(m, cx, a->where, &o.offset, both);
+        const char *text = predicate(m, cx, a->where, false, &o.offset, both);
         if (!text || !rewritten(m, cx, text, 'h', head, count, where))
             return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];

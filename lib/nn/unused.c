@@ -70,7 +70,7 @@ int eg_params_unused(const eg_params *p, int count, eg_tensor *const *ys, const 
     if (!p || eg_error(cx))
         return -1;
     visit v = { .owner = eg_owner_open(cx) };
-    bool good = v.owner && walk(&v, count, ys);
+    bool good = v.owner && walk(&v, ys ? count : 0, ys);
     for (int k = 0; good && eg_params_at(p, k); k++)
         if (!v.slots || !v.seen[slot(&v, eg_params_at(p, k)->x)]) {
             if (out)
