@@ -126,6 +126,8 @@ START_TEST(shapes_without_tensors)
     ck_assert_str_eq(eg_explain_shapes(cx, "ij,ij->ij", true, 2, stretch)->gradient[0], "d1: ij,ij->j");
     ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, stretch));
     eg_assert_error(cx, "index 'i' is 1 in operand 1 but 3 in operand 2");
+    ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, NULL));
+    eg_assert_error(cx, "einsum: the shapes are NULL");
     ck_assert_ptr_null(eg_explain_shapes(cx, "ij", false, 0, stretch));
     eg_assert_error(cx, "0 operands");
     ck_assert_ptr_null(eg_explain_with(NULL));

@@ -279,6 +279,7 @@ const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadca
     if (!cx) return NULL;
     if (count < 1 || count > EG_EINSUM_MAX)
         return eg_fail(cx, "einsum: %d operands; 1 to %d can be explained", count, EG_EINSUM_MAX), NULL;
+    if (!shape) return eg_fail(cx, "einsum: the shapes are NULL"), NULL;
     for (int k = 0; k < count; k++) x[k] = eg__hollow(cx, &shape[k]);
     return eg_explain_with(
         &(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = x, .broadcast = broadcast });

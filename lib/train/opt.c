@@ -48,10 +48,10 @@ struct eg_opt {
 
 static double option(double given, double otherwise) { return given == EG_OFF ? 0 : given != 0 ? given : otherwise; }
 
-static const char *refusal(const eg_opt_args *o)
+static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
     static const struct { const char *text; size_t at; double below; } ranges[] = {     /* 0 ≤ option < below      */
-        { "lr must be positive",                    offsetof(eg_opt_args, lr), INFINITY },
+        { "lr must not be negative",                offsetof(eg_opt_args, lr), INFINITY },
         { "momentum must not be negative",          offsetof(eg_opt_args, momentum), INFINITY },
         { "dampening must not be negative",         offsetof(eg_opt_args, dampening), INFINITY },
         { "beta1 must be in [0, 1)",                offsetof(eg_opt_args, beta1), 1 },
@@ -61,21 +61,22 @@ static const char *refusal(const eg_opt_args *o)
         { "clip_norm must not be negative",         offsetof(eg_opt_args, clip_norm), INFINITY },
         { "clip_value must not be negative",        offsetof(eg_opt_args, clip_value), INFINITY },
     };
+    const eg_schedule *s = &o->schedule;
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         double value;
         memcpy(&value, (const char *)o + ranges[k].at, sizeof value);
         if (!(value >= 0 && value < ranges[k].below))
-            return ranges[k].text;
+            return eg_fail(cx, "%s: %s, not %g", who, ranges[k].text, value), true;
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
-        return "nesterov needs momentum and no dampening";
-    if ((int)o->schedule.decay < 0 || (int)o->schedule.decay >= DECAYS)
-        return "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE";
-    if (o->schedule.warmup < 0 || o->schedule.steps < 0 || (o->schedule.decay && o->schedule.steps <= o->schedule.warmup))
-        return "schedule.steps must be more than schedule.warmup";
-    if (!isfinite(o->schedule.last))
-        return "schedule.last must be a number";
-    return NULL;
+        eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who, o->momentum, o->dampening);
+    else if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
+        eg_fail(cx, "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, but %d", who, (int)s->decay);
+    else if (s->warmup < 0 || s->steps < 0 || (s->decay && s->steps <= s->warmup))
+        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld", who, (long long)s->steps, (long long)s->warmup);
+    else if (!isfinite(s->last))
+        eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
+    return eg_error(cx) != NULL;
 }
 
 static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of, eg_tensor **x)
@@ -105,11 +106,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, double weigh
     o.beta1 = option(o.beta1, 0.9), o.beta2 = option(o.beta2, 0.999), o.eps = option(o.eps, 1e-8);
     o.weight_decay = option(o.weight_decay, weight_decay), o.clip_norm = option(o.clip_norm, 0);
     o.clip_value = option(o.clip_value, 0), o.schedule.last = option(o.schedule.last, 0);
-    const char *why = refusal(&o);
-    if (why) {
-        eg_fail(cx, "%s: %s", row->name, why);
+    if (refused(cx, row->name, &o))
         return NULL;
-    }
     int n = eg_params_count(p);
     if (!n) {
         eg_fail(cx, "%s: the list of parameters is empty", row->name);
@@ -159,12 +157,20 @@ static bool fits(eg_opt *op, int k, eg_tensor *g)
         eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1, eg_ok(g) ? "of another context" : "no usable tensor");
         return false;
     }
-    bool same = eg_rank(g) == eg_rank(op->x[k]) && eg_type(g) == eg_type(op->x[k]);
-    for (int r = 0; same && r < eg_rank(g); r++)
-        same = eg_dim(g, r) == eg_dim(op->x[k], r);
-    if (!same)
-        eg_fail(op->cx, "%s: gradient %d has another shape or dtype than its parameter", op->kind->name, k + 1);
-    return same;
+    const eg_tensor *x = op->x[k];
+    int r = 0;
+    while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r))
+        r++;
+    if (eg_type(g) != eg_type(x))
+        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1, eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
+    else if (eg_rank(g) != eg_rank(x))
+        eg_fail(op->cx, "%s: gradient %d has rank %d, its parameter rank %d", op->kind->name, k + 1, eg_rank(g), eg_rank(x));
+    else if (r < eg_rank(x))
+        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld", op->kind->name, r, k + 1, (long long)eg_dim(g, r),
+                (long long)eg_dim(x, r));
+    else
+        return true;
+    return false;
 }
 
 /* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into the open scope. */
@@ -270,7 +276,7 @@ int eg_opt_set_lr(eg_opt *op, double lr)
     if (!op)
         return -1;
     if (!(lr >= 0 && lr < INFINITY)) {
-        eg_fail(op->cx, "%s: lr must not be negative or infinite", op->kind->name);
+        eg_fail(op->cx, "%s: lr must not be negative or infinite, not %g", op->kind->name, lr);
         return -1;
     }
     return eg_fill(op->lr, lr);
