@@ -36,6 +36,59 @@ START_TEST(layouts_and_names_agree)
 }
 END_TEST
 
+/* Calls that differ in one thing, made in turn, twice: a call that was made before is found as a whole, and never another one. */
+enum { CALLS = 20 };
+static eg_tensor *one_call(eg_ctx *cx, int which)
+{
+    const eg_dtype dtype = which == 16 ? EG_F32 : EG_F64;
+    const int j = which == 17 ? 6 : 5;
+    eg_tensor *q = eg_cast(wave(cx, 0, 2, 4, 2, 3), dtype), *k = eg_cast(wave(cx, 1, 2, j, 2, 3), dtype);
+    eg_tensor *v = eg_cast(wave(cx, 2, 2, j, 2, 3), dtype), *w;
+    eg_tensor *added = wave(cx, 3, 2, 4, 5), *some = eg_gt(wave(cx, 4, 2, 5), eg_zeros(cx, 2, 5)), *slopes = wave(cx, 5, 2);
+    eg_tensor *most = eg_from(cx, ((int64_t[]){ 2, 4 }), 2), *least = eg_from(cx, ((int64_t[]){ 5, 1 }), 2);
+    static const char spec[] = "bihd,bjhd,bjhe->bihe";
+    if (which == 18) q = eg_permute(eg_copy(eg_permute(q, 3, 2, 1, 0)), 3, 2, 1, 0);
+    switch (which) {
+    case 1: return eg_attention(spec, q, k, v, .where = "j <= i");
+    case 2: return eg_attention(spec, q, k, v, .where = "j < i");
+    case 3: return eg_attention(spec, q, k, v, .where = "j <= i", .offset = 1);
+    case 4: return eg_attention(spec, q, k, v, .scale = .5);
+    case 5: return eg_attention(spec, q, k, v, .keep = { "bj", some });
+    case 6: return eg_attention(spec, q, k, v, .keep = { "bj", eg_cast(eg_not(some), EG_I32) });
+    case 7: return eg_attention(spec, q, k, v, .bias = { "bij", added });
+    case 8: return eg_attention(spec, q, k, v, .bias = { "hij", added });
+    case 9: return eg_attention(spec, q, k, v, .alibi = { "h", slopes });
+    case 10: return eg_attention(spec, q, k, v, .alibi = { "b", slopes });
+    case 11: return eg_attention(spec, q, k, v, .lengths = { "b", most });
+    case 12: return eg_attention(spec, q, k, v, .lengths = { "b", least });
+    case 13: return eg_attention(spec, q, k, v, .weights = &w, .weights_axes = "bhij") ? w : NULL;
+    case 14: return eg_attention(spec, q, k, v, .weights = &w, .weights_axes = "hbij") ? w : NULL;
+    case 15: return eg_attention("bihd,bjhd,bjhe->ihbe", q, k, v);
+    case 19: return eg_attention(spec, q, k, v, .bias = { "b", slopes });
+    default: return eg_attention(spec, q, k, v);
+    }
+}
+START_TEST(calls_made_before_are_not_mistaken)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64), *other;
+    for (int turn = 0; turn < 3; turn++)
+        for (int n = 0; n < CALLS; n++) {
+            const int which = turn == 1 ? CALLS - 1 - n : n;
+            other = eg_open(.dtype = EG_F64);
+            eg_tensor *y = eg_contiguous(one_call(cx, which)), *z = eg_contiguous(one_call(other, which));
+            eg_assert_ok(cx);
+            ck_assert_msg(eg_type(y) == eg_type(z) && eg_rank(y) == eg_rank(z) && eg_size(y) == eg_size(z), "call %d", which);
+            const size_t bytes = (size_t)eg_size(y) * (eg_type(y) == EG_F64 ? 8 : 4);
+            ck_assert_msg(!memcmp(eg_raw(y, NULL), eg_raw(z, NULL), bytes), "call %d, turn %d", which, turn);
+            eg_close(other);
+        }
+    eg_tensor *x = wave(cx, 0, 2, 4, 2, 3);
+    ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .offset = 1)));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), ".offset is 1"));
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(rows_1_1_and_1_2_weights_times_values)
 {
     eg_ctx *cx = eg_open();
@@ -315,6 +368,7 @@ Suite *suite_attention(void)
 {
     Suite *s = suite_create("attention");
     TCase *t = tcase_create("attention");
+    tcase_add_test(t, calls_made_before_are_not_mistaken);
     tcase_add_test(t, attention_is_as_stored);
     tcase_add_test(t, layouts_and_names_agree);
     tcase_add_test(t, rows_1_1_and_1_2_weights_times_values);

@@ -7,6 +7,7 @@
  *
  * What is bound becomes an eg_attending (flash.h), on which both forms work: einsum, softmax, einsum (attend.c), or tiles (flash.c), where
  * a letter of q and y alone is a query, and one that k or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
+#include "einsum/program.h"
 #include "ops/flash.h"
 #include <math.h>
 #include <string.h>
@@ -193,7 +194,6 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
             return eg__refuse(b, b->terms, -1, "with the indices that are summed at last the result would have more than %d axes", EG_RANK_MAX), NULL;
         a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
     }
-    if (x[EG_ATT_KEEP] && eg_ok(x[EG_ATT_KEEP]) && x[EG_ATT_KEEP]->dtype != EG_BOOL) x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL);
     if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
     if (extra.alibi >= 0 && !distances(a, r)) return NULL;
     for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t] && !eg_ok(x[t])) return NULL;
@@ -249,6 +249,52 @@ static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, eg_tensor 
     return eg__flash_lse(l, x);
 }
 
+/* -- a call that was made before: the same strings, types and sizes bind to the same eg_attending -------------------------------------- */
+typedef struct known { int order[EG_RANK_MAX]; _Alignas(16) size_t bytes; } known;      /* the eg_attending follows       */
+enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
+static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs)
+{
+    eg_key key;
+    uint64_t scale;
+    key.n = 0;
+    key.fits = !o->lengths.x;                                               /* lengths are looked at                 */
+    memcpy(&scale, &o->scale, sizeof scale);
+    eg__key_word(&key, (uint64_t)n | 3u << 24);                             /* 3: an attention                       */
+    eg__key_word(&key, scale);
+    eg__key_word(&key, (uint64_t)o->offset);
+    for (int k = 0; k < MASKS; k++) eg__key_word(&key, (uint64_t)masks[k].term);
+    eg__key_bytes(&key, strlen(spec), spec);
+    eg__key_bytes(&key, o->where ? strlen(o->where) : 0, o->where);
+    eg__key_word(&key, o->where != NULL);
+    for (int k = 0; k < n; k++) {
+        eg__key_word(&key, xs[k] ? (uint64_t)xs[k]->rank | (uint64_t)xs[k]->dtype << 8 : 0);
+        if (xs[k]) eg__key_words(&key, xs[k]->rank, xs[k]->dim);
+    }
+    return key;
+}
+/* Nothing was split, merged or taken from a diagonal: operands and result are as they are given. */
+static bool as_given(const roles *r, const eg_attending *a, int n, eg_tensor *const *xs)
+{
+    const eg_bound *b = r->bound;
+    bool same = b->out.rank == b->out.items && a->rank[EG_ATT_Y] == b->out.items;
+    for (int k = 0; same && k < b->out.items; k++) same = a->label[EG_ATT_Y][k] == r->number[b->out.item[k].axis];
+    for (int k = 0; same && k < n; k++) {
+        const eg_bound_term *t = &b->term[k];
+        same = t->x == xs[k] && t->items == t->rank;
+        for (int i = 0; same && i < t->items; i++) same = eg__item_of(t, t->item[i].axis) == i;
+    }
+    return same;
+}
+static void remember(const roles *r, const eg_key *key, const eg_attending *a, const int *order)
+{
+    const size_t bytes = eg__attending_bytes(a);
+    known *k = eg__cache_add(r->bound->cx, key, sizeof *k + bytes);
+    if (!k) return;
+    memcpy(k->order, order, sizeof k->order);
+    k->bytes = bytes;
+    memcpy(k + 1, a, bytes);
+}
+
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attending *a, eg_tensor *const *x, const int *order)
 {
     const eg_dtype type = (eg_dtype)x[EG_ATT_Q]->dtype;
@@ -264,7 +310,25 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
-    return result(r, a, y);
+    return r ? result(r, a, y) : y;
+}
+
+/* The string bound: what is to be attended to, its terms, and the order of the weights' axes; NULL after a message */
+static eg_attending *bound(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs, roles *r,
+                           eg_tensor **x, int *order)
+{
+    const eg_bound *b = eg__bind("attention", spec, 0, n, xs, 0, NULL);
+    if (!b) return NULL;
+    if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over"), NULL;
+    if (!short_enough(b) || !assign(r, b) || !handed(r, o->weights_axes ? n - 1 : -1, order)) return NULL;
+    const eg_masking mask = { .bound = b, .rank = r->rank, .inner = r->inner, .axis = r->score, .where = o->where, .offset = o->offset,
+                              .keep = masks[KEEP].term, .bias = masks[BIAS].term, .elsewhere = o->alibi.x != NULL };
+    if (!eg__masks_fit(&mask, (eg_dtype)o->q->dtype)) return NULL;
+    for (int k = LENGTHS; k < MASKS; k++)
+        if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option)) return NULL;
+    if (o->alibi.x && o->alibi.x->dtype != o->q->dtype)
+        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)), NULL;
+    return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term }, eg__opt(o->scale, 1 / sqrt(r->width)), x);
 }
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
@@ -290,21 +354,21 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];
-    eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 }, { ".lengths", o.lengths, -1 },
-                               { ".alibi", o.alibi, -1 } };
+    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 }, [BIAS] = { ".bias", o.bias, -1 }, [LENGTHS] = { ".lengths", o.lengths, -1 },
+                               [ALIBI] = { ".alibi", o.alibi, -1 } };
     const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, &n);
-    const eg_bound *b = spec ? eg__bind("attention", spec, 0, n, xs, 0, NULL) : NULL;
-    if (!b) return eg__poison(cx);
-    if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over");
-    if (!short_enough(b) || !assign(&r, b) || !handed(&r, o.weights_axes ? n - 1 : -1, order)) return eg__poison(cx);
-    const eg_masking mask = { .bound = b, .rank = r.rank, .inner = r.inner, .axis = r.score, .where = o.where, .offset = o.offset,
-                              .keep = masks[0].term, .bias = masks[1].term, .elsewhere = o.alibi.x != NULL };
-    if (!eg__masks_fit(&mask, (eg_dtype)o.q->dtype)) return eg__poison(cx);
-    for (int k = 2; k < 4; k++) if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option)) return eg__poison(cx);
-    if (o.alibi.x && o.alibi.x->dtype != o.q->dtype)
-        return eg_fail(cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o.alibi.x->dtype), eg_type_name(o.q->dtype));
-    eg_attending *a = attending(&r, &mask, (more){ masks[3].term, masks[2].term }, eg__opt(o.scale, 1 / sqrt(r.width)), x);
+    if (!spec) return eg__poison(cx);
+    const eg_key key = key_of(&o, spec, masks, n, xs);
+    const known *m = eg__cache_find(cx, &key);
+    eg_attending *a = m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, &r, x, order);
     if (!a) return eg__poison(cx);
+    if (m) {
+        memcpy(a, m + 1, m->bytes);
+        memcpy(order, m->order, sizeof order);
+        const int term[] = { 0, 1, 2, [EG_ATT_BIAS] = masks[BIAS].term, [EG_ATT_SLOPES] = masks[ALIBI].term, [EG_ATT_KEEP] = masks[KEEP].term };
+        for (int t = 0; t <= EG_ATT_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
+    } else if (as_given(&r, a, n, xs)) remember(&r, &key, a, order);
+    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL && !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL))) return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
-    return compute(&o, &r, a, x, order);
+    return compute(&o, m ? NULL : &r, a, x, order);
 }
