@@ -3,7 +3,9 @@
 #include <config.h>                     /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad/check.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include "impl.h"
 #include "tests.h"
 
 START_TEST(error_is_sticky_and_the_first_wins)
@@ -223,6 +225,32 @@ START_TEST(draws_repeat_and_can_be_set)
 }
 END_TEST
 
+/* -- threads: each piece once, by a thread of the team, whatever the job before it was ---------------------------------------------- */
+enum { PIECES = 61 };
+typedef struct loop { _Atomic int done[PIECES], strangers; int team; } loop;
+static void note(void *user, int64_t piece, int thread)
+{
+    loop *l = user;
+    l->done[piece]++;
+    l->strangers += thread < 0 || thread >= l->team;
+    for (int64_t k = 0; k < piece * 7 % 50; k++) atomic_signal_fence(memory_order_seq_cst);     /* pieces of unequal length */
+}
+START_TEST(each_piece_is_done_once)
+{
+    eg_ctx *cx = eg_open(.threads = 4);
+    for (int round = 0; round < 3000; round++) {
+        const int pieces = 2 + round * 17 % (PIECES - 1);
+        loop l[2] = { { .team = 2 + round % 3 }, { .team = 2 + round % 2 } };   /* one straight after the other */
+        for (int k = 0; k < 2; k++) eg__parallel(cx, l[k].team, pieces, note, &l[k]);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_int_eq(l[k].strangers, 0);
+            for (int q = 0; q < PIECES; q++) ck_assert_int_eq(l[k].done[q], q < pieces);
+        }
+    }
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_core(void)
 {
     Suite *s = suite_create("core");
@@ -237,6 +265,7 @@ Suite *suite_core(void)
     tcase_add_test(t, many_scopes_take_little_memory);
     tcase_add_test(t, an_owner_refuses_what_is_no_tensor);
     tcase_add_test(t, draws_repeat_and_can_be_set);
+    tcase_add_test(t, each_piece_is_done_once);
 #if !EG_DEBUG_ALLOC
     tcase_add_test(t, use_after_pop_is_named);
     tcase_add_test(t, warm_step_calls_no_allocator);

@@ -4,20 +4,29 @@
  * that the system does not run (another process has the core) costs nothing, where a barrier would wait for it: with one other busy
  * process on 2 cores, a training step under OpenMP took 20 times as long as on one thread, and under this it takes as long.
  *
- * `ticket` holds the number of the job (upper half) and of its next piece (lower half). A helper reads the ticket, then the job, then
- * claims by compare-and-swap: if that succeeds the job it read was the ticket's, since jobs change only while no piece is left. */
+ * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of loops over the same rows one after the other,
+ * a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of its pieces
+ * are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the job was the
+ * ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done. */
 #include "core/context.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200 };
 
-typedef struct helper { struct eg__team *team; int number; pthread_t thread; } helper;
+typedef struct member {         /* of number 0, the caller, the stretch alone is used */
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Atomic int64_t end;        /* of the stretch */
+    struct eg__team *team;
+    int number;
+    pthread_t thread;
+} member;
 struct eg__team {
-    _Atomic uint64_t ticket;
-    _Atomic int64_t  pieces, done;
+    _Atomic uint32_t job;
+    _Atomic int64_t  done;
     _Atomic(eg_piece *) body;
     _Atomic(void *)  user;
     _Atomic int      invited, asleep;
@@ -26,9 +35,9 @@ struct eg__team {
     pthread_cond_t   wake;
     pid_t  process;             /* a child of fork has no helpers */
     bool   busy;                /* in a loop: one inside it runs alone */
-    int    helpers;
+    _Atomic int helpers;
     size_t bytes;
-    helper helper[];
+    member *member;             /* helpers + 1, in lines of their own */
 };
 
 static inline void relax(void)
@@ -38,34 +47,37 @@ static inline void relax(void)
 #endif
 }
 
-/* Works on the present job until it has no piece left; returns the ticket it saw last. */
-static uint64_t work(struct eg__team *t, int number)
+/* Works on stretch s until it has no piece left. */
+static void work_on(struct eg__team *t, int number, member *s)
 {
-    for (;;) {
-        uint64_t ticket = atomic_load_explicit(&t->ticket, memory_order_acquire);
-        int64_t piece = (int64_t)(ticket & UINT32_MAX);
+    uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
+    while (ticket & UINT32_MAX && number < atomic_load_explicit(&t->invited, memory_order_relaxed)) {
+        if (!atomic_compare_exchange_weak_explicit(&s->ticket, &ticket, ticket - 1, memory_order_acq_rel, memory_order_acquire)) continue;
+        const int64_t piece = atomic_load_explicit(&s->end, memory_order_relaxed) - (int64_t)(ticket & UINT32_MAX);
         eg_piece *body = atomic_load_explicit(&t->body, memory_order_relaxed);
-        void *user = atomic_load_explicit(&t->user, memory_order_relaxed);
-        if (piece >= atomic_load_explicit(&t->pieces, memory_order_relaxed) ||
-            number >= atomic_load_explicit(&t->invited, memory_order_relaxed))
-            return ticket;
-        if (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_relaxed)) continue;
-        body(user, piece, number);
+        body(atomic_load_explicit(&t->user, memory_order_relaxed), piece, number);
         atomic_fetch_add_explicit(&t->done, 1, memory_order_release);
+        ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
     }
+}
+static void work(struct eg__team *t, int number)
+{
+    for (int k = number; k <= t->helpers; k++) work_on(t, number, &t->member[k]);
+    for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
 static void *help(void *user)
 {
-    helper *h = user;
+    member *h = user;
     struct eg__team *t = h->team;
     while (!atomic_load(&t->stop)) {
-        uint64_t job = work(t, h->number) >> 32;
-        for (int k = 0; k < SPINS && atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32 == job; k++) relax();
-        if (atomic_load(&t->ticket) >> 32 != job) continue;
+        const uint32_t job = atomic_load_explicit(&t->job, memory_order_acquire);
+        work(t, h->number);
+        for (int k = 0; k < SPINS && atomic_load_explicit(&t->job, memory_order_relaxed) == job; k++) relax();
+        if (atomic_load(&t->job) != job) continue;
         pthread_mutex_lock(&t->lock);
         atomic_fetch_add(&t->asleep, 1);        /* before the last look: who posts a job looks at it after posting */
-        while (atomic_load(&t->ticket) >> 32 == job && !atomic_load(&t->stop)) pthread_cond_wait(&t->wake, &t->lock);
+        while (atomic_load(&t->job) == job && !atomic_load(&t->stop)) pthread_cond_wait(&t->wake, &t->lock);
         atomic_fetch_sub(&t->asleep, 1);
         pthread_mutex_unlock(&t->lock);
     }
@@ -86,19 +98,22 @@ static struct eg__team *team_of(eg_ctx *cx)
     if (cx->team && cx->team->helpers >= want) return cx->team;
     if (cx->team && cx->team->busy) return cx->team;
     eg__team_close(cx);
-    size_t bytes = sizeof *cx->team + (size_t)want * sizeof *cx->team->helper;
+    size_t bytes = sizeof *cx->team + (size_t)(want + 2) * sizeof *cx->team->member;
     struct eg__team *t = cx->realloc(cx->user, NULL, 0, bytes);
     if (!t) return NULL;
     cx->use.mallocs++;
     cx->use.bytes += bytes;
-    *t = (struct eg__team){ .process = getpid(), .bytes = bytes };
-    atomic_init(&t->ticket, (uint64_t)1 << 32);
+    memset(t, 0, bytes);
+    t->process = getpid();
+    t->bytes = bytes;
+    t->member = (member *)(void *)(((uintptr_t)(t + 1) + 63) / 64 * 64);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
-    for (int k = 0; k < want; k++) {
-        t->helper[k] = (helper){ .team = t, .number = k + 1 };
-        if (pthread_create(&t->helper[k].thread, NULL, help, &t->helper[k])) break;
-        t->helpers++;
+    for (int k = 1; k <= want; k++) {
+        t->member[k].team = t;
+        t->member[k].number = k;
+        if (pthread_create(&t->member[k].thread, NULL, help, &t->member[k])) break;
+        atomic_store(&t->helpers, k);
     }
     return cx->team = t;
 }
@@ -110,7 +125,7 @@ void eg__team_close(eg_ctx *cx)
     if (t->process == getpid()) {
         atomic_store(&t->stop, true);
         rouse(t);
-        for (int k = 0; k < t->helpers; k++) pthread_join(t->helper[k].thread, NULL);
+        for (int k = 1; k <= t->helpers; k++) pthread_join(t->member[k].thread, NULL);
         pthread_cond_destroy(&t->wake);
         pthread_mutex_destroy(&t->lock);
     }
@@ -137,13 +152,17 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
         return;
     }
     t->busy = true;
+    const int64_t invited = team <= t->helpers ? team : t->helpers + 1;
+    const uint32_t job = atomic_load_explicit(&t->job, memory_order_relaxed) + 1;
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->body, body, memory_order_relaxed);
     atomic_store_explicit(&t->user, user, memory_order_relaxed);
-    atomic_store_explicit(&t->invited, team, memory_order_relaxed);
-    atomic_store_explicit(&t->pieces, pieces, memory_order_relaxed);
-    uint64_t job = (atomic_load_explicit(&t->ticket, memory_order_relaxed) >> 32) + 1;
-    atomic_store(&t->ticket, job << 32);
+    atomic_store_explicit(&t->invited, (int)invited, memory_order_relaxed);
+    for (int64_t s = 0; s < invited; s++) atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / invited, memory_order_relaxed);
+    for (int64_t s = 0; s < invited; s++)
+        atomic_store_explicit(&t->member[s].ticket, (uint64_t)job << 32 | (uint64_t)(pieces * (s + 1) / invited - pieces * s / invited),
+                              memory_order_release);
+    atomic_store(&t->job, job);
     if (atomic_load(&t->asleep)) rouse(t);
     work(t, 0);
     for (int k = 0; atomic_load_explicit(&t->done, memory_order_acquire) < pieces; k++)
