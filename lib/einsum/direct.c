@@ -145,6 +145,7 @@ static const small *small_of(eg_dtype dtype) { (void)dtype; return NULL; }
 #endif
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
@@ -173,18 +174,23 @@ bool eg__direct_suits(const eg_gemm *g)
     const int64_t block = block_of(g, s);
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most || g->m.total <= 2 * s->lanes;
 }
+static void cut(eg_tiling *t, const eg_gemm *g, int64_t block)     /* n into blocks */
+{
+    t->block = block;
+    t->blocks = (g->n.total + block - 1) / block;
+    t->units = t->strips * t->blocks * g->batch.total;
+    t->single = t->strips == 1 && t->blocks == 1 && g->k.total <= EG_KC && !t->far;
+}
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
-    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .block = block_of(g, s), .in_place = in_place(g) };
+    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .in_place = in_place(g) };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
-    t.blocks = (g->n.total + t.block - 1) / t.block;
-    t.units = t.strips * t.blocks * g->batch.total;
     t.room = t.in_place ? 0 : t.strip * least(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
     t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
             (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > EG_FAR;
-    t.single = t.strips == 1 && t.blocks == 1 && g->k.total <= EG_KC && !t.far;
+    cut(&t, g, block_of(g, s));
     return t;
 }
 
@@ -317,11 +323,23 @@ static void piece(void *user, int64_t k, int thread)
     run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces, s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
+/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one, as long as they pay for turning a strip. */
+static eg_gemm for_team(const eg_gemm *g, int team)
+{
+    eg_gemm own = *g;
+    eg_tiling *t = &own.tiling;
+    const int64_t most = ((const small *)t->kernels)->most, others = t->strips * g->batch.total, parts = (4 * team + others - 1) / others;
+    const int64_t share = up((g->n.total + parts - 1) / parts, most), pays = (t->in_place ? 2 : 8) * most;
+    cut(t, g, least(t->block, share > pays ? share : pays));
+    return own;
+}
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
+    int team = eg__team(cx, g->m.total * g->n.total * g->k.total * g->batch.total, 1 << 21);
+    eg_gemm own;
+    if (team > 1) own = for_team(g, team), g = &own;
     const eg_tiling *t = &g->tiling;
     _Alignas(64) char near[1 << 13];
-    int team = eg__team(cx, t->units * t->strip * least(t->block, g->n.total) * g->k.total, 1 << 21);
     if (team > t->units) team = (int)t->units;
     char *p = t->in_place ? NULL : t->room * team <= (int64_t)sizeof near ? near : eg__scratch(cx, 0, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
