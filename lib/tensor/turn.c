@@ -76,7 +76,9 @@ AVX512 static inline __attribute__((always_inline)) void lanes_64(__m512i *x, __
     }
     UNROLL for (int q = 0; q < 2; q++) TURN_LANES(x[q], x[2 + q], x[4 + q], x[6 + q], y[q], y[2 + q], y[4 + q], y[6 + q]);
 }
-/* A square of SIDE, or of nx × ny elements of it: rows that are not there repeat the last one, and are not stored. */
+/* Squares along dst where its rows lie far apart: a line is fetched before it is written, sooner if it follows its neighbour, and lines
+ * that are a power of two apart meet in few sets of a cache. Along src into a denser block, and past the caches, where nothing is fetched.
+ * A square of SIDE, or of nx × ny elements of it: rows that are not there repeat the last one, and are not stored. */
 #define TURN_512(word, bits, SIDE)                                                                                                 \
     AVX512 static inline __attribute__((always_inline)) void square_512_##word(int nx, int ny, const word *src, int64_t ss,        \
                                                                                word *dst, int64_t ds, bool far)                    \
@@ -100,17 +102,21 @@ AVX512 static inline __attribute__((always_inline)) void lanes_64(__m512i *x, __
     {                                                                                                                              \
         const word *src = from;                                                                                                    \
         word *dst = to;                                                                                                            \
+        const int64_t wx = nx - nx % SIDE, wy = ny - ny % SIDE;                                                                    \
         far = far && (uintptr_t)to % 64 == 0 && ds % SIDE == 0;                                                                    \
-        for (int64_t x = 0; x < nx; x += SIDE) {                                                                                   \
-            const int px = nx - x < SIDE ? (int)(nx - x) : SIDE;                                                                   \
-            const word *p = src + x * ss;                                                                                          \
-            word *q = dst + x;                                                                                                     \
-            int64_t y = 0;                                                                                                         \
-            if (px < SIDE) for (; y + SIDE <= ny; y += SIDE) square_512_##word(px, SIDE, p + y, ss, q + y * ds, ds, false);        \
-            else if (far) for (; y + SIDE <= ny; y += SIDE) square_512_##word(SIDE, SIDE, p + y, ss, q + y * ds, ds, true);        \
-            else for (; y + SIDE <= ny; y += SIDE) square_512_##word(SIDE, SIDE, p + y, ss, q + y * ds, ds, false);                \
-            if (y < ny) square_512_##word(px, (int)(ny - y), p + y, ss, q + y * ds, ds, false);                                    \
-        }                                                                                                                          \
+        if (far)                                                                                                                   \
+            for (int64_t x = 0; x < wx; x += SIDE)                                                                                 \
+                for (int64_t y = 0; y < wy; y += SIDE) square_512_##word(SIDE, SIDE, src + x * ss + y, ss, dst + y * ds + x, ds, true); \
+        else if (ds < ss)                                                                                                          \
+            for (int64_t x = 0; x < wx; x += SIDE)                                                                                 \
+                for (int64_t y = 0; y < wy; y += SIDE) square_512_##word(SIDE, SIDE, src + x * ss + y, ss, dst + y * ds + x, ds, false); \
+        else                                                                                                                       \
+            for (int64_t y = 0; y < wy; y += SIDE)                                                                                 \
+                for (int64_t x = 0; x < wx; x += SIDE) square_512_##word(SIDE, SIDE, src + x * ss + y, ss, dst + y * ds + x, ds, false); \
+        const int px = (int)(nx - wx), py = (int)(ny - wy);                                                                        \
+        if (px) for (int64_t y = 0; y < wy; y += SIDE) square_512_##word(px, SIDE, src + wx * ss + y, ss, dst + y * ds + wx, ds, false); \
+        if (py) for (int64_t x = 0; x < wx; x += SIDE) square_512_##word(SIDE, py, src + x * ss + wy, ss, dst + wy * ds + x, ds, false); \
+        if (px && py) square_512_##word(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);                            \
         if (far) _mm_sfence();                                                                                                     \
     }
 TURN_512(uint32_t, 32, 16)
