@@ -5,11 +5,11 @@
 #include "einsum/gemm.h"
 #include <stddef.h>
 
-enum { TILE_MOST = 12, SHORT = 16 };        /* columns of a tile; a short sum */
+enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };       /* columns of a tile, of one that is a vector high; a short sum */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };    /* bytes */
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
                       bool add);
-typedef struct small { int lanes, most; tile_run *tile[2][2][TILE_MOST]; } small;       /* [vectors − 1][whole][columns − 1] */
+typedef struct small { int lanes, most, alone; tile_run *tile[2][2][ALONE_MOST]; } small;   /* [vectors − 1][whole][columns − 1] */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -237,8 +237,9 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     int64_t off[2 * 16];
     *ak = k->sa;
     if (g->tiling.in_place) return a;
-    for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
     *ak = lanes > one ? 2 * one : one;
+    if (k->sa == 1 && lanes == *ak) { eg__turn(width_of(g), lanes, kc, a, m->sa, room, lanes, false); return room; }
+    for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
     eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
     return room;
 }
@@ -250,7 +251,8 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
     const small *s = g->tiling.kernels;
     const int64_t w = (int64_t)width_of(g);
     const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
-    const columns of = columns_of(n->size, s->most);
+    const bool meet = n->sb * w % 4096 == 0;        /* in one set of the first-level cache: eight ways or more */
+    const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from);
     for (; from < to; from++, eg__walk_on(&batch)) {

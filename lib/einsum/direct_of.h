@@ -5,15 +5,15 @@
 TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes, int64_t k,
     const REAL *a, int64_t ak, const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
 {
-    VEC sum[MOST][2];
+    VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
-    const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn;
-    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk) {
+    const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn, *b5 = b + 15 * bn;
+    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
         VEC x[2];
         UNROLL for (int v = 0; v < V; v++) x[v] = whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
         UNROLL for (int j = 0; j < N; j++) {
-            const REAL *at = (j < 3 ? b : j < 6 ? b1 : j < 9 ? b2 : b3) + (j % 3) * bn;
+            const REAL *at = (j < 3 ? b : j < 6 ? b1 : j < 9 ? b2 : j < 12 ? b3 : j < 15 ? b4 : b5) + (j % 3) * bn;
             const VEC y = SET(*at);
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
@@ -29,21 +29,27 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V,
     TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,  \
                                                       int64_t bn, void *c, int64_t cn, bool add)                                   \
     { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
-#define TILES(N) TILE(1, N, 0) TILE(2, N, 0) TILE(1, N, 1) TILE(2, N, 1)
-TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
+#define TALL(N) TILE(2, N, 0) TILE(2, N, 1)
+#define FLAT(N) TILE(1, N, 0) TILE(1, N, 1)
+#define BOTH(N) TALL(N) FLAT(N)
+BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
 #if WIDE_TILES
-TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
+BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12) FLAT(13) FLAT(14) FLAT(15) FLAT(16)
 #endif
-#define ROW(V, whole, more) { NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
-                              NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole) more(V, whole) }
+#define SIX(V, whole) NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
+                      NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole)
 #if WIDE_TILES
-#define MORE(V, whole) , NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), NAME(tile_##V##_10_##whole), \
-                       NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
+#define TWELVE(V, whole) SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), \
+                         NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
+#define SIXTEEN(whole) TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), NAME(tile_1_16_##whole)
+static const small NAME(small) = { LANES, MOST, 16, { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
+#undef TWELVE
+#undef SIXTEEN
 #else
-#define MORE(V, whole)
+static const small NAME(small) = { LANES, MOST, MOST, { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
 #endif
-static const small NAME(small) = { LANES, MOST, { { ROW(1, 0, MORE), ROW(1, 1, MORE) }, { ROW(2, 0, MORE), ROW(2, 1, MORE) } } };
 #undef TILE
-#undef TILES
-#undef ROW
-#undef MORE
+#undef TALL
+#undef FLAT
+#undef BOTH
+#undef SIX
