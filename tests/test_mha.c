@@ -376,6 +376,10 @@ START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row w
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_ones(cx, 2, 4) }, .fill = -1e9)));
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = NAN)));
+    eg_assert_error(cx, "mha \"\": .fill is nan, which is no score; 0 stands for -inf");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));
+    eg_assert_error(cx, "mha \"\": .fill is -inf, which is no score; 0 stands for -inf");
 }
 END_TEST
 
@@ -549,7 +553,45 @@ START_TEST(cache_cut_and_pick)
 }
 END_TEST
 
-START_TEST(cache_of_a_memory)                   /* keys that stay: projected once, the key of later calls is not looked at               */
+/* Beams: rows are picked at random after every place, some twice, some never; each row of the cache is what a whole pass over the places
+ * that led there gives. Grouped heads, rotary positions, packed and separate weights, places before batches. */
+START_TEST(picked_rows_are_whole_passes)
+{
+    enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
+    const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 }, { .heads = 2, .form = EG_PACKED },
+                                               { .heads = 2, .layout = "i b m" }, { .heads = 4, .kv_heads = 1, .alibi = true } })[_i];
+    const int place = form.layout ? 0 : 1;
+    int back = 0;
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = WIDTH, .heads = form.heads, .kv_heads = form.kv_heads, .rotary = form.rotary, .form = form.form,
+                           .layout = form.layout, .alibi = form.alibi);
+    randomise(p);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), PLACES);
+    eg_tensor *before = NULL;
+    for (int t = 0; t < PLACES; t++) {
+        eg_tensor *x = place ? eg_normal(cx, 0, 1, ROWS, 1, WIDTH) : eg_normal(cx, 0, 1, 1, ROWS, WIDTH);
+        before = before ? eg_concat(place, before, x) : x;
+        eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .cache = c), *whole = eg_mha_run(m, before, .where = "j <= i");
+        eg_assert_close(eg_contiguous(y), eg_contiguous(eg_slice(whole, place, t, t + 1, 1)), 1e-12);
+        eg_tensor *pick = eg_randint(cx, 0, ROWS, ROWS);
+        ck_assert_int_eq(eg_cache_pick(c, pick), 0);
+        before = place ? eg_at("[b] i m, c -> c i m", before, pick) : eg_at("i [b] m, c -> i c m", before, pick);
+        if (t != 3 || back++) continue;                     /* once, a beam goes back two places              */
+        ck_assert_int_eq(eg_cache_cut(c, 2), 0);
+        before = eg_slice(before, place, 0, 2, 1);
+        t = 1;
+        eg_mha *other = eg_mha_new(eg_params_open(cx), "", .d_model = WIDTH, .heads = 2, .layout = "i m");
+        eg_cache *one = eg_cache_new(eg_params_owner(p), ROWS);
+        ck_assert(eg_ok(eg_mha_run(other, eg_normal(cx, 0, 1, ROWS, WIDTH), .cache = one)));
+        ck_assert_int_eq(eg_cache_pick(one, pick), -1);
+        eg_assert_error(cx, "cache: its keys have no batch that could be picked; they come from the layout of one sequence");
+    }
+    eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(cache_of_a_memory)                   /* keys that stay: projected once, of the key of later calls only the sizes are looked at */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
@@ -564,6 +606,11 @@ START_TEST(cache_of_a_memory)                   /* keys that stay: projected onc
                     eg_contiguous(eg_slice(full, 1, 1, 3, 1)), 1e-12);
     ck_assert_int_eq(eg_cache_length(c), 0);
     ck_assert(eg_stats(cx).nodes > before.nodes);
+    ck_assert(eg_ok(eg_mha_run(m, x, .key = memory, .cache = c, .slot = 1, .memory = true)));
+    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 1, 0, 6, 1), .cache = c, .slot = 1, .memory = true)));
+    eg_assert_error(cx, "mha \"\": length 'j' is 7 in the memory that the cache holds but 6 in the key");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 0, 0, 1, 1), .cache = c, .slot = 1, .memory = true)));
+    eg_assert_error(cx, "mha \"\": batch 'b' is 2 in the memory that the cache holds but 1 in the key");
     eg_nograd(cx, false);
 }
 END_TEST
@@ -804,6 +851,7 @@ Suite *suite_mha(void)
     tcase_add_loop_test(t, cached_is_full, 0, 7);
     tcase_add_loop_test(t, predicates_behind_a_cache, 0, 2);
     tcase_add_test(t, cache_cut_and_pick);
+    tcase_add_loop_test(t, picked_rows_are_whole_passes, 0, 5);
     tcase_add_test(t, cache_of_a_memory);
     tcase_add_test(t, cache_refuses);
     suite_add_tcase(s, t);

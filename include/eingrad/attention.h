@@ -15,7 +15,8 @@ typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form; /* FUSED
 typedef struct eg_attention_args {
     size_t size;
     const char *spec; eg_tensor *q, *k, *v;
-    const char *where; eg_masked keep, bias; int64_t offset;
+    const char *where; eg_masked keep, bias;
+    int64_t offset;                     /* added to the last letter of `where` that is no key, and to i in alibi: a cache's length */
     double scale;                       /* 1/√(product of the letters that only query and key share)                          */
     double dropout;                     /* on the weights, after the softmax                                                  */
     eg_tensor **weights;                /* out: the weights before dropout, letters of `weights_axes`                         */

@@ -53,6 +53,11 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
         const slot *s = seen(c, k);
         if (!s || !s->taken)
             continue;
+        if (!s->axis) {
+            eg_fail(cx, "cache: its keys have no batch that could be picked; they come from the layout of one sequence");
+            bad = -1;
+            break;
+        }
         if (eg_rank(index) != 1 || eg_dim(index, 0) != eg_dim(s->k, 0)) {
             eg_fail(cx, "cache: %lld batches were picked, but the cache has %lld", (long long)eg_size(index), (long long)eg_dim(s->k, 0));
             bad = -1;

@@ -1,5 +1,6 @@
 /* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. */
 #include "module.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { ROOM = 512 };
@@ -311,12 +312,31 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
     return y;
 }
 
+/* a key that is given again is that of the memory, as far as sizes tell */
+static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
+{
+    if (!operand(m, "key", 'j', key, m->kdim))
+        return false;
+    for (int axis = 0; axis < m->specs->axes; axis++) {
+        const char c = m->specs->letter[axis];
+        const int at = c == 'i' ? m->specs->batch : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch) : -1;
+        if (at < 0 || eg_dim(key, axis) == eg_dim(k, at))
+            continue;
+        eg_fail(eg_context(key), "mha \"%s\": %s '%c' is %lld in the memory that the cache holds but %lld in the key", m->name,
+                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at), (long long)eg_dim(key, axis));
+        return false;
+    }
+    return true;
+}
+
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before, eg_tensor **k, eg_tensor **v)
 {
     eg_ctx *cx = eg_context(a->query);
     eg_tensor *key = a->key ? a->key : a->query, *value = a->value ? a->value : key;
-    if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot))
-        return *k = NULL, *v = NULL, eg__cache_append(a->cache, m->name, a->slot, true, m->specs->batch, k, v);
+    if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
+        *k = *v = NULL;
+        return eg__cache_append(a->cache, m->name, a->slot, true, m->specs->batch, k, v) && (!a->key || held(m, a->key, *k));
+    }
     if (!operand(m, "key", 'j', key, m->kdim) || !operand(m, "value", 'j', value, m->vdim))
         return eg_fail(cx, "mha: the key is NULL"), false;
     if (!agree(m, "query", a->query, "key", key, false) || !agree(m, "key", key, "value", value, true))
@@ -344,6 +364,8 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
         return eg_fail(cx, "mha \"%s\": the offset is %lld", m->name, (long long)a->offset);
+    if (!isfinite(a->fill))
+        return eg_fail(cx, "mha \"%s\": .fill is %g, which is no score; 0 stands for -inf", m->name, a->fill);
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
         return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain),
                        (long long)m->heads);

@@ -232,7 +232,7 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
 /* The rows' ln Σ in the order of the weights, without the keys */
-static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, eg_tensor *scores, const int *order)
+static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores, const int *order)
 {
     const int rows = a->scores - a->inner;
     int axes[EG_RANK_MAX], n = 0;
@@ -246,7 +246,7 @@ static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, eg_tensor 
     l->dropping = false;
     l->rank[EG_ATT_Y] = rows;
     for (int k = 0; k < rows; k++) l->label[EG_ATT_Y][k] = a->score[axes[k]];
-    return eg__flash_lse(l, x);
+    return eg__flash_lse(l, y, x);
 }
 
 /* -- a call that was made before: the same strings, types and sizes bind to the same eg_attending -------------------------------------- */
@@ -306,7 +306,7 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused) count_empty(w, a->inner, o->empty);
-    if (o->lse) *o->lse = log_sum(a, x, fused ? NULL : s, order);
+    if (o->lse) *o->lse = log_sum(a, x, y, fused ? NULL : s, order);
     if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
@@ -370,5 +370,6 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     } else if (as_given(&r, a, n, xs)) remember(&r, &key, a, order);
     if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL && !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL))) return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
+    a->asked = o.lse != NULL;
     return compute(&o, m ? NULL : &r, a, x, order);
 }

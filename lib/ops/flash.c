@@ -216,7 +216,7 @@ static bool attention_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
-    if (eg__recording(y->cx) && !keep_room(y, true)) return false;
+    if ((eg__recording(y->cx) || a->asked) && !keep_room(y, true)) return false;
     place(&f, a, y->in, (eg_dtype)y->dtype);
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     return eg__flash_forward(y->cx, &f, a->saved, &a->empty);
@@ -246,9 +246,11 @@ static bool lse_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
-    if (!keep_room(y, true)) return false;
+    const bool known = a->known != NULL;
+    if (!keep_room(y, !known)) return false;
+    if (known) { a->saved = a->known; a->known = NULL; }
     place(&f, a, y->in, (eg_dtype)y->dtype);
-    if (!eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
+    if (!known && !eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
     const int64_t queries = f.list[EG_KIND_QUERY].total;
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
@@ -324,4 +326,8 @@ static eg_tensor *apply(const eg_op *op, const eg_attending *a, eg_tensor *const
     return y;
 }
 eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty) { return apply(&attention_op, a, x, empty); }
-eg_tensor *eg__flash_lse(const eg_attending *a, eg_tensor *const *x) { return apply(&lse_op, a, x, NULL); }
+eg_tensor *eg__flash_lse(eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
+{
+    a->known = y->attr ? ((const eg_attending *)y->attr)->saved : NULL;
+    return apply(&lse_op, a, x, NULL);
+}

@@ -32,8 +32,8 @@ typedef struct eg_attending {
     int moved;
     uint16_t here, there;               /* with slopes: the query and the key whose distance counts           */
     eg_drop drop;
-    bool dropping, masked;              /* masked: a predicate follows                                       */
-    eg_saved *saved;                    /* flash.c: what a node keeps for its gradient                       */
+    bool dropping, masked, asked;       /* masked: a predicate follows; asked: for the log-sum-exp, too      */
+    eg_saved *saved, *known;            /* flash.c: what a node keeps for its gradient; what another has kept, for a forward */
     struct eg_memo *memo;
     int64_t empty;
     uint64_t predicate[];
@@ -57,7 +57,7 @@ bool eg__flash_possible(const eg_attending *, eg_dtype);        /* no size is 0,
 bool eg__flash_suits(const eg_attending *, eg_dtype);           /* … and tiles pay                                        */
 /* as eg__attend_values of the weights, and eg__attend_lse, up to rounding */
 eg_tensor *eg__flash(const eg_attending *, eg_tensor *const *x, int64_t *empty);    /* empty: rows with nothing to attend to */
-eg_tensor *eg__flash_lse(const eg_attending *, eg_tensor *const *x);
+eg_tensor *eg__flash_lse(eg_attending *, const eg_tensor *y, eg_tensor *const *x);  /* y: eg__flash of the same, whose sums it reads */
 
 /* -- flash_lanes.c: a tile is rows of w lanes, a lane the same query (forward) or key (back) in every row; memory 64-byte aligned ---- */
 typedef struct eg_flash_lanes {
