@@ -29,6 +29,7 @@ static const flash_case cases[] = {
     { "nothing at all", "id,jd,je->ie", { "40 4", "50 4", "50 4" }, .where = "j < 0" },
     { "empty rows", "id,jd,je->ie", { "300 4", "280 4", "280 4" }, .where = "j < i - 20" },
     { "heads differ", "bhid,bhjd,bhje->bhie", { "2 3 40 4", "2 3 50 4", "2 3 50 4" }, .where = "h == 0 & j <= i | h == 1 | h == 2 & b == 1" },
+    { "heads moved", "bhid,bhjd,bhje->bhie", { "2 3 40 4", "2 3 50 4", "2 3 50 4" }, .where = "j < 9 * h", .offset = 2 },
     { "keep b j", "bihd,bjhd,bjhe->bihe", { "2 60 2 4", "2 270 2 4", "2 270 2 5" }, .keep = "bj" },
     { "keep i j, bias h i j", "bihd,bjhd,bjhe->bihe", { "2 60 2 4", "2 270 2 4", "2 270 2 5", "2 60 270" }, .keep = "ij", .bias = "hij" },
     { "bias j", "bihd,bjhd,bjhe->bihe", { "2 60 2 4", "2 70 2 4", "2 70 2 5", "70" }, .bias = "j" },

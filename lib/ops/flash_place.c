@@ -119,7 +119,8 @@ void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
     for (int at = 0; at < EG_AT_ALL; at++) b->at[at] = eg__flash_at(f, EG_KIND_BATCH, at, number);
     for (int s = 0; s < f->a->scores; s++) b->size[s] = f->a->size[f->a->score[s]];
     for (int k = l->n - 1; k >= 0; k--) {
-        b->index[l->axis[k].score] = number % l->axis[k].size;
+        const int s = l->axis[k].score;
+        b->index[s] = number % l->axis[k].size + (s == f->a->moved ? f->a->offset : 0);
         number /= l->axis[k].size;
     }
 }
