@@ -86,7 +86,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->attr = memcpy(m + at, attr, attr_size);
         y->attr_size = (uint32_t)attr_size;
     }
-    eg__count_node(cx);
+    cx->use.nodes++;
     if (!made(y, complex) || (cx->tracing && !eg__trace(y))) {
         y->live = EG_DEAD;
         if (!cx->failed) eg_fail(cx, "%s: failed without saying why", op->name);

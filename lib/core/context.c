@@ -9,15 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64 };
-
-struct eg__chunk {
-    eg__chunk *next;
-    size_t     total;           /* bytes asked of the allocator                    */
-    void      *raw;             /* what the allocator gave                          */
-    size_t     cap, used;       /* bytes of room after the header, and taken of it  */
-};
-#define HEADER ((sizeof(eg__chunk) + ALIGN - 1) / ALIGN * ALIGN)
+enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64 };
+#define HEADER EG_CHUNK_HEADER
 
 struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
 
@@ -48,7 +41,6 @@ static void chunk_free(eg_ctx *cx, eg__chunk *c)
     cx->use.bytes -= c->total;
     cx->realloc(cx->user, c->raw, c->total, 0);
 }
-static char *chunk_room(eg__chunk *c) { return (char *)c + HEADER; }
 
 /* A chunk from the pool, or a new one of at least `floor` bytes, more the more is in use already; floor 0: no more than it needs. */
 static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
@@ -82,7 +74,7 @@ static void chunks_release(eg_ctx *cx, eg__chunk **list, eg__chunk **pool, bool 
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
         if (data) cx->use.used -= c->used;
-        else for (eg_tensor *t = (eg_tensor *)(void *)chunk_room(c), *end = t + c->used / sizeof *t; t < end; t++) t->live = EG_DEAD;
+        else for (eg_tensor *t = (eg_tensor *)(void *)eg__chunk_room(c), *end = t + c->used / sizeof *t; t < end; t++) t->live = EG_DEAD;
 #if EG_DEBUG_ALLOC
         (void)pool;
         chunk_free(cx, c);
@@ -95,19 +87,9 @@ static void chunks_release(eg_ctx *cx, eg__chunk **list, eg__chunk **pool, bool 
 }
 
 /* -- arenas -------------------------------------------------------------------------------------------------------------------- */
-static void *arena_alloc(eg__arena *a, size_t bytes, size_t align)
+void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 {
     eg__chunk *c = a->data;
-#if EG_DEBUG_ALLOC
-    (void)align;
-#else
-    const size_t at = c ? (c->used + align - 1) & -align : 0;        /* align: a power of two */
-    if (c && at <= c->cap && bytes <= c->cap - at) {
-        a->cx->use.used += at + bytes - c->used;
-        c->used = at + bytes;
-        return chunk_room(c) + at;
-    }
-#endif
     eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1, a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
     if (!fresh) { eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used); return NULL; }
     fresh->used = bytes;
@@ -119,21 +101,16 @@ static void *arena_alloc(eg__arena *a, size_t bytes, size_t align)
         fresh->next = c;
         a->data = fresh;
     }
-    return chunk_room(fresh);
+    return eg__chunk_room(fresh);
 }
-static eg_tensor *arena_tensor(eg__arena *a)
+bool eg__nodes_chunk(eg__arena *a)
 {
-    eg__chunk *c = a->nodes;
-    if (!c || c->cap - c->used < sizeof(eg_tensor)) {
-        c = chunk_take(a->cx, &a->cx->spare_nodes, sizeof(eg_tensor), a->owned ? 8 * sizeof(eg_tensor) : NODES * sizeof(eg_tensor));
-        if (!c) { eg_fail(a->cx, "out of memory: no room for one more tensor"); return NULL; }
-        c->next = a->nodes;
-        a->nodes = c;
-    }
-    eg_tensor *t = (eg_tensor *)(void *)(chunk_room(c) + c->used);
-    c->used += sizeof *t;
-    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
-    return t;
+    const size_t floor = (a->owned ? 8 : NODES) * sizeof(eg_tensor);
+    eg__chunk *c = chunk_take(a->cx, &a->cx->spare_nodes, sizeof(eg_tensor), floor);
+    if (!c) { eg_fail(a->cx, "out of memory: no room for one more tensor"); return false; }
+    c->next = a->nodes;
+    a->nodes = c;
+    return true;
 }
 static void arena_release(eg__arena *a)
 {
@@ -142,26 +119,23 @@ static void arena_release(eg__arena *a)
     chunks_release(a->cx, &a->data, &a->cx->spare_data, true);
 }
 
-void *eg__alloc(eg_ctx *cx, size_t bytes) { return arena_alloc(cx->top, bytes, bytes >= ALIGN ? ALIGN : 16); }
-void *eg__alloc_in(eg__arena *a, size_t bytes) { return arena_alloc(a, bytes, bytes >= ALIGN ? ALIGN : 16); }
-eg_tensor *eg__tensor_in(eg__arena *a) { return arena_tensor(a); }
-eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
+void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
 
 void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
 {
     eg__chunk **s = &cx->scratch[which];
-    if (*s && (*s)->cap >= bytes) return chunk_room(*s);
+    if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
     size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
     if (*s) { chunk_free(cx, *s); *s = NULL; }
     *s = chunk_new(cx, cap ? cap : ALIGN);
     if (!*s) { eg_fail(cx, "out of memory: %zu bytes of scratch", bytes); return NULL; }
-    return chunk_room(*s);
+    return eg__chunk_room(*s);
 }
 
 void *eg__keep_block(eg_ctx *cx, size_t bytes)
 {
     eg__chunk *c = cx->kept ? NULL : chunk_new(cx, bytes);
-    if (c) cx->kept = chunk_room(c);
+    if (c) cx->kept = eg__chunk_room(c);
     return cx->kept;
 }
 
@@ -247,7 +221,7 @@ eg_mark eg_push(eg_ctx *cx)
     if (!cx) return (eg_mark){ NULL, 0 };
     eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
     if (!c) { eg_fail(cx, "out of memory: no room for a scope"); return (eg_mark){ NULL, 0 }; }
-    eg__arena *a = (eg__arena *)(void *)chunk_room(c);
+    eg__arena *a = (eg__arena *)(void *)eg__chunk_room(c);
     *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
     cx->top = a;
     return (eg_mark){ a, a->serial };
@@ -279,7 +253,7 @@ eg_owner *eg_owner_open(eg_ctx *cx)
 {
     if (eg__failed(cx)) return NULL;
     eg__arena a = { .cx = cx, .owned = true };
-    eg_owner *o = arena_alloc(&a, sizeof *o, ALIGN);
+    eg_owner *o = eg__alloc_in(&a, sizeof *o);
     if (!o) return NULL;
     *o = (eg_owner){ .cx = cx, .arena = a, .next = cx->top->owners, .link = &cx->top->owners };
     if (o->next) o->next->link = &o->next;
@@ -298,7 +272,7 @@ eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->cx : NULL; }
 void *eg_owner_alloc(eg_owner *o, size_t bytes)
 {
     if (!o || o->cx->failed) return NULL;
-    void *p = arena_alloc(&o->arena, bytes, bytes >= ALIGN ? ALIGN : 16);
+    void *p = eg__alloc_in(&o->arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
 eg__arena *eg__owner_arena(eg_owner *o) { return &o->arena; }
@@ -335,6 +309,5 @@ eg_usage eg_stats(const eg_ctx *cx)
     return u;
 }
 void eg_stats_reset(eg_ctx *cx) { if (cx) cx->use.used_peak = cx->use.used; }
-void eg__count_node(eg_ctx *cx) { cx->use.nodes++; }
 const char *eg_version(void) { return EG_VERSION; }
 double eg__opt(double given, double otherwise) { return given == 0 ? otherwise : given == EG_OFF ? 0 : given; }

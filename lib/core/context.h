@@ -7,7 +7,17 @@
 #endif
 #define EG_VERSION PACKAGE_VERSION
 
+enum { EG_ALIGN = 64 };
 typedef struct eg__chunk eg__chunk;
+struct eg__chunk {
+    eg__chunk *next;
+    size_t     total;           /* bytes asked of the allocator                    */
+    void      *raw;             /* what the allocator gave                          */
+    size_t     cap, used;       /* bytes of room after the header, and taken of it  */
+};
+#define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
+static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
+
 typedef struct eg__arena eg__arena;
 struct eg__arena {              /* the memory of one scope or of one owner  */
     eg_ctx    *cx;
@@ -50,11 +60,32 @@ void eg__team_close(eg_ctx *);
 void *eg__keep_block(eg_ctx *, size_t bytes);       /* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without memory */
 void  eg__brief_open(eg_ctx *);                     /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors */
 void  eg__brief_close(eg_ctx *);
-void *eg__alloc_in(eg__arena *, size_t bytes);
-eg_tensor *eg__tensor_in(eg__arena *);              /* a header: live, numbered, nothing else     */
-eg__arena *eg__top(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
-void eg__count_node(eg_ctx *);
+void *eg__alloc_chunk(eg__arena *, size_t bytes);   /* where the present chunk has no room        */
+bool  eg__nodes_chunk(eg__arena *);
+static inline eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
+static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
+{
+#if !EG_DEBUG_ALLOC
+    eg__chunk *c = a->data;
+    const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16, at = c ? (c->used + align - 1) & -align : 0;    /* align: a power of two */
+    if (c && at <= c->cap && bytes <= c->cap - at) {
+        a->cx->use.used += at + bytes - c->used;
+        c->used = at + bytes;
+        return eg__chunk_room(c) + at;
+    }
+#endif
+    return eg__alloc_chunk(a, bytes);
+}
+/* a header: live, numbered, nothing else */
+static inline eg_tensor *eg__tensor_in(eg__arena *a)
+{
+    if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a)) return NULL;
+    eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(a->nodes) + a->nodes->used);
+    a->nodes->used += sizeof *t;
+    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    return t;
+}
 void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */
 void *eg__caller(const eg_ctx *);                   /* the user's call: its return address; NULL where frames cannot be followed */
 bool  eg__trace(const eg_tensor *y);                /* autograd/trace.c: has y no NaN or infinity, or its operands too? else a message */
