@@ -43,7 +43,7 @@ eg_tensor *eg__poison(eg_ctx *);                    /* of a NULL context: NULL  
 uint64_t eg__draw(eg_ctx *);                        /* the number of this random draw; counts up      */
 uint64_t eg__seed_of(const eg_ctx *);
 bool  eg__recording(const eg_ctx *);
-int   eg__team(const eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, at least `grain` each */
+int   eg__team(eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, of which `grain` take 15 µs */
 typedef void eg_piece(void *user, int64_t piece, int thread); /* thread: 0 ≤ thread < team, no two at once */
 void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user); /* each piece once, in any order, on up to `team` threads; nested: alone */
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */

@@ -34,6 +34,7 @@ struct eg_ctx {
     void *user;
     eg__arena root, *top;
     struct eg__team *team;      /* helping threads; NULL until wanted       */
+    int64_t undivided;          /* work since then, while they sleep        */
     void  *kept;                /* eg__keep_block                           */
     struct eg__probe *probe;    /* a gradient check that runs: autograd/probe.h */
     eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];

@@ -134,14 +134,19 @@ void eg__team_close(eg_ctx *cx)
     cx->team = NULL;
 }
 
-/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: an eighth of the work is worth it then. */
-int eg__team(const eg_ctx *cx, int64_t work, int64_t grain)
+/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it is woken when what could have been divided
+ * adds up to eight times the least that is worth it. */
+int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
     enum { WARM = 8 };
     if (cx->threads <= 1 || work < 2 * grain / WARM) return 1;
-    const bool warm = cx->team && cx->team->helpers && !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
-    const int64_t most = work / (warm && grain > WARM ? grain / WARM : grain > 0 ? grain : 1);
-    return most <= 1 ? 1 : most < cx->threads ? (int)most : cx->threads;
+    const int64_t most = work / (grain > WARM ? grain / WARM : 1);
+    const bool awake = cx->team && cx->team->helpers && !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
+    if (most <= 1) return 1;
+    cx->undivided = awake ? 0 : cx->undivided + most;
+    if (!awake && cx->undivided < 2 * WARM) return 1;
+    cx->undivided = 0;
+    return most < cx->threads ? (int)most : cx->threads;
 }
 
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
