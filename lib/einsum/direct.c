@@ -330,9 +330,9 @@ static eg_gemm for_team(const eg_gemm *g, int team)
 {
     eg_gemm own = *g;
     eg_tiling *t = &own.tiling;
-    const int64_t most = ((const small *)t->kernels)->most, others = t->strips * g->batch.total, parts = (4 * team + others - 1) / others;
-    const int64_t share = up((g->n.total + parts - 1) / parts, most), pays = (t->in_place ? 2 : 8) * most;
-    cut(t, g, least(t->block, share > pays ? share : pays));
+    const int64_t pays = (t->in_place ? 2 : 8) * ((const small *)t->kernels)->most, others = t->strips * g->batch.total;
+    const int64_t want = (4 * team + others - 1) / others, most = g->n.total < pays ? 1 : g->n.total / pays;
+    if (want > t->blocks) cut(t, g, up(g->n.total, least(want, most)) / least(want, most));
     return own;
 }
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
