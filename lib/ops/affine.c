@@ -49,10 +49,17 @@ static bool affine_forward(eg_tensor *y)
     if (c) return eg__program_run(y->cx, c->program, (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
     return eg__einsum_into(y, true, &any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
 }
+/* The cotangents of x and W are those of the einsum, and known under the same name. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
+    const affine *a = y->attr;
+    const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    return eg__einsum(i < 2 ? 2 : 1, in, (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank, letters(y, i));
+    const eg_wanted w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n, y->attr_size - sizeof *a, a->label, in };
+    if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
+    eg_tensor *again = eg__einsum_call(y->cx, &w);
+    if (again) return again;
+    return eg__einsum_said(&w, &any_order, n, in, (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank, letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
