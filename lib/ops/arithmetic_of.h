@@ -150,6 +150,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
             if (b->masked) { NAME(select_of)(n, x, EG_ROW(uint8_t, 2, first + r), to); x = to; }
             NAME(shift_of)(n, x, NAME(top_of)(n, x), to);
         }
+        if (b->c != 1) NAME(affine_of)(count * n, shifted, 0, (T)b->c, shifted);
         NAME(exps_of_any)(count * n, shifted, 0, e);
         for (int64_t r = 0; r < count; r++) {
             last[r] = (double)NAME(sum_of)(n, e + r * n);
@@ -191,10 +192,11 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
         for (int64_t r = 0; r < count; r++) (EG_ROW(double, 0, first + r))[1] = last[r];
     }
 }
-/* dx = y (g − Σ g y); p: dx, y, g */
+/* dx = c y (g − Σ g y); p: dx, y, g */
 EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const int64_t n = ((const eg_batch *)user)->n;
+    const T c = (T)((const eg_batch *)user)->c;
     for (int64_t r = 0; r < rows; r++) {
         T *dx = EG_ROW(T, 0, r);
         const T *y = EG_ROW(T, 1, r), *g = EG_ROW(T, 2, r);
@@ -202,7 +204,7 @@ EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const in
         for (int64_t k = 0; k < n; k += EG_CHUNK) total += (double)NAME(dot_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
         const T s = (T)total;
         EG_EVERY_LANE
-        for (int64_t k = 0; k < n; k++) dx[k] = y[k] * (g[k] - s);
+        for (int64_t k = 0; k < n; k++) dx[k] = c * (y[k] * (g[k] - s));
     }
 }
 /* dx = g − e^y Σ g, where g counts as 0 wherever y is −inf; p: dx, y, g */

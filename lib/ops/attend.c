@@ -22,9 +22,10 @@ static eg_tensor *distance(const eg_attending *a, const eg_tensor *like)
     eg_tensor *i = eg_arange(like->cx, EG_F64, at, at + queries, 1), *j = eg_arange(like->cx, EG_F64, 0, keys, 1);
     return eg_cast(eg_abs(eg_sub(eg_unsqueeze(i, 1), j)), (eg_dtype)like->dtype);
 }
-eg_tensor *eg__attend_scores(const eg_attending *a, eg_tensor *const *x)
+eg_tensor *eg__attend_scores(const eg_attending *a, eg_tensor *const *x, double *left)
 {
-    eg_tensor *q = a->scale == 1 ? x[EG_ATT_Q] : eg_scale(x[EG_ATT_Q], a->scale);
+    *left = !x[EG_ATT_BIAS] && !x[EG_ATT_SLOPES] && a->scale > 0 ? a->scale : 1;
+    eg_tensor *q = *left == a->scale ? x[EG_ATT_Q] : eg_scale(x[EG_ATT_Q], a->scale);
     if (!eg_ok(q) || !eg_ok(x[EG_ATT_K])) return q;
     eg_tensor *s = product(a, EG_ATT_Q, q, EG_ATT_K, x[EG_ATT_K], a->scores, a->score);
     if (x[EG_ATT_BIAS]) s = eg_add(s, eg__attend_aligned(a, EG_ATT_BIAS, x[EG_ATT_BIAS]));
@@ -49,11 +50,11 @@ static int masks(const eg_attending *a, eg_tensor *const *x, eg_tensor **mask)
     for (int k = 0; k < n; k++) if (!eg_ok(mask[k])) return -1;
     return n;
 }
-eg_tensor *eg__attend_weights(const eg_attending *a, eg_tensor *const *x, eg_tensor *scores)
+eg_tensor *eg__attend_weights(const eg_attending *a, eg_tensor *const *x, eg_tensor *scores, double left)
 {
     eg_tensor *operand[3] = { scores };
     const int n = eg_ok(scores) ? masks(a, x, operand + 1) : -1;
-    return n < 0 ? scores ? eg__poison(scores->cx) : NULL : eg__softmax_kept(operand, n, a->inner);
+    return n < 0 ? scores ? eg__poison(scores->cx) : NULL : eg__softmax_kept(operand, n, a->inner, left);
 }
 eg_tensor *eg__attend_values(const eg_attending *a, eg_tensor *const *x, eg_tensor *weights)
 {
@@ -73,7 +74,8 @@ eg_tensor *eg__attend_lse(const eg_attending *a, eg_tensor *const *x, eg_tensor 
 void eg__attend_gradient(const eg_attending *a, eg_tensor *const *x, eg_tensor *g, eg_tensor **d)
 {
     const bool values = a->rank[EG_ATT_V] >= 0;
-    eg_tensor *w = eg__attend_weights(a, x, eg__attend_scores(a, x)), *ds;
+    double left;
+    eg_tensor *s = eg__attend_scores(a, x, &left), *w = eg__attend_weights(a, x, s, left), *ds;
     for (int t = 0; t <= EG_ATT_SLOPES; t++) d[t] = w;
     if (!eg_ok(w) || !eg_ok(g)) return;
     if (values) {

@@ -216,7 +216,7 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
 {
     int back[EG_RANK_MAX];
     char have[256], want[256];
-    if (!o->score || !eg_ok(s)) return s;
+    if (!eg_ok(s)) return s;
     for (int k = 0; k < rank; k++) back[order[k]] = k;
     eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score(o->user, x);
     if (!y) return eg_fail(s->cx, "attention: .score returned NULL");
@@ -300,8 +300,11 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     const eg_dtype type = (eg_dtype)x[EG_ATT_Q]->dtype;
     const bool fused = !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type) : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
-    if (!fused || o->weights || o->dropped || o->scores) s = scored(o, eg__attend_scores(a, x), a->scores, order);
-    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, x, s);
+    double left = 1;
+    if (!fused || o->weights || o->dropped || o->scores) s = eg__attend_scores(a, x, &left);
+    if (o->score) { s = scored(o, eg_scale(s, left), a->scores, order); left = 1; }
+    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, x, s, left);
+    if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
     y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, x, d);
     if (!eg_ok(y)) return y;

@@ -65,10 +65,11 @@ static bool forward_c128(eg_tensor *y)
     const eg_attending *a = y->attr;
     eg_tensor *x[EG_ATT_TERMS], *z;
     terms_of(a, y->in, x);
-    z = eg__attend_scores(a, x);
-    if (a->rank[EG_ATT_V] < 0) z = eg__attend_lse(a, x, z);
+    double left;
+    z = eg__attend_scores(a, x, &left);
+    if (a->rank[EG_ATT_V] < 0) z = eg__attend_lse(a, x, eg_scale(z, left));
     else {
-        z = eg__attend_weights(a, x, z);
+        z = eg__attend_weights(a, x, z, left);
         z = eg__attend_values(a, x, a->dropping ? eg__drop(&a->drop, z) : z);
     }
     if (eg_ok(z)) eg__copy(y, z);

@@ -45,8 +45,8 @@ static inline size_t eg__attending_bytes(const eg_attending *a)
 }
 
 /* -- attend.c: x by term, NULL where there is none; scores and weights over a->score --------------------------------------------- */
-eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x);            /* scale q·k + bias             */
-eg_tensor *eg__attend_weights(const eg_attending *, eg_tensor *const *x, eg_tensor *scores);
+eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x, double *left); /* (scale q·k + bias) / left; left is the scale where nothing is added, else 1 */
+eg_tensor *eg__attend_weights(const eg_attending *, eg_tensor *const *x, eg_tensor *scores, double left);
 eg_tensor *eg__attend_values(const eg_attending *, eg_tensor *const *x, eg_tensor *weights);    /* w v              */
 eg_tensor *eg__attend_lse(const eg_attending *, eg_tensor *const *x, eg_tensor *scores);        /* ln Σ e^s of what may be seen */
 void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d); /* d by term, up to the slopes; in operations that have gradients */

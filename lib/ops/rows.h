@@ -77,7 +77,7 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
     double (*sumpow) (int64_t n, const void *x, double p);                      /* Σ |x|^p                           */
     double (*at)     (const void *x, int64_t k);                                /* x[k]                              */
     /* rows, user: an eg_batch */
-    eg_inner *softmax;                  /* y, x, mask                   n at most EG_CHUNK; the same bits as chunk by chunk */
+    eg_inner *softmax;                  /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
     eg_inner *logsum;                   /* { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope;        /* dx, y, g     */
     eg_inner *softmax_less;             /* dx, x, g     g (softmax(x) − c), g one number for a row                   */

@@ -11,7 +11,10 @@ typedef struct softmax_job {
     eg_strip y, x, mask[2];
     int masks;
     bool log;
+    double scale;
 } softmax_job;
+/* what a node of softmax, of log-softmax (scale 1) and of their slopes remembers: how many of the last axes a row is, and of what it is */
+typedef struct softening { int inner; double scale; } softening;
 
 /* Elements k … k + n of the scores, −inf where a mask is false. */
 static const void *scores(const softmax_job *j, char *const *p, int64_t k, int64_t n, void *buffer)
@@ -44,6 +47,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         if (!once) x = scores(j, p, k, n, in);
         m->shift(n, x, top, shifted);
+        if (j->scale != 1) m->affine(n, shifted, 0, j->scale, shifted);
         void *e = j->log ? (void *)out : eg__strip_room(&j->y, p[0], k, out);
         total += m->expsum(n, shifted, 0, e);
         if (!once && !j->log) eg__strip_done(&j->y, p[0], k, n, e);
@@ -79,7 +83,7 @@ static void softmax_row_c128(const void *user, int64_t row, char *const *p)
     for (int64_t k = 0; k < j->x.n; k++) {
         double complex *y = eg__strip_c128(&j->y, p[0], k), x = score_c128(j, p, k);
         if (top == INFINITY) x = creal(x) == top ? 0 : -INFINITY;   /* the limit: what is +inf shares evenly */
-        *y = x - shift;
+        *y = (x - shift) * j->scale;
         total += cexp(*y);
     }
     for (int64_t k = 0; k < j->x.n; k++) {
@@ -89,12 +93,13 @@ static void softmax_row_c128(const void *user, int64_t row, char *const *p)
     }
 }
 
-/* operands: x, then up to two bool masks of its shape; attribute: how many axes are bracketed */
+/* operands: x, then up to two bool masks of its shape */
 static bool softmax_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
 static bool softmax_run(eg_tensor *y, bool log)
 {
-    const int inner = *(const int *)y->attr;
-    softmax_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .masks = y->count - 1, .log = log };
+    const softening *of = y->attr;
+    const int inner = of->inner;
+    softmax_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .masks = y->count - 1, .log = log, .scale = of->scale };
     const eg_tensor *all[EG_ROW_OPERANDS] = { y, y->in[0] };
     eg__strip(&j.y, y, inner);
     eg__strip(&j.x, y->in[0], inner);
@@ -103,7 +108,7 @@ static bool softmax_run(eg_tensor *y, bool log)
         all[k + 2] = y->in[k + 1];
     }
     const int64_t work = (log ? 6 : 4) * j.x.n;
-    const eg_batch b = { .n = j.x.n, .masked = j.masks, .log = log };
+    const eg_batch b = { .n = j.x.n, .masked = j.masks, .log = log, .c = of->scale };
     if (!j.x.n) return true;
     if (y->dtype == EG_C128) eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row_c128, &j);
     else if (j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) && eg__strip_contiguous(&j.y) &&
@@ -112,49 +117,51 @@ static bool softmax_run(eg_tensor *y, bool log)
     else eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row, &j);
     return true;
 }
-static eg_tensor *slope(const eg_op *op, eg_tensor *y, eg_tensor *g, int inner)
+static eg_tensor *slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softening *of)
 {
-    return eg_apply(op, &inner, sizeof inner, 2, (eg_tensor *[]){ eg__rowwise(y, inner), eg__rowwise(g, inner) });
+    return eg_apply(op, of, sizeof *of, 2, (eg_tensor *[]){ eg__rowwise(y, of->inner), eg__rowwise(g, of->inner) });
 }
 static bool slope_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
 static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
-    const int inner = *(const int *)y->attr;
+    const softening *of = y->attr;
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_batch b = { .n = eg__last(y, inner) };
-    if (b.n) eg__batches(y, y->rank - inner, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
+    const eg_batch b = { .n = eg__last(y, of->inner), .c = of->scale };
+    if (b.n) eg__batches(y, y->rank - of->inner, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
     return true;
 }
 
-/* -- the gradient of softmax, in one pass: d = y (g − Σ g y), symmetric in g;  dy = u (g − Σ g y) − g Σ u y ---------------------------- */
+/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g;  dy = c u (g − Σ g y) − c g Σ u y --------------------- */
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const int64_t n = ((const eg_batch *)user)->n;
+    const eg_batch *b = user;
     for (int64_t r = 0; r < rows; r++) {
         double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r), *g = EG_ROW(double complex, 2, r), s = 0;
-        for (int64_t k = 0; k < n; k++) s += y[k] * g[k];
-        for (int64_t k = 0; k < n; k++) d[k] = y[k] * (g[k] - s);
+        for (int64_t k = 0; k < b->n; k++) s += y[k] * g[k];
+        for (int64_t k = 0; k < b->n; k++) d[k] = b->c * (y[k] * (g[k] - s));
     }
 }
 static bool softmax_slope_forward(eg_tensor *y) { return slope_run(y, eg__arithmetic(y->dtype)->softmax_slope, softmax_slope_c128); }
 static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
-    const int inner = *(const int *)y->attr;
+    const softening *of = y->attr;
+    const int inner = of->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
-    if (i == 1) return slope(&softmax_slope_op, a, u, inner);
-    return eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))),
-                  eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner)));
+    if (i == 1) return slope(&softmax_slope_op, a, u, of);
+    return eg_scale(eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))),
+                           eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner))), of->scale);
 }
-static eg_tensor *softmax_slope_rows(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], 1); }
-static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { 0 } };
+static eg_tensor *softmax_slope_rows(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, 1 }); }
+static eg_tensor *softmax_slope_scaled(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, .7 }); }
+static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { softmax_slope_scaled, "3x4, 3x4", 0, 0 }, { 0 } };
 static const eg_op softmax_slope_op = {
-    .name = "softmax_slope", .equation = "d = y (g - sum g y)", .gradient = "dg = softmax_slope(y, u), dy = u (g - sum g y) - g sum u y",
+    .name = "softmax_slope", .equation = "d = c y (g - sum g y)", .gradient = "dg = softmax_slope(y, u), dy = c u (g - sum g y) - c g sum u y",
     .arity = 2, .shape = slope_shape, .forward = softmax_slope_forward, .rule = softmax_slope_rule,
     .uses = EG_USES_OPERANDS, .samples = softmax_slope_samples,
     .forward_c128 = softmax_slope_forward,
 };
-eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner) { return slope(&softmax_slope_op, y, g, inner); }
+eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner) { return slope(&softmax_slope_op, y, g, &(softening){ inner, 1 }); }
 
 /* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u e^y Σ g ---------------------------- */
 static const eg_op log_softmax_slope_op;
@@ -182,12 +189,12 @@ static eg_tensor *centered(eg_tensor *y, eg_tensor *u, int inner)       /* u −
 }
 static eg_tensor *log_softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
-    const int inner = *(const int *)y->attr;
+    const int inner = ((const softening *)y->attr)->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
     if (i == 1) return centered(a, u, inner);
     return eg_neg(eg_mul(eg_mul(u, eg_exp(a)), eg__widen(eg__sum_last(where_finite(a, g), inner), inner)));
 }
-static eg_tensor *log_softmax_slope_rows(eg_tensor *const *x) { return slope(&log_softmax_slope_op, x[0], x[1], 1); }
+static eg_tensor *log_softmax_slope_rows(eg_tensor *const *x) { return slope(&log_softmax_slope_op, x[0], x[1], &(softening){ 1, 1 }); }
 static const eg_sample log_softmax_slope_samples[] = { { log_softmax_slope_rows, "3x4, 3x4", 0, 0 }, { 0 } };
 static const eg_op log_softmax_slope_op = {
     .name = "log_softmax_slope", .equation = "d = g - e^y sum g", .gradient = "dg = u - sum e^y u, dy = -u e^y sum g",
@@ -195,13 +202,12 @@ static const eg_op log_softmax_slope_op = {
     .samples = log_softmax_slope_samples, .forward_c128 = log_softmax_slope_forward,
 };
 
-/* -- softmax: y = e^x / Σ e^x,  dx = y (g − Σ g y) ------------------------------------------------------------------------------------ */
+/* -- softmax: y = e^cx / Σ e^cx,  dx = c y (g − Σ g y); c > 0 is attention's scale, else 1 --------------------------------------------- */
 static bool softmax_forward(eg_tensor *y) { return softmax_run(y, false); }
 static eg_tensor *softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const int inner = *(const int *)y->attr;
     (void)i;
-    return slope(&softmax_slope_op, y, g, inner);
+    return slope(&softmax_slope_op, y, g, y->attr);
 }
 static eg_tensor *softmax_plain(eg_tensor *const *x) { return eg_softmax("i [j]", x[0]); }
 static eg_tensor *softmax_two(eg_tensor *const *x) { return eg_softmax("[s] i [t]", x[0]); }
@@ -209,19 +215,25 @@ static eg_tensor *softmax_causal(eg_tensor *const *x)
 {
     return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", x[1] }, .bias = { "ij", x[2] });
 }
+static eg_tensor *softmax_scaled(eg_tensor *const *x) { return eg__softmax_kept((eg_tensor *[]){ x[0], x[1] }, 1, 1, .7); }
 static const eg_sample softmax_samples[] = {
+    { softmax_scaled, "3x4, 3x4:b", 0, 0 },
     { softmax_plain, "3x4", 0, 0 }, { softmax_two, "2x3x3", 0, 0 }, { softmax_causal, "2x3x4, 2x4:b, 3x4", 0, 0 }, { 0 },
 };
 static const eg_op softmax_op = {
-    .name = "softmax", .equation = "y = e^x / sum e^x", .gradient = "dx = y (g - sum g y)",
+    .name = "softmax", .equation = "y = e^cx / sum e^cx", .gradient = "dx = c y (g - sum g y)",
     .arity = -1, .shape = softmax_shape, .forward = softmax_forward, .rule = softmax_rule,
     .uses = EG_USES_RESULT, .samples = softmax_samples,
     .jvp = eg_jvp_symmetric, .forward_c128 = softmax_forward,
 };
-eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner) { return eg_apply(&softmax_op, &inner, sizeof inner, 1 + masks, x); }
+eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale)
+{
+    const softening of = { inner, scale };
+    return eg_apply(&softmax_op, &of, sizeof of, 1 + masks, x);
+}
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
 {
-    return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner);
+    return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner, 1);
 }
 
 /* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf ------------------------------------------ */
@@ -229,9 +241,9 @@ static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
 static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return slope(&log_softmax_slope_op, y, g, *(const int *)y->attr);
+    return slope(&log_softmax_slope_op, y, g, y->attr);
 }
-static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx) { return centered(y, dx[0], *(const int *)y->attr); }
+static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx) { return centered(y, dx[0], ((const softening *)y->attr)->inner); }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
 static const eg_sample log_softmax_samples[] = { { log_softmax_plain, "3x4", 0, 0 }, { log_softmax_two, "2x3x3", 0, 0 }, { 0 } };
@@ -338,7 +350,8 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
         if (!eg_ok(keep) || !(operand[n++] = eg__align_alias(b, keep, o->keep, o->rank, o->axis))) return eg__poison(b->cx);
     }
     operand[0] = x;
-    return eg_apply(log ? &log_softmax_op : &softmax_op, &o->inner, sizeof o->inner, n, operand);
+    const softening of = { o->inner, 1 };
+    return eg_apply(log ? &log_softmax_op : &softmax_op, &of, sizeof of, n, operand);
 }
 
 const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count, eg_mask_option *all, const char *names,

@@ -17,7 +17,7 @@ bool eg__masks_letters(const eg_masking *, int term, const char *which);  /* fal
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);        /* false after a message: letters or types that do not fit   */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved); /* false after a message; moved: the place in axis that .offset moves, −1: none */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size, int moved, int64_t offset); /* bool; NULL after a message */
-eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner);  /* of x[0], 0 where one of x[1] … x[masks] is false */
+eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale); /* of scale x[0], 0 where one of x[1] … x[masks] is false; scale > 0 */
 /* A string with the letters of the masks as further terms: "b h i [j]" → "b h i [j],bj,hij", before its arrow, and at last those of
  * `names` if it is not NULL. Appends to xs, sets the terms (−1: no such mask); NULL after a message. */
 typedef struct eg_mask_option { const char *option; eg_masked mask; int term; } eg_mask_option;
