@@ -89,10 +89,11 @@ void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *
 
 
 /* -- tensor/turn.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes ---------------------------------- */
-enum { EG_FAR = 16 << 20 };                         /* a result of more bytes goes past the caches, if `far` says so */
+enum { EG_FAR = 12 << 20 };                         /* a result of more bytes goes past the caches */
 void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
 void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512: for little */
-
+void eg__stream(void *to, const void *from, size_t bytes);  /* a copy past the caches; after the last one eg__streamed */
+void eg__streamed(void);
 void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds);  /* dst[r·ds + i] = src[r·ss + 2i] */
 
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */

@@ -279,6 +279,33 @@ START_TEST(copies_agree_element_by_element)
 }
 END_TEST
 
+/* Past the caches: rows and columns, on lines and across them, of one thread and of two. */
+START_TEST(large_copies_agree)
+{
+    eg_ctx *cx = eg_open(.threads = 1 + _i);
+    static const int64_t dims[][3] = { { 72, 750, 61 }, { 72, 750, 64 }, { 30, 36, 3001 } };
+    static const int order[][3] = { { 1, 0, 2 }, { 2, 1, 0 } };
+    for (int d = 0; d < 3; d++)
+        for (int p = 0; p < 2; p++) {
+            eg_mark m = eg_push(cx);
+            const int64_t n = dims[d][0] * dims[d][1] * dims[d][2];
+            eg_tensor *x = eg_reshape_n(eg_arange(cx, EG_F32, 0, (double)n, 1), 3, dims[d]), *y = eg_copy(eg_permute_n(x, 3, order[p]));
+            ck_assert_int_gt(n * 4, EG_FAR);
+            const float *from = eg_f32(x), *to = eg_f32(y);
+            int64_t step[3], at = 0, wrong = 0;
+            eg__row_major(3, dims[d], step);
+            for (int64_t i = 0; i < dims[d][order[p][0]]; i++)
+                for (int64_t j = 0; j < dims[d][order[p][1]]; j++)
+                    for (int64_t k = 0; k < dims[d][order[p][2]]; k++)
+                        wrong += to[at++] != from[i * step[order[p][0]] + j * step[order[p][1]] + k * step[order[p][2]]];
+            ck_assert_int_eq(wrong, 0);
+            eg_pop(cx, m);
+        }
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+END_TEST
+
 /* -- random draws ---------------------------------------------------------------------------------------------------------- */
 START_TEST(philox_known_answers)        /* Random123's kat_vectors: philox 4x32, 10 rounds */
 {
@@ -526,6 +553,7 @@ Suite *suite_tensor(void)
     tcase_add_test(t, copies_agree_element_by_element);
     tcase_add_test(t, philox_known_answers);
     tcase_add_test(t, draws_have_the_moments_and_stay_inside);
+    tcase_add_loop_test(t, large_copies_agree, 0, 2);
     tcase_add_test(t, draws_do_not_depend_on_threads);
     tcase_add_test(t, loops_reach_every_element_once);
     tcase_add_test(t, sums_right_whatever_the_threads_and_strides);

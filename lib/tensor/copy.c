@@ -92,7 +92,7 @@ MOVES(uint64_t)
 MOVES(eg_complex128)
 TURNS(uint32_t)
 TURNS(uint64_t)
-/* rows of a few elements, contiguous on both sides */
+/* rows contiguous on both sides: of a few elements, or past the caches */
 #define FIXED(bytes) case bytes: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); break;
 static void rows(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
@@ -101,11 +101,13 @@ static void rows(int64_t n, char *const *p, const int64_t *step, const void *use
     for (int64_t k = 0; k < n; k++) {
         char *y = p[0] + k * step[0];
         const char *x = p[1] + k * step[1];
+        if (t->far) { for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) eg__stream(y, x, (size_t)bytes); continue; }
         switch (bytes) {
         FIXED(8) FIXED(16) FIXED(32) FIXED(64) FIXED(128) FIXED(256)
         default: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
         }
     }
+    if (t->far) eg__streamed();
 }
 static const struct { eg_inner *move, *tiles, *turns; } same[] = {
     [1] = { move_uint8_t, tiles_uint8_t, NULL }, [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
@@ -174,9 +176,9 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         if (near && same[w].turns)
             in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A), least(target->dim[b], TURN_B));
         else in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
-    } else if (near && a == b && next >= 0 && target->dim[a] * w <= SHORT &&
+    } else if (near && a == b && next >= 0 && (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
-        in_tiles(target, source, rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a]));
+        in_tiles(target, source, rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a] + 1));
     else eg__loop(target->cx, 2, both, same[w].move, NULL);
 }
 

@@ -1,7 +1,7 @@
 /* turn.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing. Squares of a vector's length are turned in
  * registers: with AVX-512 both sides use whole cache lines, once, and edges are squares with masks; else a square is 16 bytes wide and
- * the edges go element by element. eg__halve draws every second number of rows together. Nothing is computed,
- * so what the processor can do decides and no bit depends on it. */
+ * the edges go element by element. eg__halve draws every second number of rows together, eg__stream copies
+ * whole lines past the caches, which then need not fetch them first. Nothing is computed, so what the processor can do decides and no bit depends on it. */
 #include "impl.h"
 #include <string.h>
 
@@ -152,6 +152,26 @@ HALVE_512(uint64_t, 64, 8, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14))
     }
 HALVE(uint32_t)
 HALVE(uint64_t)
+
+void eg__stream(void *to, const void *from, size_t bytes)
+{
+#if defined(__x86_64__)
+    const size_t before = -(uintptr_t)to % 64, head = before < bytes ? before : bytes, lines = (bytes - head) / 64;
+    memcpy(to, from, head);
+    __m128i *y = (void *)((char *)to + head);
+    const char *x = (const char *)from + head;
+    for (size_t k = 0; k < 4 * lines; k++) _mm_stream_si128(y + k, _mm_loadu_si128((const void *)(x + 16 * k)));
+    memcpy(y + 4 * lines, x + 64 * lines, bytes - head - 64 * lines);
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+void eg__streamed(void)
+{
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
 
 void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds)
 {
