@@ -10,6 +10,13 @@
 #include <eingrad/grad.h>
 #include <stdarg.h>
 
+/* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of their sums does not depend on it. */
+#if HAVE_TARGET_CLONES
+#define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define EG_CLONES
+#endif
+
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */
 typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };

@@ -66,11 +66,4 @@ static inline void eg__walk_on(eg_walk *w)
         w->at.a -= q->size * q->sa; w->at.b -= q->size * q->sb; w->at.c -= q->size * q->sc;
     }
 }
-
-/* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of their sums does not depend on it. */
-#if HAVE_TARGET_CLONES
-#define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define EG_CLONES
-#endif
 #endif

@@ -13,12 +13,6 @@
 
 enum { EG_LANES = 16, EG_BLOCK = 256 };         /* EG_LANES: a multiple of every vector's length            */
 
-#if HAVE_TARGET_CLONES
-#define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define EG_CLONES
-#endif
-
 /* glibc 2.35 has vector variants of all of these; without them the loops call libm, slower and just as right. */
 #if HAVE_SIMD_ATTRIBUTE && defined(__x86_64__) && defined(__GLIBC__)
 #if __GLIBC_PREREQ(2, 35)

@@ -94,7 +94,7 @@ TURNS(uint32_t)
 TURNS(uint64_t)
 /* rows contiguous on both sides: of a few elements, or past the caches */
 #define FIXED(bytes) case bytes: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); break;
-static void rows(int64_t n, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
     const int64_t bytes = t->a * t->xa;
@@ -178,7 +178,7 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         else in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 && (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
-        in_tiles(target, source, rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a] + 1));
+        in_tiles(target, source, short_rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a] + 1));
     else eg__loop(target->cx, 2, both, same[w].move, NULL);
 }
 
