@@ -4,12 +4,17 @@
  * packed way: same bits. */
 #include "einsum/gemm.h"
 #include <stddef.h>
+#include <string.h>
 
 enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };       /* columns of a tile, of one that is a vector high; a short sum */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };    /* bytes */
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
                       bool add);
-typedef struct small { int lanes, most, alone; tile_run *tile[2][2][ALONE_MOST]; } small;   /* [vectors − 1][whole][columns − 1] */
+typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c, const int64_t *m, const int64_t *n,
+                         const int64_t *stretch, bool add);
+/* tile: [vectors − 1][whole][columns − 1] */
+typedef struct small { int lanes, most, alone; scatter_run *scatter; tile_run *tile[2][2][ALONE_MOST]; } small;
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -144,7 +149,6 @@ static const small *small_of(eg_dtype dtype)
 static const small *small_of(eg_dtype dtype) { (void)dtype; return NULL; }
 #endif
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
@@ -193,6 +197,22 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     cut(&t, g, block_of(g, s));
     return t;
 }
+
+#define PLAIN(type)                                                                                                                \
+    for (int64_t j = 0; j < cols; j++)                                                                                             \
+        for (int64_t i = 0; i < rows; i++) {                                                                                       \
+            type *to = (type *)c + m[i] + n[j];                                                                                    \
+            *to = ((const type *)tile)[i + j * ts] + (add ? *to : 0);                                                              \
+        }
+void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c, const int64_t *m, const int64_t *n,
+                 const int64_t *stretch, bool add)
+{
+    const small *s = small_of(width == 8 ? EG_F64 : EG_F32);
+    if (s) s->scatter(rows, cols, tile, ts, c, m, n, stretch, add);
+    else if (width == 8) PLAIN(double)
+    else PLAIN(float)
+}
+#undef PLAIN
 
 /* An operand's matrix in the next batch, asked for line by line while this batch is done: where all is more than the caches hold, the
  * tiles waited for memory, which looks ahead along rows but not from one matrix to the next. */

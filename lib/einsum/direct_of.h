@@ -25,6 +25,22 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V,
             else STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
         }
 }
+
+/* c[m[i] + n[j]] (+)= t[i + j·ts], a stretch of neighbours at a time */
+TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv, const int64_t *m, const int64_t *n,
+                                 const int64_t *stretch, bool add)
+{
+    for (int64_t i = 0, len; i < rows; i += len) {
+        len = least(least(stretch[i], rows - i), LANES);
+        const MASK mask = MASK_OF(len);
+        const REAL *from = (const REAL *)tile + i;
+        REAL *c = (REAL *)cv + m[i];
+        if (2 * len == LANES && !add) for (int64_t j = 0; j < cols; j++) memcpy(c + n[j], from + j * ts, sizeof(VEC) / 2);
+        else if (add) for (int64_t j = 0; j < cols; j++) STORE(c + n[j], mask, ADD(LOAD(c + n[j], mask), LOAD(from + j * ts, mask)));
+        else for (int64_t j = 0; j < cols; j++) STORE(c + n[j], mask, LOAD(from + j * ts, mask));
+    }
+}
+
 #define TILE(V, N, whole)                                                                                                          \
     TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,  \
                                                       int64_t bn, void *c, int64_t cn, bool add)                                   \
@@ -42,11 +58,11 @@ BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12) FLAT(13) FLAT(14) FLAT(15) FL
 #define TWELVE(V, whole) SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), \
                          NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
 #define SIXTEEN(whole) TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), NAME(tile_1_16_##whole)
-static const small NAME(small) = { LANES, MOST, 16, { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
+static const small NAME(small) = { LANES, MOST, 16, NAME(scatter), { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
 #undef TWELVE
 #undef SIXTEEN
 #else
-static const small NAME(small) = { LANES, MOST, MOST, { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
+static const small NAME(small) = { LANES, MOST, MOST, NAME(scatter), { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
 #endif
 #undef TILE
 #undef TALL

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define IRREGULAR INT64_MIN
-#define FOURS (INT64_MIN + 1)               /* irregular, but four and four are neighbours */
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 30 µs */
 
@@ -83,16 +82,11 @@ static int64_t regular(const int64_t *off, int64_t n)
     return s;
 }
 
-static bool fours(const int64_t *off, int64_t n)
-{
-    for (int64_t i = 0; i + 4 <= n; i += 4) for (int q = 1; q < 4; q++) if (off[i + q] != off[i] + q) return false;
-    return true;
-}
-
 /* -- one thread's room --------------------------------------------------------------------------------------------------------- */
 typedef struct side {           /* a block's rows (of a) or columns (of b) */
     int64_t *from, *to;         /* offsets in the operand and in c */
     int64_t *stride;            /* of each panel's offsets in c */
+    int64_t *stretch;           /* rows from this one on that are neighbours in c */
     eg_run  *run;
     char    *panels;
 } side;
@@ -100,7 +94,7 @@ typedef struct shape { int64_t mc, nc, kc; size_t width; const eg_kernel *kernel
 
 static size_t room(int64_t block, int64_t kc, int w, size_t width)
 {
-    const int64_t lists = 2 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
+    const int64_t lists = 3 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
     return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(lists, 64);
 }
 static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
@@ -111,7 +105,8 @@ static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
     s.from = (int64_t *)(void *)p;
     s.to = s.from + block;
     s.stride = s.to + block;
-    s.run = (eg_run *)(void *)(s.stride + up(block, w) / w);
+    s.stretch = s.stride + up(block, w) / w;
+    s.run = (eg_run *)(void *)(s.stretch + block);
     return s;
 }
 
@@ -119,11 +114,8 @@ static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_
 {
     eg__offsets(l, which, from, count, s->from);
     eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
-    for (int64_t i = 0; i < count; i += w) {
-        const int64_t n = least(w, count - i);
-        s->stride[i / w] = regular(s->to + i, n);
-        if (s->stride[i / w] == IRREGULAR && fours(s->to + i, n)) s->stride[i / w] = FOURS;
-    }
+    for (int64_t i = 0; i < count; i += w) s->stride[i / w] = regular(s->to + i, least(w, count - i));
+    for (int64_t i = count - 1; i >= 0; i--) s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
 static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src, int64_t kc, size_t width)
 {
@@ -132,33 +124,6 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
 }
 
 /* -- tiles --------------------------------------------------------------------------------------------------------------------- */
-#define SCATTER(name, type)                                                                                                        \
-    static void name(const type *t, int64_t rows, int64_t cols, int64_t rs, int64_t cs, type *c, const int64_t *m,                 \
-                     const int64_t *n, int64_t step, bool add)                                                                     \
-    {                                                                                                                              \
-        if (rs != 1) {                                          /* t is stored by rows: exchange the two */                        \
-            const int64_t *o = m; int64_t q = rows;                                                                                \
-            m = n; n = o; rows = cols; cols = q; cs = rs;                                                                          \
-        }                                                                                                                          \
-        for (int64_t j = 0; j < cols; j++) {                                                                                       \
-            type *to = c + n[j];                                                                                                   \
-            const type *from = t + j * cs;                                                                                         \
-            if (step == FOURS) {                                                                                                   \
-                int64_t i = 0;                                                                                                     \
-                if (add) for (; i + 4 <= rows; i += 4) for (int q = 0; q < 4; q++) to[m[i] + q] += from[i + q];                    \
-                else for (; i + 4 <= rows; i += 4) memcpy(to + m[i], from + i, 4 * sizeof(type));                                  \
-                for (; i < rows; i++) to[m[i]] = add ? to[m[i]] + from[i] : from[i];                                               \
-            } else if (step == 1) {                                                                                                \
-                to += m[0];                                                                                                        \
-                if (add) for (int64_t i = 0; i < rows; i++) to[i] += from[i];                                                      \
-                else for (int64_t i = 0; i < rows; i++) to[i] = from[i];                                                           \
-            } else if (add) for (int64_t i = 0; i < rows; i++) to[m[i]] += from[i];                                                \
-            else for (int64_t i = 0; i < rows; i++) to[m[i]] = from[i];                                                            \
-        }                                                                                                                          \
-    }
-SCATTER(scatter_f32, float)
-SCATTER(scatter_f64, double)
-
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc, char *c, bool add)
 {
     const eg_kernel *kn = s->kernel;
@@ -167,20 +132,17 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
     const int64_t trs = kn->rows ? nr : 1, tcs = kn->rows ? 1 : mr;
     for (int64_t j = 0; j < nc; j += nr) {
         const char *pb = b->panels + (size_t)(j * kc) * s->width;
-        int64_t cs = b->stride[j / nr];
+        const int64_t cs = b->stride[j / nr], cols = least(nr, nc - j);
         for (int64_t i = 0; i < mc; i += mr) {
             const char *pa = a->panels + (size_t)(i * kc) * s->width;
-            int64_t rs = a->stride[i / mr];
-            char *tile = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
-            if (i + mr <= mc && j + nr <= nc && rs > FOURS && cs > FOURS && (kn->rows ? cs == 1 : rs == 1)) {
-                kn->run(kn, kc, pa, pb, add, tile, rs, cs);
+            const int64_t rs = a->stride[i / mr], rows = least(mr, mc - i);
+            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR && (kn->rows ? cs == 1 : rs == 1)) {
+                kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
                 continue;
             }
             kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
-            const int64_t step = kn->rows ? cs : rs;
-            const int64_t rows = least(mr, mc - i), cols = least(nr, nc - j), *m = a->to + i, *n = b->to + j;
-            if (s->width == 4) scatter_f32((void *)buffer, rows, cols, trs, tcs, (void *)c, m, n, step, add);
-            else scatter_f64((void *)buffer, rows, cols, trs, tcs, (void *)c, m, n, step, add);
+            if (kn->rows) eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i, b->stretch + j, add);
+            else eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j, a->stretch + i, add);
         }
     }
 }

@@ -34,9 +34,13 @@ struct eg_pairing {
 
 bool eg__gemm(eg_ctx *, const eg_gemm *);                    /* gemm.c: floats, any m, n, k ≥ 1 */
 
-bool eg__direct_suits(const eg_gemm *);                      /* direct.c: c is contiguous along m, not all sizes large: without packing, or with strips of a copied … */
+/* direct.c: c is contiguous along m, not all sizes large: without packing, or with strips of a copied … */
+bool eg__direct_suits(const eg_gemm *);
 eg_tiling eg__direct_tiling(const eg_gemm *);                /* … by sizes and strides … */
 bool eg__direct(eg_ctx *, const eg_gemm *);                  /* … by our own vector kernels; its tiling is there */
+/* c[m[i] + n[j]] (+)= tile[i + j·ts]; stretch[i]: so many of m from i on are neighbours */
+void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c, const int64_t *m, const int64_t *n,
+                 const int64_t *stretch, bool add);
 bool eg__apart_suits(const eg_gemm *, bool *small);          /* apart.c: batches lie nearest in an operand … (small: for direct.c) */
 bool eg__apart(eg_ctx *, const eg_gemm *);                   /* … so blocks of it are turned first */
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
