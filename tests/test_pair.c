@@ -155,6 +155,45 @@ START_TEST(edges_of_blocks)
 }
 END_TEST
 
+/* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in blocks of b. */
+START_TEST(batches_that_continue_rows)
+{
+    static const int64_t sizes[][5] = { { 3, 16, 12, 12, 9 }, { 2, 9, 20, 16, 300 }, { 700, 16, 8, 12, 10 }, { 5, 13, 31, 15, 17 } };
+    const int64_t B_ = sizes[_i][0], C_ = sizes[_i][1], D = sizes[_i][2], E = sizes[_i][3], F = sizes[_i][4];
+    eg_ctx *cx = eg_open();
+    for (int t = 0; t < 2; t++) {
+        const eg_dtype dtype = t ? EG_F64 : EG_F32;
+        const size_t w = width(dtype), bytes = (size_t)(B_ * C_ * D * E) * w;
+        char *a = malloc((size_t)(E * F * B_ * D) * w), *b = malloc((size_t)(C_ * F) * w), *c = malloc(bytes), *twin = malloc(bytes);
+        ck_assert(a && b && c && twin);
+        for (int64_t i = 0; i < E * F * B_ * D; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
+        for (int64_t i = 0; i < C_ * F; i++) put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
+        for (int64_t i = 0; i < B_ * C_ * D * E; i++) put(dtype, c, i, 7);
+        memcpy(twin, c, bytes);
+        const eg_axis axis[] = { { E, F * B_ * D, 0, 1, true, false, true }, { F, B_ * D, 1, 0, true, true, false },
+                                 { B_, D, 0, C_ * D * E, true, false, true }, { D, 1, 0, E, true, false, true }, { C_, 0, F, D * E, false, true, true } };
+        eg_threads(cx, 1);
+        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, true));
+        eg_threads(cx, 2);
+        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, twin, true));
+        ck_assert_msg(memcmp(c, twin, bytes) == 0, "one thread and two differ");
+        for (int64_t i = 0; i < B_ * C_ * D * E; i++) {
+            const int64_t e = i % E, d = i / E % D, z = i / E / D / C_, n = i / E / D % C_;
+            double want = 7, sum = 7;
+            for (int64_t f = 0; f < F; f++) {
+                const double x = get(dtype, a, (e * F + f) * B_ * D + z * D + d) * get(dtype, b, n * F + f);
+                want += x;
+                sum += fabs(x);
+            }
+            ck_assert_msg(fabs(get(dtype, c, i) - want) <= (t ? 1e-12 : 1e-5) * sum, "%s: element %lld is %.17g, not %.17g",
+                          eg_type_name(dtype), (long long)i, get(dtype, c, i), want);
+        }
+        free(a); free(b); free(c); free(twin);
+    }
+    eg_close(cx);
+}
+END_TEST
+
 /* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
 START_TEST(no_operand_is_copied)
 {
@@ -341,6 +380,7 @@ Suite *suite_pair(void)
     tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
     tcase_add_loop_test(t, edges_of_blocks, 0, 2);
     tcase_add_test(t, threads_change_no_bit_of_large_products);
+    tcase_add_loop_test(t, batches_that_continue_rows, 0, 4);
     tcase_add_test(t, no_operand_is_copied);
     tcase_add_test(t, turns_at_every_edge);
     tcase_add_test(t, sizes_zero_and_one);

@@ -1,14 +1,15 @@
 /* apart.c: a product whose batches lie nearest in an operand, as in the values `ijbh,jbhd->ibhd`: for one batch its numbers are a cache
  * line apart, and packing would fetch every line once per batch. Here a block of the operand (some batches, rows and k) is turned into
- * scratch, batch by batch, each line fetched once, and the block's products are made by the usual kernels. Blocks of k are those
+ * scratch, batch by batch, each line fetched once, and the block's products are made by the usual kernels. A batch axis that continues
+ * c's contiguous one is turned so that both become one (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those
  * of the kernels, so an element's sum has the same order, and the same bits, as without the detour. */
 #include "einsum/gemm.h"
 #include <stddef.h>
 
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };      /* bytes of an operand's block; rows worth packing for; batches; bytes */
 
-/* An operand: are its batches drawn apart, into room, `ds` from one to the next? */
-typedef struct part { size_t which; bool apart; int64_t ds; char *room; } part;
+/* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and can become part of it */
+typedef struct part { size_t which; bool apart, joins; char *room; } part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
     eg_list group, rest;                        /* batches: those that lie together, the last one innermost; the others */
@@ -78,6 +79,9 @@ static bool plan(const eg_gemm *g, blocks *b)
             else return false;
         }
     }
+    const eg_axis *m = g->m.axis, *last = &b->group.axis[b->group.n - 1];
+    b->part[0].joins = b->part[0].apart && !b->part[1].apart && g->m.n == 1 && b->m == m->size && last->sb == 0 &&
+                       last->sc == m->sc * m->size;
     return true;
 }
 
@@ -96,8 +100,8 @@ static void restride(const eg_list *l, int s, int64_t step)
     for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size) *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
 }
 
-/* Lines, numbered through y: dst[z·ds + y·x.total + x] = src[y, x, z] */
-typedef struct turning { const eg_list *x, *y; size_t which, w; int64_t batches, ds, pieces; const char *src; char *dst; } turning;
+/* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
+typedef struct turning { const eg_list *x, *y; size_t which, w; int64_t batches, zs, ys, pieces; const char *src; char *dst; } turning;
 static void piece(void *user, int64_t number, int thread)
 {
     (void)thread;
@@ -110,25 +114,35 @@ static void piece(void *user, int64_t number, int thread)
             int64_t along;
             eg__offsets(t->x, t->which, i, 1, &along);
             eg__turn(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w, stride(x, t->which),
-                     t->dst + (y * t->x->total + i) * (int64_t)t->w, t->ds, false);
+                     t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs, false);
         }
     }
 }
-static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, const eg_list *group, const eg_list *rows,
-                 const eg_list *k, const char *src)
+/* a line more, so that what is apart does not meet in one cache set */
+static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
+static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group, eg_list *rows, const eg_list *k, const char *src)
 {
     const eg_list *x = k, *y = rows;            /* x: the nearer of the two; the small kernels read a along its rows */
     if (rows->n && ((small && s == 0) || !k->n || stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
         x = rows;
         y = k;
     }
-    turning t = { x, y, p->which, w, group->total, p->ds, 1, src, p->room };
+    const bool join = p->joins && small;        /* then the batches lie side by side for every k */
+    turning t = { x, y, p->which, w, group->total, padded(x->total * y->total), x->total, 1, src, p->room };
+    if (join) {
+        t.zs = x->total;
+        t.ys = padded(x->total * group->total);
+    }
     const int team = eg__team(cx, x->total * y->total * group->total, 1 << 17);
     t.pieces = least(y->total, 4 * team);
     eg__parallel(cx, team, t.pieces, piece, &t);
-    restride(group, s, p->ds);
+    restride(group, s, t.zs);
     restride(x, s, 1);
-    restride(y, s, x->total);
+    restride(y, s, t.ys);
+    if (!join) return;
+    const int64_t more = group->axis[--group->n].size;
+    group->total /= more;
+    rows->total = rows->axis->size *= more;
 }
 
 bool eg__apart_suits(const eg_gemm *g, bool *small)
@@ -153,9 +167,9 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
     for (int s = 0; s < 2; s++) {
         part *p = &b.part[s];
         if (!p->apart) continue;
-        const int64_t n = (s ? b.n : b.m) * inner(rows[s]);
-        p->ds = (n * b.k * inner(&g->k) + 31) / 16 * 16;         /* a line more, so that batches do not meet in one cache set */
-        p->room = eg__scratch(cx, 4 + s, (size_t)(b.z * inner(&b.group) * p->ds) * w);
+        const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group), k = b.k * inner(&g->k);
+        const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
+        p->room = eg__scratch(cx, 4 + s, (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->room) return false;
     }
     eg_axis room[4][EG_AXES_MAX];

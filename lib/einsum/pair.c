@@ -134,7 +134,7 @@ typedef struct roles { int n[4]; eg_axis axis[4][EG_AXES_MAX]; } roles;
  * and direct.c does what would be packed and scattered number by number. False: they are single already, or too short for that. */
 static bool single(roles *r, eg_dtype dtype)
 {
-    enum { SHORTEST = 8 };
+    enum { SHORTEST = 8, LEAST_WORK = 2048 };
     const int64_t lanes = dtype == EG_F64 ? 8 : 16;
     if (r->n[K] != 1 || r->n[M] + r->n[N] == 2) return false;
     int along[2] = { -1, -1 }, side = -1;       /* of M, of N; who is along vectors */
@@ -147,7 +147,7 @@ static bool single(roles *r, eg_dtype dtype)
     int best = 0;
     for (int i = 1; i < r->n[N - side]; i++) if (other[i].size > other[best].size) best = i;
     for (int i = 0; i < r->n[N - side]; i++) if (size_of(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
-    if (other[best].size < SHORTEST) return false;
+    if (other[best].size < SHORTEST || v * other[best].size * r->axis[K]->size < LEAST_WORK) return false;
     along[!side] = best;
     for (int s = 0; s < 2; s++) {
         eg_axis *x = r->axis[M + s], kept = x[along[s]];
