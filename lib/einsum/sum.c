@@ -18,7 +18,7 @@ typedef struct plan {
     eg_list others;             /* out without x                                            */
     bool across;
     int64_t per_row, rows;      /* along: blocks per row of x, or (0) rows of x per block   */
-    int64_t blocks, parts, chunks, k_total;
+    int64_t blocks, parts, chunk, chunks, k_total;          /* chunk: columns at once (across)      */
 } plan;
 
 static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }

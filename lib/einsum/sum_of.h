@@ -157,7 +157,7 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     }
     REAL sum[NAME(CHUNK)];
     const eg_place at = eg__place(&p->others, o / p->chunks);
-    const int64_t i = o % p->chunks * NAME(CHUNK), n = least(NAME(CHUNK), p->x.size - i);
+    const int64_t i = o % p->chunks * p->chunk, n = least(p->chunk, p->x.size - i);
     NAME(across)(p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
                  least(p->rest.total, (part + 1) * PART_ROWS), sum);
     if (p->parts > 1) { memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum, (size_t)n * sizeof *sum); return; }
@@ -189,10 +189,15 @@ static void NAME(piece)(void *user, int64_t k, int thread)
 static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
 {
     REAL *partial = NULL;
-    p->chunks = p->across ? (p->x.size + NAME(CHUNK) - 1) / NAME(CHUNK) : 0;
+    const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
+    p->chunk = NAME(CHUNK);
+    if (team > 1 && p->across) {            /* columns do not meet: a share each, of four lines at least */
+        const int64_t want = team / (p->parts * p->others.total), lines = p->x.size / NAME(LANES);
+        if (want > 1 && lines >= 4 * want) p->chunk = least(p->chunk, (lines + want - 1) / want * NAME(LANES));
+    }
+    p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 && !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial))) return false;
-    const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
     const int64_t pieces = team > 1 ? least(units, 8 * team) : 1;
     eg__parallel(cx, team, pieces, NAME(piece), &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
     if (p->parts > 1)
