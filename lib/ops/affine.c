@@ -37,15 +37,19 @@ static bool affine_shape(eg_tensor *y)
     if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
     return true;
 }
+/* y = b, repeated over y's first axes */
+static void spread(eg_tensor *y, const eg_tensor *b)
+{
+    int64_t step[EG_RANK_MAX] = { 0 };
+    eg_tensor all = *b;
+    if (b->rank) memcpy(step + y->rank - b->rank, b->stride, (size_t)b->rank * sizeof *step);
+    all.rank = y->rank, all.dim = y->dim, all.stride = step;
+    eg__copy(y, &all);
+}
 static bool affine_forward(eg_tensor *y)
 {
     const eg_call *c = ((const affine *)y->attr)->call;
-    const eg_tensor *b = y->in[2];
-    int64_t step[EG_RANK_MAX] = { 0 };
-    eg_tensor spread = *b;                      /* b repeated over y's first axes */
-    if (b->rank) memcpy(step + y->rank - b->rank, b->stride, (size_t)b->rank * sizeof *step);
-    spread.rank = y->rank, spread.dim = y->dim, spread.stride = step;
-    eg__copy(y, &spread);
+    spread(y, y->in[2]);
     if (c) return eg__program_run(y->cx, c->program, (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
     return eg__einsum_into(y, true, &any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
 }
