@@ -264,7 +264,7 @@ fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
 fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
 fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
 fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
-fresh 'one.tsv: of 1 pairs none is held out' --pairs "$in/one.tsv"
+fresh 'one.tsv: one input in ten is held out for tests, but of 1 pairs all have the same one' --pairs "$in/one.tsv"
 fresh 'none.tsv: No such file' --pairs none.tsv
 fresh 'directory' --pairs "$in"
 fresh 'directory' reverse --out "$in"

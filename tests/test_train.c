@@ -363,12 +363,35 @@ START_TEST(pairs_of_words)
 }
 END_TEST
 
+START_TEST(of_few_pairs_one_is_held_out)        /* one in ten by a hash would be none of k1 … k30; two pairs suffice               */
+{
+    char text[512] = "";
+    for (int k = 1, at = 0; k <= 30; k++) {
+        at += snprintf(text + at, sizeof text - (size_t)at, "k%d\tv%d\n", k, k);
+        if (k == 1)
+            continue;
+        eg_data *d = eg_data_parse(cx, text, "few");
+        int held = 0;
+        eg_example e;
+        for (uint64_t n = 0; n < (uint64_t)k; n++)
+            held += !eg_data_example(d, 0, n, &e) && eg_data_held_out(d, &e);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(held, 1);
+    }
+    ck_assert(!eg_data_held_out(NULL, NULL));
+    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, "a\tb\nc\td\n", "two"), .d_model = 8, .heads = 2, .layers = 1, .batch = 2, .steps = 2, .goal = EG_OFF);
+    eg_score s;
+    ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, &s));
+    ck_assert_int_eq(s.sequences, 1);
+}
+END_TEST
+
 START_TEST(pairs_refused)
 {
     static const struct { const char *text, *why; } cases[] = {
         { "a\tb\nab\n", "f:2: a line is input TAB output" }, { "a\tb\tc\n", "f:1: a line is input TAB output" }, { "a\tb\n\tc\n", "f:2: the input is empty" },
         { "a\t\n", "f:1: the output is empty" }, { "a\tb\n\nc\td\n", "f:2: a line is" }, { "a\tb\nc\t\xff\n", "f:2: not UTF-8" },
-        { "", "f: no pairs" }, { "a\tb\n", "f: of 1 pairs none is held out" } };
+        { "", "f: no pairs" }, { "a\tb\na\tb\n", "f: one input in ten is held out for tests, but of 2 pairs all have the same one" } };
     ck_assert_ptr_null(eg_data_parse(cx, cases[_i].text, "f"));
     eg_assert_error(cx, cases[_i].why);
     ck_assert_ptr_null(eg_data_pairs(cx, "/nowhere/at.all"));
@@ -697,6 +720,7 @@ Suite *suite_train(void)
     tcase_add_test(t, dice_are_fair);
     tcase_add_test(t, pairs_in_any_order);
     tcase_add_test(t, pairs_of_words);
+    tcase_add_test(t, of_few_pairs_one_is_held_out);
     tcase_add_loop_test(t, pairs_refused, 0, 8);
     suite_add_tcase(s, t);
     t = tcase_create("trainer");

@@ -65,7 +65,7 @@ typedef struct eg_task {
 EG_API const eg_task *eg_task_at(int k);                 /* NULL past the end */
 EG_API const eg_task *eg_task_find(const char *name);    /* NULL if there is none */
 
-/* -- data: examples by number. One input in ten, by a hash of its text, is held out for tests ------------------------------------- */
+/* -- data: examples by number. One input in ten, by a hash of its text, is held out for tests; of a few pairs at least one ---------- */
 typedef struct eg_data eg_data;
 EG_API eg_data *eg_data_task (eg_ctx *, const eg_task *);      /* a row of the table, or the user's own */
 EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);     /* lines "input TAB output"; symbols are words if a blank occurs and most words of

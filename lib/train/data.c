@@ -72,18 +72,25 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     return true;
 }
 
-static bool both_halves(eg_data *d)                 /* some pairs held out and some not                          */
+/* Some pairs are held out and some not; of a few, where the hash says none or all, the input with the smallest one is. */
+static bool both_halves(eg_data *d)
 {
-    int64_t out = 0;
+    int64_t out = 0, least = 0;
+    uint64_t smallest = UINT64_MAX;
     for (int64_t k = 0; k < d->count; k++) {
         eg_example e = { .inputs = d->pairs[k].inputs };
         memcpy(e.input, d->tokens + d->pairs[k].at, (size_t)e.inputs * sizeof *e.input);
+        uint64_t h = eg__data_hash(d, &e);
         out += eg_data_held_out(d, &e);
+        least = h == smallest ? least + 1 : h < smallest ? 1 : least;
+        smallest = h < smallest ? h : smallest;
     }
-    if (out == 0 || out == d->count)
-        eg_fail(d->cx, "%s: of %lld pairs %s held out for tests (one input in ten, by a hash); more pairs are needed", d->name,
-                (long long)d->count, out ? "all are" : "none is");
-    return out > 0 && out < d->count;
+    if (out > 0 && out < d->count)
+        return true;
+    d->few = true, d->smallest = smallest;
+    if (least == d->count)
+        eg_fail(d->cx, "%s: one input in ten is held out for tests, but of %lld pairs all have the same one", d->name, (long long)d->count);
+    return least < d->count;
 }
 
 typedef struct word { const char *s; size_t n; } word;
@@ -224,7 +231,13 @@ uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
     return eg__train_mix(h);
 }
 
-bool eg_data_held_out(const eg_data *d, const eg_example *e) { return d && e && eg__data_hash(d, e) % 10 == 0; }
+bool eg_data_held_out(const eg_data *d, const eg_example *e)
+{
+    if (!d || !e)
+        return false;
+    const uint64_t h = eg__data_hash(d, e);
+    return d->few ? h == d->smallest : h % 10 == 0;
+}
 
 /* -- asking ---------------------------------------------------------------------------------------------------------------------------- */
 const char *eg_data_name(const eg_data *d)              { return d ? d->name : NULL; }

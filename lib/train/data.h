@@ -18,6 +18,7 @@ struct eg_data {
     int32_t *table; int slots;  /* hash table of tokens by text; 0: empty                                         */
     int64_t count; eg__pair *pairs; int32_t *tokens;    /* pairs, or tokens of a text                             */
     int longest_input, longest_output;
+    bool few; uint64_t smallest;        /* pairs of which one in ten would be none or all: the hash that is held out       */
     int64_t held; uint64_t sum; /* of a text: where the held-out part begins; hash of all bytes                   */
 };
 
