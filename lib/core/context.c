@@ -8,16 +8,25 @@
 #include "core/context.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64 };
+enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64, PAGE = 1 << 21 };
 #define HEADER EG_CHUNK_HEADER
 
 struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
 
+/* Large blocks lie on large pages where the system has them: fewer faults at first, fewer misses of the page table's cache later. */
 static void *plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
 {
     (void)user; (void)old_size;
-    if (new_size) return realloc(p, new_size);
+    if (new_size) {
+        p = realloc(p, new_size);
+#ifdef MADV_HUGEPAGE
+        const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE, to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
+        if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);     /* advice: whether it is taken is no error */
+#endif
+        return p;
+    }
     free(p);
     return NULL;
 }
