@@ -115,52 +115,54 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
 /* -- public ---------------------------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
-    eg_einsum_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_ctx *cx = eg__context_of(o.count, o.operands);
+    eg_einsum_args less = { .size = sizeof less };      /* options that an older program does not know; else they are read where they are */
+    const bool all = given && given->size >= sizeof less;
+    if (given && !all) memcpy(&less, given, given->size);
+    const eg_einsum_args *const o = all ? given : &less;
+    eg_ctx *cx = eg__context_of(o->count, o->operands);
     if (!cx) return NULL;
-    if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL");
-    if (o.count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX);
-    if (!eg__check_all(cx, "einsum", o.count, o.operands)) return eg__poison(cx);
-    const bool plain = !o.out && !o.accumulate && !o.path && !o.steps && !o.limit;
-    const eg_wanted what = { o.broadcast ? EG_SPEC_ONES : EG_SPEC, o.count, plain ? strlen(o.spec) : 0, o.spec, o.operands };
+    if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL");
+    if (o->count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
+    if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
+    const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
+    const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count, plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_call(cx, &what) : NULL;
     if (again) return again;
-    for (int k = 1; k < o.count; k++)
-        if (o.operands[k]->dtype != o.operands[0]->dtype)
+    for (int k = 1; k < o->count; k++)
+        if (o->operands[k]->dtype != o->operands[0]->dtype)
             return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                           eg_type_name(o.operands[0]->dtype), k + 1, eg_type_name(o.operands[k]->dtype));
-    if (o.accumulate && !o.out) return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
-    if (o.out) {
+                           eg_type_name(o->operands[0]->dtype), k + 1, eg_type_name(o->operands[k]->dtype));
+    if (o->accumulate && !o->out) return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
+    if (o->out) {
         if (eg__recording(cx))
             return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient would pass: eg_nograd(cx, true) "
                                "first, or leave .out away");
-        if (o.out->cx != cx) return eg_fail(cx, "einsum: .out belongs to another context");
-        if (!eg__target("einsum", o.out)) return eg__poison(cx);
+        if (o->out->cx != cx) return eg_fail(cx, "einsum: .out belongs to another context");
+        if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];
-    const reading *r = eg__read(cx, o.spec, o.broadcast, o.count, o.operands, x);
+    const reading *r = eg__read(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
-    for (int k = 0; k < o.count; k++) {
-        if (o.count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);    /* results between are i64 */
-        same &= x[k] == o.operands[k];
-        label[k] = o.out ? r->operand[k].label : r->operand[k].letter;
+    for (int k = 0; k < o->count; k++) {
+        if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);    /* results between are i64 */
+        same &= x[k] == o->operands[k];
+        label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
     }
-    const eg_order_args order = { .limit = o.limit, .steps = o.path || o.steps ? o.steps : -1, .path = o.path };
-    if (o.out) {
-        if (!eg__check_all(cx, "einsum", o.count, x) || !fits(cx, o.out, eg__einsum_type(x[0]), r) ||
-            !into(cx, &o, &order, r, x, label))
+    const eg_order_args order = { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path };
+    if (o->out) {
+        if (!eg__check_all(cx, "einsum", o->count, x) || !fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+            !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
-        o.out->st->version++;
-        return o.out;
+        o->out->st->version++;
+        return o->out;
     }
     int64_t dim[EG_RANK_MAX];           /* planning may end r */
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o.count, x, label, r->out.items, r->out.letter);
+    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o->count, x, label, r->out.items, r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
