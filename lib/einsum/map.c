@@ -9,7 +9,7 @@ enum { TURN_X = 256, TURN_Y = 64 };         /* a transposition's tile: along c, 
 typedef struct tile { int64_t rows, n, ra, sa, rb, sb, rc, sc; } tile;      /* c[r·rc + i·sc] … */
 
 #define MAP(name, type)                                                                                                            \
-    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *c, bool add)                                     \
+    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *restrict c, bool add)                            \
     {                                                                                                                              \
         const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                                                                \
         for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                                                            \
