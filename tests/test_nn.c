@@ -502,6 +502,11 @@ START_TEST(cross_block)                         /* row 1.12: first attention sel
     ck_assert(eg_get(w, 0, 0, 0, 1) == 0 && eg_get(c, 0, 0, 0, 5) > 0);
     ck_assert(!eg_ok(eg_block_run(m, eg_ones(cx, 2, 4, 8))));
     eg_assert_error(cx, "block \"dec\": made with cross attention, but run without memory");
+    eg_cache *cache = eg_cache_new(eg_params_owner(p), 8);
+    const bool was = eg_nograd(cx, true);
+    ck_assert(!eg_ok(eg_block_run(m, eg_ones(cx, 2, 4, 8), .memory = eg_ones(cx, 2, 6, 5), .cache = cache, .slot = INT32_MAX)));
+    eg_assert_error(cx, "mha \"dec.self\": the cache has no slot 2147483647");
+    eg_nograd(cx, was);
 }
 END_TEST
 

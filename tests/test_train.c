@@ -614,6 +614,8 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "d_model must be divisible by heads: 10 / 3");
     ck_assert_ptr_null(eg_trainer_new(sum, .batch = -1));
     eg_assert_error(cx, "trainer: batch must be positive, not -1");
+    ck_assert_ptr_null(eg_trainer_new(sum, .steps = INT64_MIN));
+    eg_assert_error(cx, "trainer: steps must be positive, not -9223372036854775808");
     ck_assert_ptr_null(eg_trainer_new(sum, .batch = INT64_MAX));
     eg_assert_error(cx, "trainer: batch is at most 2^20");
     ck_assert_ptr_null(eg_trainer_new(sum, .d_model = INT64_MAX));

@@ -1,5 +1,6 @@
 /* block.c: feed-forward and transformer block */
 #include "module.h"
+#include <limits.h>
 
 /* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------------------------------------ */
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
@@ -87,7 +88,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                                              .cache = a->cache, .slot = a->slot, .gain = a->gain));
     if (m->cross)
         x = after(m, m->norm_cross, x, eg_mha_run(m->cross, before(m, m->norm_cross, x), .key = a->memory, .keep = a->memory_keep,
-                                                  .weights = a->memory_weights, .cache = a->cache, .slot = a->slot + 1,
+                                                  .weights = a->memory_weights, .cache = a->cache,
+                                                  .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
                                                   .memory = true, .gain = a->memory_gain));
     return after(m, m->norm_ffn, x, eg_ffn_run(m->ffn, before(m, m->norm_ffn, x)));
 }

@@ -92,7 +92,7 @@ static bool defaults(eg_trainer_args *o)
     o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, text ? 0 : 0.99);
     if (!o->schedule.decay && !o->schedule.warmup && !o->schedule.steps) {
         int64_t warmup = task ? task->warmup : 50;
-        o->schedule = (eg_schedule){ EG_COSINE, warmup < o->steps ? warmup : o->steps - 1, o->steps, 0.05 };
+        o->schedule = (eg_schedule){ EG_COSINE, warmup < o->steps ? warmup : o->steps > 0 ? o->steps - 1 : 0, o->steps, 0.05 };
     }
     return in_range(o) && model_kind(o);
 }
