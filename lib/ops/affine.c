@@ -37,9 +37,23 @@ static bool affine_shape(eg_tensor *y)
     if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
     return true;
 }
-/* y = b, repeated over y's first axes */
+/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without a loop's preparations */
+enum { FEW = 1 << 13 };
 static void spread(eg_tensor *y, const eg_tensor *b)
 {
+    int64_t size = 1, row = 1;
+    bool plain = true;
+    for (int r = 1; r <= y->rank; size *= y->dim[y->rank - r++]) {
+        plain &= y->stride[y->rank - r] == size;
+        if (r > b->rank) continue;
+        plain &= b->stride[b->rank - r] == size;
+        row *= b->dim[b->rank - r];
+    }
+    if (plain && size <= FEW) {
+        const size_t bytes = (size_t)(row * eg__width[y->dtype]);
+        for (int64_t k = 0; k < size; k += row) memcpy(y->data + k * eg__width[y->dtype], b->data, bytes);
+        return;
+    }
     int64_t step[EG_RANK_MAX] = { 0 };
     eg_tensor all = *b;
     if (b->rank) memcpy(step + y->rank - b->rank, b->stride, (size_t)b->rank * sizeof *step);
