@@ -52,7 +52,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     for (int k = rank; k-- > 0; ) {
         stride[order[k]] = w;
         const int64_t size = dim[order[k]] ? dim[order[k]] : 1;
-        fits &= !__builtin_mul_overflow(w, size, &w) & !__builtin_mul_overflow(bytes, size, &bytes);
+        if (__builtin_mul_overflow(w, size, &w) || __builtin_mul_overflow(bytes, size, &bytes)) fits = false;
     }
     return fits;
 }

@@ -349,7 +349,7 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
         }
     }
 }
-EG_CLONES static void NAME(add)(int64_t n, void *to, const void *from)
+EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 {
     T *y = to;
     const T *x = from;
@@ -360,6 +360,6 @@ const eg_arithmetic NAME(eg__arithmetic) = {
     .top = NAME(top), .select = NAME(select), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
     .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at), .softmax = NAME(softmax), .logsum = NAME(logsum),
     .softmax_slope = NAME(softmax_slope), .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
-    .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope), .add = NAME(add),
+    .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope), .add = NAME(add_row),
 };
 #undef INLINE
