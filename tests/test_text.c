@@ -6,6 +6,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "bytes.h"
 #include "failing.h"
 #include "tests.h"
 #include "train/data.h"                 /* eg__corpus_place */
@@ -177,17 +178,6 @@ START_TEST(texts_refused)
 END_TEST
 
 /* -- resuming ---------------------------------------------------------------------------------------------------------------------------- */
-static char *bytes_of(const char *path, long *size)
-{
-    static const long room = 1 << 20;
-    FILE *f = fopen(path, "rb");
-    char *bytes = malloc((size_t)room);
-    *size = (long)fread(bytes, 1, (size_t)room, f);
-    ck_assert(*size > 0 && *size < room);
-    fclose(f);
-    return bytes;
-}
-
 static bool stops(void *user, eg_trainer *t, const eg_progress *p) { return (void)t, p->step == *(const int64_t *)user; }
 
 /* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with; the text in a file */

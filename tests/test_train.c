@@ -6,6 +6,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "bytes.h"
 #include "failing.h"
 #include "tests.h"
 
@@ -484,17 +485,6 @@ START_TEST(greedy_decoding_is_evaluation)       /* a half-trained decoder: seque
     ck_assert_int_gt(right, 300);
 }
 END_TEST
-
-static char *bytes_of(const char *path, long *size)
-{
-    static const long room = 1 << 20;
-    FILE *f = fopen(path, "rb");
-    char *bytes = malloc((size_t)room);
-    *size = (long)fread(bytes, 1, (size_t)room, f);
-    ck_assert(*size > 0 && *size < room);
-    fclose(f);
-    return bytes;
-}
 
 START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more  */
 {
