@@ -193,6 +193,7 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
     { "einsum", I, "i_k", "2x3", "einsum: '_' is not an index letter (names stand apart by blanks: 'd_k head')" },
     { "einsum", I, "i2", "2x3", "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
     { "einsum", I, "i0", "2x3", "einsum: a number stands for an axis only as 1" },
+    { "einsum", I, "i ([c2=2] d)", "2x6", "in 'r=2'\n  i ([c2=2] d)\n       ^\n  these are letters: for names two must stand apart by blanks alone" },
     { "einsum", I, "=2i", "2x3", "einsum: '=' follows no name" },
     { "einsum", I, "i=", "2", "einsum: 'i =' is not followed by a size" },
     { "einsum", I, "i=-2", "2", "einsum: 'i =' is not followed by a size" },

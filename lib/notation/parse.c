@@ -187,7 +187,9 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
         case '0': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': {
             int e = i;
             while (is_digit(spec[e])) e++;
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL, NULL,
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL,
+                i > 0 && is_letter(spec[i - 1])
+                    ? "these are letters: for names two must stand apart by blanks alone, somewhere in the string" : NULL,
                 "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'", e - i < 20 ? e - i : 20, spec + i),
                 NULL;
         }
