@@ -1,5 +1,6 @@
-/* test_einsum.c: every form in the test suites of NumPy and opt_einsum (tests/data/einsum.txt, written by tests/reference/einsum.py),
- * their gradients, and random specs against the sum as it is defined. EG_SPECS=100000: that many of the latter. */
+/* test_einsum.c: every form in the test suites of NumPy and opt_einsum, and some of PyTorch, JAX and einops (tests/data/einsum.txt,
+ * written by tests/reference/einsum.py), their gradients, and random specs against the sum as it is defined. EG_SPECS=100000: that many
+ * of the latter. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
