@@ -246,7 +246,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     if (!o.where)                                       /* nothing that the cache's length could move              */
         o.offset = o.alibi.x ? offset : m->rotary || a->fill ? 0 : a->offset;
     o.spec = s->core;
-    o.weights_axes = s->weights;
+    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o);
