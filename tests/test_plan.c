@@ -426,6 +426,9 @@ START_TEST(plans_refused)
     REFUSED("spec is NULL", .count = 1, .operands = &a);
     REFUSED(".out is (2, 2), the result (2, 3)", .spec = "ij->ij", .count = 1, .operands = &a, .out = &square_shape);
     REFUSED("expanded", .spec = "ij,kj->ik", .count = 2, .operands = ((eg_shape[]){ a, a }), .out = &flat);
+    static const int64_t far[][2] = { { INT64_MAX, 1 }, { INT64_MIN, 1 }, { INT64_MAX / 8, INT64_MAX / 8 } };
+    for (int k = 0; k < 3; k++)
+        REFUSED("lead further than 64 bits", .spec = "ij->", .count = 1, .operands = (&(eg_shape){ EG_F64, 2, d, far[k] }));
     ck_assert_ptr_null(eg_plan_new(.spec = "ij", .count = 1, .operands = NULL));
     ck_assert_int_eq(eg_plan_run(NULL, NULL, NULL), -1);
     ck_assert_ptr_null(eg_plan_out(NULL));

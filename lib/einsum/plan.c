@@ -12,6 +12,17 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
+/* Do the strides lead to places that 64 bits count in bytes? */
+static bool reachable(const eg_shape *s)
+{
+    int64_t reach = 0, step;
+    for (int k = 0; s->stride && k < s->rank; k++) {
+        if (s->dim[k] < 2) continue;
+        if (__builtin_mul_overflow(s->dim[k] - 1, s->stride[k], &step) || step == INT64_MIN) return false;
+        if (__builtin_add_overflow(reach, step < 0 ? -step : step, &reach)) return false;
+    }
+    return reach <= INT64_MAX / 16;
+}
 eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
@@ -19,6 +30,7 @@ eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
     if (s->rank < 0 || s->rank > EG_RANK_MAX) return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
     for (int k = 0; k < s->rank; k++)
         if (s->dim[k] < 0) return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
+    if (!reachable(s)) return eg_fail(cx, "einsum: the strides of an operand of rank %d lead further than 64 bits can count", s->rank);
     uint64_t w = 1;                     /* where the sizes are too large for strides, eg__alias refuses them */
     for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1) stride[k] = s->stride ? s->stride[k] : (int64_t)w;
     eg_tensor *one = eg__new(cx, s->dtype, 0, NULL), *x = one ? eg__alias(one, s->rank, s->dim, stride, 0) : NULL;
