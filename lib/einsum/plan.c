@@ -138,9 +138,18 @@ static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
         n += (size_t)snprintf(to + n, room - n, "%s%lld", k ? ", " : "", (long long)stride[k]);
     if (n < room) snprintf(to + n, room - n, rank == 1 ? ",)" : ")");
 }
-static int other(const char *what, const eg_tensor *x, const eg_shape *s, char *why, size_t room)
+/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what the plan is for */
+static int refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
-    char dims[2][256], strides[2][256];
+    char what[32], dims[2][256], strides[2][256];
+    const eg_shape *s = k < 0 ? &p->out : &p->operand[k];
+    snprintf(what, sizeof what, k < 0 ? "out" : "operand %d", k + 1);
+    if (!x || x->live != EG_LIVE || x->poison)
+        return snprintf(why, room, "einsum: %s is %s", what,
+                        !x          ? "NULL"
+                        : x->poison ? "the result of an operation that failed"
+                                    : "gone with its scope"),
+               -1;
     const eg_tensor want = { .rank = (uint8_t)s->rank, .dim = (int64_t *)(uintptr_t)s->dim };
     say_strides(strides[0], sizeof strides[0], x->stride, x->rank);
     say_strides(strides[1], sizeof strides[1], s->stride, s->rank);
@@ -151,23 +160,16 @@ static int other(const char *what, const eg_tensor *x, const eg_shape *s, char *
 }
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why, size_t room)
 {
-    char nowhere[1], what[32];
+    char nowhere[1];
     const void *data[EG_EINSUM_MAX];
     if (!why || !room) { why = nowhere; room = sizeof nowhere; }
     *why = 0;
     if (!p) return snprintf(why, room, "einsum: the plan is NULL"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
-        snprintf(what, sizeof what, k < 0 ? "out" : "operand %d", k + 1);
-        if (!x || x->live != EG_LIVE || x->poison)
-            return snprintf(why, room, "einsum: %s is %s", what,
-                            !x          ? "NULL"
-                            : x->poison ? "the result of an operation that failed"
-                                        : "gone with its scope"),
-                   -1;
-        if (!is(x, k < 0 ? &p->out : &p->operand[k])) return other(what, x, k < 0 ? &p->out : &p->operand[k], why, room);
+        if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k])) return refused(p, k, x, why, room);
         if (k < 0) continue;
-        if (eg__overlap(out, x)) return snprintf(why, room, "einsum: %s lies in the memory of out", what), -1;
+        if (eg__overlap(out, x)) return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;
         data[k] = x->data;
     }
     if (eg_plan_run(p, data, out->data)) return snprintf(why, room, "out of memory: no scratch for a plan"), -1;
