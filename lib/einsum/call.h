@@ -4,8 +4,9 @@
 #define EG_CALL_H
 #include "einsum/program.h"
 
-typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written; /* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
-typedef struct eg_wanted { int written, count; size_t length; const void *text; eg_tensor *const *x; } eg_wanted;   /* text: `length` bytes */
+/* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
+typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written;
+typedef struct eg_wanted { int written, count; size_t length; const void *text; eg_tensor *const *x; } eg_wanted;   /* length: of text */
 
 typedef struct eg_call {
     eg_wanted what;             /* x: NULL                                                            */
@@ -15,7 +16,8 @@ typedef struct eg_call {
 } eg_call;
 const eg_call *eg__call_find(eg_ctx *, const eg_wanted *);
 /* with room for attr and program; in the cache, else in the open scope; NULL after an error */
-eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size, void **attr, size_t program_bytes, void **program);
+eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size, void **attr, size_t program_bytes,
+                      void **program);
 
 /* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
 /* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points at the call; NULL after an error */

@@ -309,7 +309,10 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride)) return eg_apply(&einsum_op, l, size, count, x);     /* refuses */
     const eg_labelled to = { out_rank, dim, stride, out };
-    if (any) return (l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how)) ? made(cx, l, size, count, x) : eg__poison(cx);
+    if (any) {
+        l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
+        return l->call ? made(cx, l, size, count, x) : eg__poison(cx);
+    }
     const eg_call brief = { .rank = out_rank, .dim = dim, .stride = stride, .program = program_of(cx, count, x, label, &to, how) };
     l->call = &brief;
     return brief.program ? made(cx, l, size, count, x) : eg__poison(cx);

@@ -10,7 +10,7 @@ enum { EG_KC = 256 };                       /* k is summed in blocks of this man
 /* c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n]: four lists of axes, the outermost first, with the products of their sizes. A list may be
  * empty (product 1). No size is 0 or 1. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_list { int n; int64_t total; eg_axis *axis; } eg_list;
-/* How direct.c does it: strips of a by blocks of b in every batch, and bytes for a strip that is copied. `single`: one of each, k not cut. */
+/* How direct.c does it: strips of a by blocks of b in every batch, and bytes for a strip that is copied. `single`: one of each, k whole */
 typedef struct eg_tiling { const void *kernels; int64_t strip, strips, block, blocks, units, room; bool in_place, far, single; } eg_tiling;
 typedef struct eg_gemm {
     eg_dtype dtype;

@@ -50,7 +50,8 @@ void eg__key_words(eg_key *, int n, const int64_t *words);
 void eg__key_bytes(eg_key *, size_t n, const void *bytes);      /* with their number                  */
 const void *eg__cache_find(eg_ctx *, const eg_key *);
 void *eg__cache_add(eg_ctx *, const eg_key *, size_t bytes);    /* NULL: too large, or no memory (no error) */
-void *eg__cache_match(eg_ctx *, uint64_t hash, bool (*same)(const void *kept, const void *wanted), const void *wanted); /* the same with keys of another kind */
+/* the same with keys of another kind */
+void *eg__cache_match(eg_ctx *, uint64_t hash, bool (*same)(const void *kept, const void *wanted), const void *wanted);
 void *eg__cache_put(eg_ctx *, uint64_t hash, size_t bytes);
 
 /* A label below EG_LETTERS that is a letter is that letter of the string, for messages and graphs; a name is EG_LETTERS + its number. */
