@@ -35,10 +35,11 @@ int main(void)
     printf("6 queries, 9 keys: (%lld, %lld, %lld)\n", (long long)eg_dim(y, 0), (long long)eg_dim(y, 1), (long long)eg_dim(y, 2));
 
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "mha", .d_model = 512, .heads = 8, .dropout = 0.1, .W_q = "q_proj", .W_k = "k_proj", .W_v = "v_proj", .W_o = "o_proj");
+    eg_mha *m = eg_mha_new(p, "mha", .d_model = 512, .heads = 8, .dropout = 0.1, .W_q = "q_proj", .W_k = "k_proj", .W_v = "v_proj",
+                           .W_o = "o_proj");
     y = eg_mha_run(m, eg_normal(cx, 0, 1, 10, 60, 512));
-    printf("512 wide, 8 heads, batch 10, length 60: (%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0), (long long)eg_dim(y, 1),
-           (long long)eg_dim(y, 2), (long long)eg_params_size(p));
+    printf("512 wide, 8 heads, batch 10, length 60: (%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0),
+           (long long)eg_dim(y, 1), (long long)eg_dim(y, 2), (long long)eg_params_size(p));
     good = good && eg_params_size(p) == 1050624 && eg_dim(y, 1) == 60 && !eg_error(cx);
 
     /* the query's length for the keys: samples would be mixed without a word */

@@ -13,7 +13,8 @@ static eg_tensor *attend(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_masked mas
 int main(void)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *q = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 16, 1), 2, 1, 2, 4), *k = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 24, 1), 3, 1, 2, 4);
+    eg_tensor *q = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 16, 1), 2, 1, 2, 4);
+    eg_tensor *k = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 24, 1), 3, 1, 2, 4);
     static const double want[] = { 14, 126, 62, 302, 110, 478, 62, 302, 366, 734, 670, 1166 };
     eg_tensor *scores = eg_einsum("ibhd,jbhd->ijbh", q, k);
     eg_print(stdout, eg_reshape(scores, -1));
@@ -44,7 +45,8 @@ int main(void)
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "mha", .d_model = 512, .heads = 8, .dropout = 0.1, .layout = "i b m", .no_q_bias = true, .no_k_bias = true);
     y = eg_mha_run(m, eg_normal(cx, 0, 1, 10, 4, 512), .where = "j <= i");
-    printf("(%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0), (long long)eg_dim(y, 1), (long long)eg_dim(y, 2), (long long)eg_params_size(p));
+    printf("(%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0), (long long)eg_dim(y, 1), (long long)eg_dim(y, 2),
+           (long long)eg_params_size(p));
     good = good && eg_params_size(p) == 1049600 && eg_dim(y, 0) == 10 && !eg_error(cx);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     eg_close(cx);

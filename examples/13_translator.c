@@ -61,7 +61,8 @@ int main(void)
     for (int k = 0; k < OUT; k++) { letter[k][0] = one.out[k]; row[k] = letter[k]; }
     for (int k = 0; k < (int)strlen(one.in); k++) { letter[OUT + k][0] = one.in[k]; column[k] = letter[OUT + k]; }
     if (!eg_error(cx))
-        eg_heatmap_print(stdout, eg_mean("[h] i j", eg_slice(eg_select(w[0], 0, 0), 2, 0, (int64_t)strlen(one.in), 1)), .rows = row, .columns = column);
+        eg_heatmap_print(stdout, eg_mean("[h] i j", eg_slice(eg_select(w[0], 0, 0), 2, 0, (int64_t)strlen(one.in), 1)), .rows = row,
+                         .columns = column);
     printf("%.1f %% of the symbols of unseen dates are right\n", 100 * right);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     bool good = !eg_error(cx) && right > 0.9;

@@ -29,7 +29,8 @@ int main(void)
     printf("held out: %.2f bits a character\n", s.loss / 0.693147);
     bool knows = true;
     for (int k = 0; k < 2; k++) {
-        const char *said = eg_trainer_generate(t, .prompt = "after seven comes ", .length = 100, .temperature = k ? 0.5 : EG_OFF, .seed = 1);
+        const char *said = eg_trainer_generate(t, .prompt = "after seven comes ", .length = 100, .temperature = k ? 0.5 : EG_OFF,
+                                               .seed = 1);
         printf("%s\nafter seven comes %s\n", k ? "-- drawn:" : "-- the likeliest:", said ? said : "");
         if (!k) knows = said && strncmp(said, "eight\n", 6) == 0;
     }

@@ -38,7 +38,7 @@ END_TEST
 /* -- an operation of one's own, with a mistake in its rule: y = x tanh x, whose derivative is tanh x + x (1 − tanh² x) --------------- */
 static bool shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
 static bool forward(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_assign(y, eg_mul(x, eg_tanh(x))) == 0; }
-static eg_tensor *rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_tanh(eg_operand(y, i))); }      /* x (1 − tanh² x) is missing */
+static eg_tensor *rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_tanh(eg_operand(y, i))); } /* x (1 − tanh² x) is missing */
 static const eg_op gate = { .name = "gate", .arity = 1, .shape = shape, .forward = forward, .rule = rule };
 
 static eg_tensor *gated(void *user, eg_tensor *const *x)
@@ -49,7 +49,8 @@ static eg_tensor *gated(void *user, eg_tensor *const *x)
 }
 START_TEST(wrong_on_purpose)
 {
-    eg_tensor *A = eg_from(cx, ((double[]){ .1, -.2, .3, .4, .5, -.6 }), 2, 3), *B = eg_from(cx, ((double[]){ .6, .5, -.4, .3, .2, .1 }), 3, 2);
+    eg_tensor *A = eg_from(cx, ((double[]){ .1, -.2, .3, .4, .5, -.6 }), 2, 3);
+    eg_tensor *B = eg_from(cx, ((double[]){ .6, .5, -.4, .3, .2, .1 }), 3, 2);
     eg_assert_gradcheck(gated, NULL, 2, ((eg_tensor *[]){ A, B }), .names = "A, B", .axes = "ij, jk");
 }
 END_TEST

@@ -43,7 +43,8 @@ struct eg_tensor {
 };
 
 void *eg__alloc(eg_ctx *, size_t bytes);            /* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
-void *eg__scratch(eg_ctx *, int which, size_t bytes); /* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory" */
+/* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory" */
+void *eg__scratch(eg_ctx *, int which, size_t bytes);
 enum { EG_SCRATCH = 8 };
 bool  eg__failed(const eg_ctx *);
 eg_tensor *eg__poison(eg_ctx *);                    /* of a NULL context: NULL                        */
@@ -52,11 +53,13 @@ uint64_t eg__seed_of(const eg_ctx *);
 bool  eg__recording(const eg_ctx *);
 int   eg__team(eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, of which `grain` take 15 µs */
 typedef void eg_piece(void *user, int64_t piece, int thread); /* thread: 0 ≤ thread < team, no two at once */
-void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user); /* each piece once, in any order, on up to `team` threads; nested: alone */
+/* each piece once, in any order, on up to `team` threads; nested: alone */
+void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
 eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
-bool  eg__check(const char *who, eg_tensor *x);     /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
+bool  eg__check(const char *who, eg_tensor *x); /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
-eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *); /* eg_apply of operands that eg__check_all has seen */
+/* eg_apply of operands that eg__check_all has seen */
+eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *);
 double eg__opt(double given, double otherwise);     /* 0 → otherwise, EG_OFF → 0                      */
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the logical index ---------------- */
@@ -74,11 +77,14 @@ eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);     /* 
 bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);       /* in a row's shape(): y is row-major */
 bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);             /* x's shape, and its layout where x is dense (permuted too) */
 bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order); /* stored with axis order[0] outermost */
-bool eg__shape_known(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int64_t *strides); /* as another result had it: no check */
-bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* shares x's storage; the row has no forward */
+/* as another result had it: no check */
+bool eg__shape_known(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int64_t *strides);
+/* shares x's storage; the row has no forward */
+bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
-bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims); /* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
+/* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
+bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* "(10, 2, 8, 64)"      */
 void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
@@ -91,17 +97,21 @@ bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memor
 
 /* -- tensor/loop.c: one pass over up to five operands of one shape, any strides ------------------------------------------------ */
 typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);    /* p[0] is the result; steps in bytes */
-void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user); /* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero stride */
-void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* the same where an element costs `work` additions; 0: one thread */
+/* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero stride */
+void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user);
+/* the same where an element costs `work` additions; 0: one thread */
+void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work);
 
 
 /* -- tensor/turn.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes ---------------------------------- */
 enum { EG_FAR = 12 << 20 };                         /* a result of more bytes goes past the caches */
 void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds); /* as without AVX-512: for little */
+/* as without AVX-512: for little */
+void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds);
 void eg__stream(void *to, const void *from, size_t bytes);  /* a copy past the caches; after the last one eg__streamed */
 void eg__streamed(void);
-void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds);  /* dst[r·ds + i] = src[r·ss + 2i] */
+/* dst[r·ds + i] = src[r·ss + 2i] */
+void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds);
 
 /* -- tensor/fold.c (floats) ---------------------------------------------------------------------------------------------------- */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
@@ -111,16 +121,19 @@ int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −
 
 /* -- notation/notation.h holds the parser's interface; einsum/einsum.h the contraction's -------------------------------------- */
 
-const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);     /* "ij,jk->ik" of what einsum made; NULL of others, or if there is no room */
+/* "ij,jk->ik" of what einsum made; NULL of others, or if there is no room */
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
-eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);    /* up to three operands, stretched to one shape by recorded views, then eg_apply */
+/* up to three operands, stretched to one shape by recorded views, then eg_apply */
+eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
 eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − b²)  */
 eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);   /* a b (1 − b) */
 eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);      /* a times the slope of gelu at b; so the next two */
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
-bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);     /* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
+/* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
+bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 
 /* -- autograd/replay.c ------------------------------------------------------------------------------------------------------------- */
 /* *dy (f64, in the open scope) = the derivative of y along vs[k] of xs[k], by evaluating what was recorded between them again in c128.

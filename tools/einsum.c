@@ -61,7 +61,8 @@ static int save(eg_ctx *cx, int count, output *o)
         if (!aim(&o[k], k)) status = EXIT_FAILURE;
         for (int j = 0; j < k && !status; j++)
             if (o[k].target && o[j].target && strcmp(o[j].target, o[k].target) == 0)
-                status = strcmp(o[j].path, o[k].path) ? say("%s and %s are one file", o[j].path, o[k].path) : say("%s is given twice", o[k].path);
+                status = strcmp(o[j].path, o[k].path) ? say("%s and %s are one file", o[j].path, o[k].path)
+                                                              : say("%s is given twice", o[k].path);
     }
     for (int devices = 0; devices < 2; devices++)
         for (int k = 0; k < count && !status; k++)

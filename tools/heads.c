@@ -6,8 +6,8 @@ enum { WIDEST = 16 };                   /* heads whose likeness is printed */
 static void table(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
-        printf("%5lld %4lld  %-8s %7.3f %6.2f %8.2f %8.0f%% %5.0f%% %5.0f%% %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k, h->label,
-               h->entropy, h->spread, h->distance, 100 * h->previous, 100 * h->self, 100 * h->next, 100 * h->first, 100 * h->top,
+        printf("%5lld %4lld  %-8s %7.3f %6.2f %8.2f %8.0f%% %5.0f%% %5.0f%% %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k,
+               h->label, h->entropy, h->spread, h->distance, 100 * h->previous, 100 * h->self, 100 * h->next, 100 * h->first, 100 * h->top,
                100 * h->saturated);
 }
 

@@ -124,7 +124,8 @@ static bool best_map(eg_trainer *t, char *shown_input)
         bool apart = strcmp(eg_trainer_config(t)->model, "seq2seq") == 0;
         printf("\n%slayer %lld, head %lld, while it answers %s: a row writes its symbol, the columns are what it looks at\n"
                "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
-               apart ? "cross attention, " : "", (long long)(best / heads), (long long)(best % heads), shown_input, 100 * mass[best] / seen);
+               apart ? "cross attention, " : "", (long long)(best / heads), (long long)(best % heads), shown_input,
+               100 * mass[best] / seen);
         eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads), .rows = v.row, .columns = v.column,
                          .colour = in_colour(stdout), .width = terminal_width());
     } else if (!eg_error(cx))

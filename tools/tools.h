@@ -63,7 +63,8 @@ typedef struct progress {
     double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
     bool  text;                         /* bits a character, not sequences                                  */
     usual loss, norm; int alarms;
-    const char *curve; double *point, unseen; int64_t points, room;     /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
+    /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
+    const char *curve; double *point, unseen; int64_t points, room;
 } progress;
 double seconds(void);
 bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */

@@ -63,7 +63,8 @@ bool eg__mutate(eg__trial *, double scale, eg_report *);
 
 /* -- check_report.c ------------------------------------------------------------------------------------------------------------------- */
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...) __attribute__((format(printf, 5, 6)));
-const char *eg__check_part(const char *list, int k, int *length);       /* the k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none */
+/* the k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none */
+const char *eg__check_part(const char *list, int k, int *length);
 const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);        /* "floor (model.c:8), detach" */
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);

@@ -59,7 +59,8 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
 /* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the end. */
 static const char *next_part(const char *list)
 {
-    for (int depth = 0; *list && (*list != ',' || depth > 0); list++) depth += (*list == '(' || *list == '{') - (*list == ')' || *list == '}');
+    for (int depth = 0; *list && (*list != ',' || depth > 0); list++)
+        depth += (*list == '(' || *list == '{') - (*list == ')' || *list == '}');
     return list;
 }
 const char *eg__check_part(const char *list, int k, int *length)

@@ -57,7 +57,10 @@ static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
     for (int i = 0; i < t->count; i++) {
         dx[i] = eg__sweep_at(s, t->in[i]);
         if (!dx[i]) continue;
-        if (!t->op->rule && !t->op->jvp) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
+        if (!t->op->rule && !t->op->jvp) {
+            eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1);
+            return false;
+        }
         if (!eg__sweep_fresh(s, t, i)) return false;
         moves = true;
     }
@@ -106,8 +109,8 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
         if (!vs[k]) continue;
         if (!eg__sweep_usable(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
-        eg_fail(cx, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k, eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
-                eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
+        eg_fail(cx, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k, eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a),
+                k, eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
     return true;
@@ -164,7 +167,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     const eg_tensor *seeded = rows ? y : x;
     const int64_t n = rows ? ny : nx, length = rows ? nx : ny;
     int64_t dim[2 * EG_RANK_MAX];
-    if (rank > EG_RANK_MAX) return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank, x->rank, EG_RANK_MAX);
+    if (rank > EG_RANK_MAX)
+        return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank, x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
     if (!eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim)) return eg__poison(cx);
@@ -188,9 +192,11 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     }
     return each ? eg_reshape_n(eg_stack_n(rows ? 0 : 1, (int)n, each), rank, dim) : eg__poison(cx);
 }
-static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name, const eg_tensor *a, const char *b_name, const eg_tensor *b)
+static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name, const eg_tensor *a, const char *b_name,
+                 const eg_tensor *b)
 {
-    return eg__sweep_usable(cx, who, "y", -1, y) && eg__sweep_usable(cx, who, a_name, -1, a) && (!b || eg__sweep_usable(cx, who, b_name, -1, b));
+    return eg__sweep_usable(cx, who, "y", -1, y) && eg__sweep_usable(cx, who, a_name, -1, a) &&
+           (!b || eg__sweep_usable(cx, who, b_name, -1, b));
 }
 eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {

@@ -286,8 +286,9 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
 {
     int n, more = o->count;
     while (eg__check_part(list, more, &n), n) more++;
-    if (more > o->count) eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list, more, o->count == 1 ? "is" : "are", o->count,
-                                 o->count == 1 ? "" : "s", what);
+    if (more > o->count)
+        eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list, more,
+                o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)

@@ -86,7 +86,8 @@ static void node_dot(const writer *w, const eg_tensor *t)
     }
 }
 
-static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writer *, const eg_tensor *), const char *head, const char *tail)
+static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writer *, const eg_tensor *), const char *head,
+                const char *tail)
 {
     if (!y || !eg__check(who, y)) return -1;
     if (!f) { eg_fail(y->cx, "%s: the file is NULL", who); return -1; }
@@ -104,4 +105,7 @@ static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writ
     return good && !ferror(f) ? 0 : -1;
 }
 int eg_graph_print(FILE *f, eg_tensor *y) { return each("graph_print", f, y, node_text, "", ""); }
-int eg_graph_dot(FILE *f, eg_tensor *y) { return each("graph_dot", f, y, node_dot, "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n"); }
+int eg_graph_dot(FILE *f, eg_tensor *y)
+{
+    return each("graph_dot", f, y, node_dot, "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
+}

@@ -81,7 +81,11 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
 #else
 void eg__lines_open(eg__lines *l) { *l = (eg__lines){ 0 }; }
 void eg__lines_close(eg__lines *l) { (void)l; }
-static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room) { (void)l, (void)caller, (void)out, (void)room; return false; }
+static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
+{
+    (void)l, (void)caller, (void)out, (void)room;
+    return false;
+}
 #endif
 const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t room)
 {

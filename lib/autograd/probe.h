@@ -13,7 +13,8 @@ typedef struct eg__moved {              /* a tensor older than the check, for it
     eg_storage *st, now;                /* the one it had, and the one it has while the check runs                    */
 } eg__moved;
 
-typedef struct eg__site { const char *name; const void *caller; char spec[64]; } eg__site;    /* an operation, the user's call, einsum's string */
+/* an operation, the user's call, einsum's string */
+typedef struct eg__site { const char *name; const void *caller; char spec[64]; } eg__site;
 typedef enum eg__mutation { EG_MUTATE_NONE, EG_MUTATE_SIGN, EG_MUTATE_FACTOR, EG_MUTATE_ZERO, EG_MUTATE_SWAP, EG_MUTATIONS } eg__mutation;
 typedef struct eg__probe {
     struct eg__probe *outer;            /* of the check whose f runs this one; NULL                                   */

@@ -2,7 +2,8 @@
  *
  * f runs once in a scope of its own. What its graph reads from outside that scope, the xs and whatever f reads through `user`, become the
  * operands of one node; then the scope goes. The rule runs f again, with the same draws and in the same state (train or eval), and takes
- * the gradient through that: in the open scope where it is recorded, so that it can be differentiated again, else in a scope that goes too. */
+ * the gradient through that: in the open scope where it is recorded, so that it can be differentiated again, else in a scope that goes
+ * too. */
 #include "autograd/sweep.h"
 #include <string.h>
 
@@ -172,9 +173,9 @@ static eg_tensor *sampled(void *user, eg_tensor *const *x)
 static eg_tensor *again_call(eg_tensor *const *x) { return eg_checkpoint(sampled, x[2], 2, x); }
 static const eg_sample again_samples[] = { { again_call, "3x4, 4x2, 3x2", -1, 1 }, { 0 } };
 static const eg_op again_op = {
-    .name = "checkpoint", .equation = "y = f(x_1 ... x_n), computed again in the sweep", .gradient = "dx_i = the rules inside f", .arity = -1,
-    .shape = again_shape, .forward = again_forward, .rule = again_rule, .uses = EG_USES_OPERANDS, .samples = again_samples, .jvp = again_jvp,
-    .forward_c128 = again_forward_c128,
+    .name = "checkpoint", .equation = "y = f(x_1 ... x_n), computed again in the sweep", .gradient = "dx_i = the rules inside f",
+    .arity = -1, .shape = again_shape, .forward = again_forward, .rule = again_rule, .uses = EG_USES_OPERANDS, .samples = again_samples,
+    .jvp = again_jvp, .forward_c128 = again_forward_c128,
 };
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 

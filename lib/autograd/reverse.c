@@ -20,7 +20,8 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     char name[256];
     for (eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
         if (h->runs) {
-            eg_fail(s->cx, "%s: the hook of %s would call itself: it differentiates through its own tensor", s->who, eg__origin_once(t, name, sizeof name));
+            eg_fail(s->cx, "%s: the hook of %s would call itself: it differentiates through its own tensor", s->who,
+                    eg__origin_once(t, name, sizeof name));
             return false;
         }
         h->runs = true;
@@ -65,7 +66,8 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
-        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one", (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
+        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one", (long long)eg_size(y),
+                eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
         eg_fail(cx, "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
                 eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));

@@ -134,8 +134,8 @@ bool eg__sweep_fresh(const eg_sweep *s, const eg_tensor *t, int i)
     if (t->op->uses == EG_USES_NOTHING) return true;
     for (int k = 0; k < t->count; k++)
         if ((k == i ? reads[t->op->uses].self : reads[t->op->uses].others) && t->in[k]->st->version != had[k]) {
-            eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old value",
-                    s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
+            eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old "
+                    "value", s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
             return false;
         }
     if (reads[t->op->uses].result && t->st->version != t->version) {

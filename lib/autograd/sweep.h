@@ -12,11 +12,14 @@ typedef struct eg_sweep {
     int64_t n;
 } eg_sweep;
 
-bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const eg_tensor *x); /* is x[k] a float of cx? else a message; k < 0: there is only one */
-bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs); /* cx and who are set; false after an error */
+/* is x[k] a float of cx? else a message; k < 0: there is only one */
+bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const eg_tensor *x);
+/* cx and who are set; false after an error */
+bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
 void eg__sweep_resume(eg_sweep *);                      /* after a rule, which may have swept itself                       */
-bool eg__sweep_fresh(const eg_sweep *, const eg_tensor *t, int i);      /* has what t's rule for operand i reads its old value? else a message */
-bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i); /* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
+bool eg__sweep_fresh(const eg_sweep *, const eg_tensor *t, int i); /* has what t's rule for operand i reads its old value? else a message */
+/* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
+bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i);
 static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot >= 0; }
 static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->rule == eg_zero_rule; }  /* nothing flows back through it */
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }

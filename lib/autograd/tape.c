@@ -67,7 +67,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     if (!y) return &cx->poison;
     int rank = 0;                       /* room for sizes and strides of the operands' rank: give_sizes takes it, if it is enough */
     for (int k = 0; k < count; k++) if (xs[k]->rank > rank) rank = xs[k]->rank;
-    const size_t sizes = (size_t)count * (sizeof *y->in + sizeof(uint64_t)), at = (sizes + 2 * (size_t)rank * sizeof(int64_t) + 15) & -(size_t)16;
+    const size_t sizes = (size_t)count * (sizeof *y->in + sizeof(uint64_t));
+    const size_t at = (sizes + 2 * (size_t)rank * sizeof(int64_t) + 15) & -(size_t)16;
     char *m = eg__alloc_in(a, at + attr_size);
     if (!m) return &cx->poison;
     y->dim = (int64_t *)(void *)(m + sizes);

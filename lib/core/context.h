@@ -58,8 +58,9 @@ struct eg_ctx {
 
 int eg__cores(void);                                /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
-void *eg__keep_block(eg_ctx *, size_t bytes);       /* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without memory */
-void  eg__brief_open(eg_ctx *);                     /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors */
+/* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without memory */
+void *eg__keep_block(eg_ctx *, size_t bytes);
+void  eg__brief_open(eg_ctx *); /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors */
 void  eg__brief_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 void *eg__alloc_chunk(eg__arena *, size_t bytes);   /* where the present chunk has no room        */

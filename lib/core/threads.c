@@ -4,10 +4,10 @@
  * that the system does not run (another process has the core) costs nothing, where a barrier would wait for it: with one other busy
  * process on 2 cores, a training step under OpenMP took 20 times as long as on one thread, and under this it takes as long.
  *
- * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of loops over the same rows one after the other,
- * a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of its pieces
- * are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the job was the
- * ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done. */
+ * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of loops over the same rows one after the
+ * other, a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of
+ * its pieces are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the
+ * job was the ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done. */
 #include "core/context.h"
 #include <pthread.h>
 #include <sched.h>
@@ -134,8 +134,8 @@ void eg__team_close(eg_ctx *cx)
     cx->team = NULL;
 }
 
-/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it is woken when what could have been divided
- * adds up to eight times the least that is worth it. */
+/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it is woken when what could have been
+ * divided adds up to eight times the least that is worth it. */
 int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
     enum { WARM = 8 };

@@ -1,4 +1,5 @@
-/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file of the library includes blis.h.
+/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file of the library
+ * includes blis.h.
  *
  * BLIS picks a family ("skx", "haswell", …) when it is first used, by its own table of processors. That table is as old as the
  * release: 0.9 falls back to plain C on a Zen 5. So the family is chosen here, from CPUID, and handed to BLIS in BLIS_ARCH_TYPE,
@@ -251,7 +252,8 @@ static void choose(void)
     chosen[1] = f64;
     /* our own small kernels follow a user's choice of a smaller instruction set */
     const family *now = family_of(got);
-    if (given && !*note && now) isa = now->need == AVX512 ? isa : now->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa) : EG_ISA_PLAIN;
+    if (given && !*note && now)
+        isa = now->need == AVX512 ? isa : now->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa) : EG_ISA_PLAIN;
     snprintf(why, sizeof why, "%s of BLIS %.32s (f32 %d×%d, f64 %d×%d), because %s%s", name, version, f32.mr, f32.nr, f64.mr, f64.nr,
              because, note);
 }

@@ -345,7 +345,8 @@ static void piece(void *user, int64_t k, int thread)
     run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces, s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
-/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one, as long as they pay for turning a strip. */
+/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one, as long as they pay for turning a
+ * strip. */
 static eg_gemm for_team(const eg_gemm *g, int team)
 {
     eg_gemm own = *g;

@@ -58,11 +58,13 @@ BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12) FLAT(13) FLAT(14) FLAT(15) FL
 #define TWELVE(V, whole) SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), \
                          NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
 #define SIXTEEN(whole) TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), NAME(tile_1_16_##whole)
-static const small NAME(small) = { LANES, MOST, 16, NAME(scatter), { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
+static const small NAME(small) = { LANES, MOST, 16, NAME(scatter),
+                                   { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
 #undef TWELVE
 #undef SIXTEEN
 #else
-static const small NAME(small) = { LANES, MOST, MOST, NAME(scatter), { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
+static const small NAME(small) = { LANES, MOST, MOST, NAME(scatter),
+                                   { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
 #endif
 #undef TILE
 #undef TALL

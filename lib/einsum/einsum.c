@@ -59,7 +59,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
 
 eg_dtype eg__einsum_type(const eg_tensor *x) { return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64; }
 
-/* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope ------------------------------------ */
+/* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope --------------------------- */
 typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_task task; eg_draft draft; } planning;
 static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                     const eg_order_args *order)
@@ -286,7 +286,8 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
     /* only the order changes: a view */
-    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) && distinct(out, out_rank) && distinct(label[0], out_rank)) {
+    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) && distinct(out, out_rank)
+        && distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) { axes[r] = find(label[0], out_rank, out[r]); same &= axes[r] == r; }

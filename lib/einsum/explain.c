@@ -30,7 +30,7 @@ static char *taken(text *t)
     return s;
 }
 
-/* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." ---------------------------------------------------- */
+/* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." --------------------------------------- */
 typedef struct names { const eg_bound *b; bool apart; } names;
 static void put_name(text *t, const names *n, uint16_t axis) { put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text); }
 static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
@@ -75,7 +75,7 @@ static const char *gradient(text *t, const names *n, int count, const eg_labelle
     return taken(t);
 }
 
-/* -- a step ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- a step -------------------------------------------------------------------------------------------------------------------- */
 static const char *const ways[][2] = {      /* who does it, what is copied on the way */
     [EG_WAY_NOTHING] = { "nothing: the result is empty", "none" },
     [EG_WAY_ZERO]    = { "zeros: a sum over nothing", "none" },
@@ -134,7 +134,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     e->roles = taken(t);
 }
 
-/* -- the whole --------------------------------------------------------------------------------------------------------------------------- */
+/* -- the whole ----------------------------------------------------------------------------------------------------------------- */
 static void put_number(text *t, double x) { put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {

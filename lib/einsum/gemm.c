@@ -185,8 +185,8 @@ typedef struct crew {
 static void dealt_piece(void *user, int64_t i, int thread)
 {
     const crew *c = user;
-    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width, least(c->g->n.total, (i % c->shares + 1) * c->width),
-          &c->a[thread], &c->b[thread]);
+    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
+          least(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
 {

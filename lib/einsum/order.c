@@ -117,7 +117,9 @@ static bool greedy(tree *tr, const set *out, const double *size, int words, doub
                 const double made = volume(&left, size, words);
                 if (limit > 0 && n > 2 && made > limit) continue;
                 const double score = made - weight * (vol[live[i]] + vol[live[j]]);
-                if (bi < 0 || (shares && !best_shares) || score < best) { best = score; bi = i; bj = j; best_shares = shares; best_left = left; }
+                if (bi < 0 || (shares && !best_shares) || score < best) {
+                    best = score; bi = i; bj = j; best_shares = shares; best_left = left;
+                }
             }
         if (bi < 0) return false;
         tr->child[next][0] = live[bi];
@@ -152,7 +154,8 @@ static bool improve(tree *tr, int root, const double *size, int words, double li
     const double now = exact(leaves, op, &tr->has[root], size, words, limit, t);
     if (!(now < old * (1 - 1e-12))) return false;
     int used = 0;
-    for (int i = 0; i < inners / 2; i++) { int k = inner[i]; inner[i] = inner[inners - 1 - i]; inner[inners - 1 - i] = k; }     /* the root last */
+    /* the root last */
+    for (int i = 0; i < inners / 2; i++) { int k = inner[i]; inner[i] = inner[inners - 1 - i]; inner[inners - 1 - i] = k; }
     grow(tr, t, (1u << leaves) - 1, leaf, inner, &used);
     return true;
 }
@@ -210,7 +213,8 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
                 for (int node = 2 * n - 2; node >= n; node--) better |= improve(&tr, node, size, words, limit, t.near);
             }
             tr.cost = 0;
-            for (int node = n; node < 2 * n - 1; node++) tr.cost += step_cost(&tr, tr.child[node][0], tr.child[node][1], &tr.has[node], size, words);
+            for (int node = n; node < 2 * n - 1; node++)
+                tr.cost += step_cost(&tr, tr.child[node][0], tr.child[node][1], &tr.has[node], size, words);
             if (!found || tr.cost < best.cost) best = tr;
             found = true;
         }

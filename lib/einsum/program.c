@@ -76,7 +76,7 @@ static bool by_search(eg_ctx *cx, const eg_task *t, const eg_side *s, const eg_s
     return false;
 }
 
-/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then b's own ---------------------------------- */
+/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then b's own ---------------------- */
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
     for (int k = 0; k < numbers; k++) if (!gone[k] && find(d->side[k].label, d->side[k].n, label) >= 0) return true;
@@ -148,7 +148,8 @@ bool eg__draft(eg_ctx *cx, const eg_task *t, eg_draft *d)
         eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit);
         return false;
     }
-    if (t->order.path || t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair)) return false;
+    if (t->order.path || t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair))
+        return false;
     bool gone[2 * EG_EINSUM_MAX] = { false };
     for (int s = 0; s < d->steps - 1; s++) {
         gone[d->pair[s][0]] = gone[d->pair[s][1]] = true;

@@ -60,7 +60,8 @@ enum { EG_LETTERS = 128 };
 /* -- strings.c: a string read for some shapes: the labels of every operand and of the output, and the shapes that groups and 1s are
  * split into. Kept in the cache, so that it ends with the next planning. */
 /* a size per item */
-typedef struct eg_reading_part { int items; bool changed; const uint16_t *label, *letter; const int64_t *dim; } eg_reading_part; /* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
+/* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
+typedef struct eg_reading_part { int items; bool changed; const uint16_t *label, *letter; const int64_t *dim; } eg_reading_part;
 /* rank, dim: of the result */
 typedef struct eg_reading { int rank; const int64_t *dim; eg_reading_part out, operand[]; } eg_reading;
 /* x: as the labels see them; NULL after a message */

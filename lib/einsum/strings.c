@@ -22,7 +22,8 @@ static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, ui
         const uint16_t number = t->item[i].axis;
         const eg_axis_name *a = &b->axis[number];
         (*label)[i] = number;
-        (*label)[t->items + i] = b->axes > EG_LABEL_MAX - EG_LETTERS ? number : a->length == 1 ? (uint16_t)a->text[0] : (uint16_t)(EG_LETTERS + number);
+        (*label)[t->items + i] = b->axes > EG_LABEL_MAX - EG_LETTERS ? number : a->length == 1 ? (uint16_t)a->text[0]
+                                                                                             : (uint16_t)(EG_LETTERS + number);
         *(*dim)++ = a->size;
     }
     *label += 2 * t->items;
@@ -81,7 +82,7 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
     return room ? reading_in(room, b) : NULL;
 }
 
-/* -- out= ------------------------------------------------------------------------------------------------------------------------------------ */
+/* -- out= ---------------------------------------------------------------------------------------------------------------------- */
 static bool fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
 {
     char a[256], b[256];
@@ -112,7 +113,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     return good && !eg__failed(cx);
 }
 
-/* -- public ---------------------------------------------------------------------------------------------------------------------------------- */
+/* -- public -------------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
     eg_einsum_args less = { .size = sizeof less };      /* options that an older program does not know; else they are read where they are */

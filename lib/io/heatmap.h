@@ -34,7 +34,8 @@ struct eg__canvas {
 };
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3]);
 typedef void eg__draw(eg__canvas *, const void *picture);
-int  eg__picture_write(eg_ctx *, const char *path, eg__canvas *, eg__draw *, const void *picture);     /* by the name's end; 0, or −1 after recording why */
+/* by the name's end; 0, or −1 after recording why */
+int  eg__picture_write(eg_ctx *, const char *path, eg__canvas *, eg__draw *, const void *picture);
 int  eg__png_write(eg__output *, eg__canvas *, eg__draw *, const void *picture);   /* 0, or −1 after recording why           */
 int  eg__svg_write(eg__output *, eg__canvas *, eg__draw *, const void *picture);
 #endif

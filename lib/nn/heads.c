@@ -20,7 +20,10 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     eg_ctx *cx = eg_context(x);
     *f = (form){ .head = -1, .query = -1, .key = -1 };
     if (!spec) { eg_fail(cx, "%s: the spec is NULL", who); return false; }
-    if (strlen(spec) >= SPEC / 4) { eg_fail(cx, "%s: the spec has %zu characters; at most %d", who, strlen(spec), SPEC / 4 - 1); return false; }
+    if (strlen(spec) >= SPEC / 4) {
+        eg_fail(cx, "%s: the spec has %zu characters; at most %d", who, strlen(spec), SPEC / 4 - 1);
+        return false;
+    }
     f->words = in_names(spec);
     int open = 0, bracketed = 0;
     for (const char *c = spec; *c; ) {

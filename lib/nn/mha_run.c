@@ -221,8 +221,8 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     if (!where)
         return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
     if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, nor h or batches "
-                       "without i: \"%s\"", m->name, a->where ? a->where : m->where);
+        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, "
+                       "nor h or batches without i: \"%s\"", m->name, a->where ? a->where : m->where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {

@@ -33,7 +33,8 @@ static inline bool in_names(const char *spec)
 char *eg__nn_name(eg_params *, const char *name);       /* the full name under p, kept as long as p; NULL after an error */
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
-bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width); /* last axis of x is `width`; else recorded */
+/* last axis of x is `width`; else recorded */
+bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
 bool eg__nn_share(eg_params *, const char *who, double dropout);                                /* in [0, 1); else recorded */
 bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t size);           /* else recorded */
 char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));  /* kept as long as p; NULL after an error */

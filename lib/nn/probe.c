@@ -41,7 +41,8 @@ static bool read_terms(probed *p)
         int n = 1;
         while (words && name_char(c[n])) n++;
         if (!name_char(*c) || p->count[t] == EG_RANK_MAX) {
-            eg_fail(p->cx, "%s: \"%s\": three terms of letters and an output are needed, as in \"bihd,bjhd,bjhe->bihe\", without groups", p->who, s);
+            eg_fail(p->cx, "%s: \"%s\": three terms of letters and an output are needed, as in \"bihd,bjhd,bjhe->bihe\", without groups",
+                    p->who, s);
             return false;
         }
         p->in[t][p->count[t]++] = (name){ c, n };
@@ -149,8 +150,10 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     if (!begin(&p, "attention_similarity", given)) return eg_fail(p.cx, "attention_similarity: the query is NULL");
     const name h = { head ? head : "", head ? (int)strlen(head) : 0 };
     const int hq = find(&p, 0, h), hk = find(&p, 1, h);
-    if (hq < 0 || hk < 0 || find(&p, 3, h) < 0) return eg_fail(p.cx, "attention_similarity: query, key and output have no common index '%.*s'", h.n, h.s);
-    if (p.dots != 1) return eg_fail(p.cx, "attention_similarity: \"%s\": one index must be summed between query and key, not %d", p.o.spec, p.dots);
+    if (hq < 0 || hk < 0 || find(&p, 3, h) < 0)
+        return eg_fail(p.cx, "attention_similarity: query, key and output have no common index '%.*s'", h.n, h.s);
+    if (p.dots != 1)
+        return eg_fail(p.cx, "attention_similarity: \"%s\": one index must be summed between query and key, not %d", p.o.spec, p.dots);
     if (!plain(&p)) return eg_fail(p.cx, "attention_similarity: failed");
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF : p.o.scale != 0 ? p.o.scale : 1 / sqrt((double)eg_dim(p.o.q, p.dot_q));

@@ -23,7 +23,8 @@ typedef struct eg_axis_name {
     int     from;                       /* operand that fixed the size; −1: the string or an option    */
 } eg_axis_name;
 
-typedef struct eg_letter { uint16_t axis; uint16_t at; bool bracket; uint8_t group; } eg_letter; /* at: byte offset in the spec; group: 0 none, else number of its ( ) within the term */
+/* at: byte offset in the spec; group: 0 none, else number of its ( ) within the term */
+typedef struct eg_letter { uint16_t axis; uint16_t at; bool bracket; uint8_t group; } eg_letter;
 
 typedef struct eg_bound_term {
     int items; eg_letter *item;         /* after ellipsis expansion; groups flattened; literal 1, and a 1 that stretches, dropped */
@@ -61,22 +62,31 @@ eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, 
 
 /* parse.c */
 enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };   /* eg_letter.axis of a literal 1 (or ()) and of an ellipsis */
-typedef struct eg_parsed_axis { uint16_t at, length, inputs, outputs, term; uint16_t size_at; int64_t size; } eg_parsed_axis; /* appearances in operands, in the output; first term; size in the string or −1 */
-typedef struct eg_parsed_term { uint16_t begin, end, at, stop; uint8_t slots, names, dots; bool plain; } eg_parsed_term; /* items [begin, end), bytes [at, stop); slots: axes of the operand, ellipsis counted as one; names: items that are names; dots: 1 has an ellipsis, 2 inside a group; plain: letters only */
+/* appearances in operands, in the output; first term; size in the string or −1 */
+typedef struct eg_parsed_axis { uint16_t at, length, inputs, outputs, term; uint16_t size_at; int64_t size; } eg_parsed_axis;
+/* items [begin, end), bytes [at, stop); slots: axes of the operand, ellipsis counted as one; names: items that are names; dots: 1 has an
+ * ellipsis, 2 inside a group; plain: letters only */
+typedef struct eg_parsed_term { uint16_t begin, end, at, stop; uint8_t slots, names, dots; bool plain; } eg_parsed_term;
 typedef struct eg_parsed {
     bool names, arrow;
     int  bracket;                       /* offset of the first [, or −1                                */
     int  length, axes, terms, items;    /* terms: of operands; term[terms] is the output if arrow      */
     eg_parsed_axis *axis; eg_parsed_term *term; eg_letter *item;
 } eg_parsed;
-typedef struct eg_parse_room { eg_parsed head; eg_parsed_term term[EG_TERMS_MAX]; eg_parsed_axis axis[EG_AXES_MAX]; eg_letter item[EG_ITEMS_MAX]; } eg_parse_room;
+typedef struct eg_parse_room {
+    eg_parsed head;
+    eg_parsed_term term[EG_TERMS_MAX];
+    eg_parsed_axis axis[EG_AXES_MAX];
+    eg_letter item[EG_ITEMS_MAX];
+} eg_parse_room;
 /* NULL after a message; depends on nothing but spec */
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *);
 
 typedef struct eg_caret { int at, length; } eg_caret;
+/* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
 eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *, const char *tail, const char *hint,
     const char *format, ...)
-    __attribute__((format(printf, 8, 9))); /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
+    __attribute__((format(printf, 8, 9)));
 
 /* where.c, where_value.c */
 typedef struct eg_predicate eg_predicate;

@@ -123,7 +123,8 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
     eg_parsed *p = &room->head;
     const size_t length = strlen(spec);
     if (length > 60000) return eg_fail(cx, "%s: the string has %zu characters, 60000 is the most", who, length), NULL;
-    *p = (eg_parsed){ .names = in_names(spec), .bracket = -1, .length = (int)length, .axis = room->axis, .term = room->term, .item = room->item };
+    *p = (eg_parsed){ .names = in_names(spec), .bracket = -1, .length = (int)length, .axis = room->axis, .term = room->term,
+                      .item = room->item };
 
     uint16_t seen[64] = { 0 };          /* letter & 63 → its axis + 1                                  */
     int i = 0, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0, bracket_at = -1, bracket_items = 0,

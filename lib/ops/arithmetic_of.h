@@ -279,9 +279,11 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
 INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r)
 {
     double total = 0, squares = 0;
-    for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK) total += (double)NAME(sum_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k);
+    for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK)
+        total += (double)NAME(sum_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k);
     *mean = total / (double)b->n;
-    for (int64_t k = 0; k < b->n; k += EG_CHUNK) squares += (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
+    for (int64_t k = 0; k < b->n; k += EG_CHUNK)
+        squares += (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
     *r = 1 / sqrt(squares / (double)b->n + b->c);
 }
 /* r; p: r, x */
@@ -358,8 +360,9 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
     .top = NAME(top), .select = NAME(select), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
-    .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at), .softmax = NAME(softmax), .logsum = NAME(logsum),
-    .softmax_slope = NAME(softmax_slope), .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
+    .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at),
+    .softmax = NAME(softmax), .logsum = NAME(logsum), .softmax_slope = NAME(softmax_slope),
+    .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
     .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope), .add = NAME(add_row),
 };
 #undef INLINE

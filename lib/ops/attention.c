@@ -37,7 +37,8 @@ static bool assign(roles *r, const eg_bound *b)
         for (int k = 0; k < b->term[t].items; k++) {
             const eg_axis_name *a = &b->axis[b->term[t].item[k].axis];
             if (r->in[b->term[t].item[k].axis] != 1 << t) continue;
-            eg__refuse(b, t, k, "index '%.*s' is in the %s alone and not in the output; nothing says what becomes of it", a->length, a->text, operand[t]);
+            eg__refuse(b, t, k, "index '%.*s' is in the %s alone and not in the output; nothing says what becomes of it", a->length,
+                       a->text, operand[t]);
             return false;
         }
     int dots = 0;
@@ -67,7 +68,10 @@ static bool short_enough(const eg_bound *b)
 {
     for (int t = 0; t <= 3; t++) {
         const eg_bound_term *term = t < 3 ? &b->term[t] : &b->out;
-        if (term->items > EG_RANK_MAX) { eg__refuse(b, t < 3 ? t : b->terms, -1, "%d axes; at most %d", term->items, EG_RANK_MAX); return false; }
+        if (term->items > EG_RANK_MAX) {
+            eg__refuse(b, t < 3 ? t : b->terms, -1, "%d axes; at most %d", term->items, EG_RANK_MAX);
+            return false;
+        }
     }
     return true;
 }
@@ -104,7 +108,8 @@ static bool handed(const roles *r, int names, int *order)
 /* -- the bound string as an eg_attending ------------------------------------------------------------------------------------------- */
 static eg_kind kind_of(unsigned in)
 {
-    return is_dot(in) ? EG_KIND_DOT : is_key(in) ? EG_KIND_KEY : in == (IN_Q | IN_Y) ? EG_KIND_QUERY : in == (IN_V | IN_Y) ? EG_KIND_VALUE : EG_KIND_BATCH;
+    return is_dot(in) ? EG_KIND_DOT : is_key(in) ? EG_KIND_KEY : in == (IN_Q | IN_Y) ? EG_KIND_QUERY : in == (IN_V | IN_Y) ? EG_KIND_VALUE
+           : EG_KIND_BATCH;
 }
 static bool has(const eg_attending *a, int term, uint16_t axis)
 {
@@ -120,7 +125,8 @@ static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t, co
         all[k] = number[t->item[k].axis];
         if (!has(a, term, all[k])) a->label[term][a->rank[term]++] = all[k];
     }
-    return t->x && a->rank[term] < t->items ? eg__einsum(1, (eg_tensor *[]){ t->x }, (const uint16_t *[]){ all }, a->rank[term], a->label[term]) : t->x;
+    return t->x && a->rank[term] < t->items
+           ? eg__einsum(1, (eg_tensor *[]){ t->x }, (const uint16_t *[]){ all }, a->rank[term], a->label[term]) : t->x;
 }
 
 /* { "b", t } as a mask over b and the keys: j < t[b] */
@@ -130,14 +136,17 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
     const eg_axis_name *key = &b->axis[r->score[r->rank - 1]];
     const int term = (int)(t - b->term);
     eg_tensor *x = t->x;
-    if (x->dtype != EG_I32 && x->dtype != EG_I64) return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64", eg_type_name(x->dtype));
-    if (r->inner != 1) return eg_fail(b->cx, "attention: .lengths counts along one index, but there are %d to attend over; use .keep", r->inner);
+    if (x->dtype != EG_I32 && x->dtype != EG_I64)
+        return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64", eg_type_name(x->dtype));
+    if (r->inner != 1)
+        return eg_fail(b->cx, "attention: .lengths counts along one index, but there are %d to attend over; use .keep", r->inner);
     if (has(a, EG_ATT_KEEP2, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
         return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'", key->length, key->text);
     for (int64_t k = 0, n = eg_size(x); k < n; k++) {
         const eg_tensor *whole = eg_contiguous(x);
         if (!eg_ok(whole)) return eg__poison(b->cx);
-        const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k] : ((const int64_t *)(const void *)whole->data)[k];
+        const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k]
+                                                  : ((const int64_t *)(const void *)whole->data)[k];
         if (length >= 0 && length <= key->size) continue;
         return eg_fail(b->cx, "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld", (long long)length, (long long)k,
                        key->length, key->text, (long long)key->size);
@@ -157,10 +166,11 @@ static bool distances(eg_attending *a, const roles *r)
         queries++;
     }
     a->there = a->score[r->rank - 1];
-    if (a->offset > 1ll << 52 || a->offset < -(1ll << 52)) return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi", (long long)a->offset), false;
+    if (a->offset > 1ll << 52 || a->offset < -(1ll << 52))
+        return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi", (long long)a->offset), false;
     if (queries == 1 && r->inner == 1 && !has(a, EG_ATT_SLOPES, a->there)) return true;
-    eg_fail(r->bound->cx, "attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; here are %d and %d", queries,
-            r->inner - has(a, EG_ATT_SLOPES, a->there));
+    eg_fail(r->bound->cx, "attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; "
+            "here are %d and %d", queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
     return false;
 }
 
@@ -173,7 +183,8 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
     if (!eg__masks_where(mask, &where, &moved)) return NULL;
     eg_attending *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
     if (!a) return NULL;
-    *a = (eg_attending){ .scores = r->rank, .inner = r->inner, .scale = scale, .offset = mask->offset, .moved = moved, .masked = where != NULL };
+    *a = (eg_attending){ .scores = r->rank, .inner = r->inner, .scale = scale, .offset = mask->offset, .moved = moved,
+                         .masked = where != NULL };
     if (where) memcpy(a->predicate, where, eg__where_bytes(where));
     for (int k = 0; k < b->axes; k++) {
         if (!r->in[k]) continue;
@@ -191,7 +202,8 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
     for (int s = 0; s < r->rank - r->inner; s++) {              /* an index that the output lacks is summed at last */
         if (has(a, EG_ATT_Y, a->score[s])) continue;
         if (a->rank[EG_ATT_Y] == EG_RANK_MAX)
-            return eg__refuse(b, b->terms, -1, "with the indices that are summed at last the result would have more than %d axes", EG_RANK_MAX), NULL;
+            return eg__refuse(b, b->terms, -1, "with the indices that are summed at last the result would have more than %d axes",
+                              EG_RANK_MAX), NULL;
         a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
     }
     if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
@@ -222,8 +234,8 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
     if (!y) return eg_fail(s->cx, "attention: .score returned NULL");
     if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
-        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s", eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
-                       eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
+        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s", eg_type_name(y->dtype),
+                       eg__dims_text(y, have, sizeof have), eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
 }
 static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
@@ -330,7 +342,8 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec, const e
     for (int k = LENGTHS; k < MASKS; k++)
         if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option)) return NULL;
     if (o->alibi.x && o->alibi.x->dtype != o->q->dtype)
-        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)), NULL;
+        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o->alibi.x->dtype),
+                       eg_type_name(o->q->dtype)), NULL;
     return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term }, eg__opt(o->scale, 1 / sqrt(r->width)), x);
 }
 
@@ -348,17 +361,20 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!isfinite(o.scale)) return eg_fail(cx, "attention: .scale is %g", o.scale);
     const double dropout = eg__opt(o.dropout, 0);
     if (!(dropout >= 0 && dropout <= 1)) return eg_fail(cx, "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);
-    if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED) return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given", (int)o.form);
-    if (o.form == EG_FUSED && o.score) return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, which that form does not have");
+    if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
+        return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given", (int)o.form);
+    if (o.form == EG_FUSED && o.score)
+        return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, which that form does not have");
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
-            return eg_fail(cx, "attention: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.q->dtype), k + 1, eg_type_name(xs[k]->dtype));
+            return eg_fail(cx, "attention: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.q->dtype), k + 1,
+                           eg_type_name(xs[k]->dtype));
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];
-    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 }, [BIAS] = { ".bias", o.bias, -1 }, [LENGTHS] = { ".lengths", o.lengths, -1 },
-                               [ALIBI] = { ".alibi", o.alibi, -1 } };
+    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 }, [BIAS] = { ".bias", o.bias, -1 },
+                               [LENGTHS] = { ".lengths", o.lengths, -1 }, [ALIBI] = { ".alibi", o.alibi, -1 } };
     const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, &n);
     if (!spec) return eg__poison(cx);
     const eg_key key = key_of(&o, spec, masks, n, xs);
@@ -368,10 +384,12 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (m) {
         memcpy(a, m + 1, m->bytes);
         memcpy(order, m->order, sizeof order);
-        const int term[] = { 0, 1, 2, [EG_ATT_BIAS] = masks[BIAS].term, [EG_ATT_SLOPES] = masks[ALIBI].term, [EG_ATT_KEEP] = masks[KEEP].term };
+        const int term[] = { 0, 1, 2, [EG_ATT_BIAS] = masks[BIAS].term, [EG_ATT_SLOPES] = masks[ALIBI].term,
+                             [EG_ATT_KEEP] = masks[KEEP].term };
         for (int t = 0; t <= EG_ATT_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
     } else if (as_given(&r, a, n, xs)) remember(&r, &key, a, order);
-    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL && !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL))) return eg__poison(cx);
+    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL && !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL)))
+        return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
     a->asked = o.lse != NULL;
     return compute(&o, m ? NULL : &r, a, x, order);

@@ -47,7 +47,7 @@ static void place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand,
     for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t]) eg__flash_place(f, at[t], t, x[t]);
 }
 
-/* -- the composed form, of views of the operands that nothing else was made of: derivatives by them go no further ----------------------- */
+/* -- the composed form, of views of the operands that nothing else was made of: derivatives by them go no further -------------- */
 static eg_tensor *own(eg_tensor *x)
 {
     int order[EG_RANK_MAX];
@@ -134,7 +134,8 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL;                             /* the result: a function of the operands           */
     if (!eg__remembered(a->memo, c)) {
-        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
+        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1],
+            *dx[EG_ATT_TERMS + 1];
         int at[EG_ATT_TERMS + 1], n = 0;
         own_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
@@ -199,7 +200,7 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
     return a->memo->d[i];
 }
 
-/* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 -------------------------------------------------------------- */
+/* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ---------------------------------------------------- */
 static bool attention_shape(eg_tensor *y)                       /* stored as einsum would: trailing batch letters outermost */
 {
     const eg_attending *a = y->attr;
@@ -225,7 +226,8 @@ static bool attention_forward(eg_tensor *y)
 static eg_tensor *sample_plain(eg_tensor *const *x) { return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED); }
 static eg_tensor *sample_causal(eg_tensor *const *x)
 {
-    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .keep = { "bj", x[3] }, .bias = { "hij", x[4] }, .form = EG_FUSED);
+    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .keep = { "bj", x[3] },
+                        .bias = { "hij", x[4] }, .form = EG_FUSED);
 }
 static eg_tensor *sample_alibi(eg_tensor *const *x)
 {
@@ -236,12 +238,13 @@ static const eg_sample attention_samples[] = {
     { sample_plain, "3x2, 4x2, 4x3", 0, 0 }, { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 }, { 0 },
 };
 static const eg_op attention_op = {
-    .name = "attention", .equation = "y = softmax(scale q k + bias) v", .gradient = "dv = P^T g, dS = P (g v - g y), dq = scale dS k, dk = scale dS^T q",
+    .name = "attention", .equation = "y = softmax(scale q k + bias) v",
+    .gradient = "dv = P^T g, dS = P (g v - g y), dq = scale dS k, dk = scale dS^T q",
     .arity = -1, .shape = attention_shape, .forward = attention_forward, .rule = attention_rule, .samples = attention_samples,
     .forward_c128 = forward_c128,
 };
 
-/* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 ----------------------------------------------- */
+/* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 ------------------------------------- */
 static double log_sum_of(double most, double share) { return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share); }
 static bool lse_forward(eg_tensor *y)
 {
@@ -274,7 +277,7 @@ static const eg_op lse_op = {
 };
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
-/* -- which form: by sizes alone --------------------------------------------------------------------------------------------------------- */
+/* -- which form: by sizes alone ------------------------------------------------------------------------------------------------ */
 enum { FEW = 320 };                     /* queries and keys below which the weights fit the caches and tiles are mostly margin */
 bool eg__flash_possible(const eg_attending *a, eg_dtype dtype)
 {
@@ -305,7 +308,9 @@ static eg_tensor *whole(eg_attending *a, int term, eg_tensor *x)
         if (!have && n < EG_RANK_MAX) label[n++] = a->score[s];
     }
     if (!n) return x;
-    if (n + a->rank[term] > EG_RANK_MAX) return eg_fail(x->cx, "attention: an operand with all batch indices would have %d axes; at most %d", n + a->rank[term], EG_RANK_MAX);
+    if (n + a->rank[term] > EG_RANK_MAX)
+        return eg_fail(x->cx, "attention: an operand with all batch indices would have %d axes; at most %d", n + a->rank[term],
+                       EG_RANK_MAX);
     for (int r = 0; r < a->rank[term]; r++) label[n++] = a->label[term][r];
     for (int r = 0; r < n; r++) dim[r] = a->size[label[r]];
     x = eg__align_labels(x, a->rank[term], a->label[term], n, label, dim);

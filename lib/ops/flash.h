@@ -45,11 +45,13 @@ static inline size_t eg__attending_bytes(const eg_attending *a)
 }
 
 /* -- attend.c: x by term, NULL where there is none; scores and weights over a->score --------------------------------------------- */
-eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x, double *left); /* (scale q·k + bias) / left; left is the scale where nothing is added, else 1 */
+/* (scale q·k + bias) / left; left is the scale where nothing is added, else 1 */
+eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x, double *left);
 eg_tensor *eg__attend_weights(const eg_attending *, eg_tensor *const *x, eg_tensor *scores, double left);
 eg_tensor *eg__attend_values(const eg_attending *, eg_tensor *const *x, eg_tensor *weights);    /* w v              */
 eg_tensor *eg__attend_lse(const eg_attending *, eg_tensor *const *x, eg_tensor *scores);        /* ln Σ e^s of what may be seen */
-void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d); /* d by term, up to the slopes; in operations that have gradients */
+/* d by term, up to the slopes; in operations that have gradients */
+void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d);
 eg_tensor *eg__attend_aligned(const eg_attending *, int term, eg_tensor *x);        /* x over a->score              */
 
 /* -- flash.c ---------------------------------------------------------------------------------------------------------------------- */
@@ -66,8 +68,10 @@ typedef struct eg_flash_lanes {
     void (*add)   (int64_t n, void *x, const void *y, double c);                /* x + c y                   */
     void (*forbid)(int64_t n, void *x, const uint8_t *allow);                   /* allow ? x : −inf          */
     void (*thin)  (int64_t n, void *x, const uint8_t *stay, double factor);     /* stay ? x factor : 0       */
-    bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade); /* by lane: most' = max(most, x); x = 2^(x − most'); total' = total fade + Σ x, fade = 2^(most − most'); is any fade not 1? */
-    void (*ramp)  (int w, int64_t rows, void *x, const void *lane, const void *lane_slope, const void *row, const void *row_slope); /* x − lane_slope row_slope |lane − row| */
+    /* by lane: most' = max(most, x); x = 2^(x − most'); total' = total fade + Σ x, fade = 2^(most − most'); is any fade not 1? */
+    bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade);
+    /* x − lane_slope row_slope |lane − row| */
+    void (*ramp)  (int w, int64_t rows, void *x, const void *lane, const void *lane_slope, const void *row, const void *row_slope);
     void (*fade)  (int w, int64_t rows, void *x, const void *lane);             /* x lane                    */
     void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: 2^(x − most) share */
     void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean); /* by row: weights (x − mean) */
@@ -75,7 +79,8 @@ typedef struct eg_flash_lanes {
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);                         /* NULL: w is no multiple of any vector */
 
 /* -- flash_place.c: where elements lie ----------------------------------------------------------------------------------------- */
-enum { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2, EG_AT_Y, EG_AT_G, EG_AT_DQ, EG_AT_DK, EG_AT_DV, EG_AT_DRAW, EG_AT_ALL };
+enum { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2, EG_AT_Y, EG_AT_G, EG_AT_DQ, EG_AT_DK, EG_AT_DV,
+       EG_AT_DRAW, EG_AT_ALL };
 typedef struct eg_flash_axis { int64_t size, step[EG_AT_ALL]; int axis, score; } eg_flash_axis; /* its number; its place in a->score */
 typedef struct eg_flash_list { int n; int64_t total; eg_flash_axis axis[EG_RANK_MAX]; } eg_flash_list;
 typedef struct eg_flash {
@@ -111,9 +116,9 @@ void eg__flash_ramp(const eg_flash *, const eg_flash_batch *, eg_stretch rows, e
 eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, uint8_t *tile);
 void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes, uint8_t *tile);
 
-/* -- flash_pass.c, flash_back.c ------------------------------------------------------------------------------------------------------------------ */
+/* -- flash_pass.c, flash_back.c ------------------------------------------------------------------------------------------------ */
 #define EG_LOG2_E 1.4426950408889634
-struct eg_saved { void *most, *share; };                                        /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
+struct eg_saved { void *most, *share; }; /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_saved *, int64_t *empty); /* writes Y if there is one                   */
 bool eg__flash_back(eg_ctx *, const eg_flash *, const eg_saved *);                    /* from Y and G to DQ, DK, DV                 */
 #endif

@@ -8,7 +8,7 @@
 #include "ops/flash_room.h"
 #include <string.h>
 
-enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };     /* panels of keys in a strip, in one product for dQ; queries */
+enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 }; /* panels of keys in a strip, in one product for dQ; queries */
 
 typedef struct back {
     const eg_flash *f;
@@ -57,7 +57,8 @@ static size_t lay_out(const back *w, char *base, room *r)
 #define MEANS(T) do {                                                                                                           \
         const T *g = (const T *)(void *)f->data[EG_AT_G] + b->at[EG_AT_G], *y = (const T *)(void *)f->data[EG_AT_Y] + b->at[EG_AT_Y]; \
         for (int64_t i = 0; i < queries; i++) {                                                                                 \
-            const T *gi = g + eg__flash_at(f, EG_KIND_QUERY, EG_AT_G, i), *yi = f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL; \
+            const T *gi = g + eg__flash_at(f, EG_KIND_QUERY, EG_AT_G, i);                                                       \
+            const T *yi = f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL;                             \
             T sum = 0;                                                                                                          \
             for (int64_t c = 0, n; yi && c < e; c += n) {                                                                       \
                 n = eg__least(last, e - c);                                                                                     \
@@ -87,7 +88,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (keys.count < wide) live.test = live.from, live.tested = live.to;        /* lanes beyond the last key are forbidden */
     const eg_stretch rows = { EG_KIND_QUERY, queries.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_QUERY, queries.from + live.test, live.tested - live.test }, keys, r->bytes);
+        const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_QUERY, queries.from + live.test, live.tested - live.test }, keys,
+                                             r->bytes);
         if (all == EG_EVERY && keys.count == wide) live.tested = live.test;
         if (all == EG_NONE && live.tested - live.test == rows.count) return false;
     }
@@ -109,7 +111,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     }
     f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x);
     if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->bytes, f->a->drop.factor);
-    if (e) eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e, true, r->dv + p * wide * eg__up(e, n) * x);
+    if (e)
+        eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e, true, r->dv + p * wide * eg__up(e, n) * x);
     eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true, r->dk + p * wide * eg__up(d, n) * x);
     memset(r->ds, 0, (size_t)(live.from * row));
     memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
@@ -154,7 +157,8 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         bool any = false;
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
-            const bool made = tile(w, r, b, queries, (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) }, p + k, t);
+            const bool made = tile(w, r, b, queries, (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) },
+                                   p + k, t);
             turn(w, r, queries.count, k, keys, !made);
             any |= made;
         }
@@ -168,8 +172,8 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
     if (!f->data[at]) return;
     const int64_t columns = f->list[kind].total, step = eg__up(columns, f->narrow) * f->width;
     for (int64_t i = 0; i < lanes.count; i += f->wide)
-        eg__flash_unpack(f, (eg_stretch){ lanes.kind, lanes.from + i, eg__least(f->wide, lanes.count - i) }, (eg_stretch){ kind, 0, columns }, at,
-                         from + i * step, f->data[at] + b->at[at] * f->width);
+        eg__flash_unpack(f, (eg_stretch){ lanes.kind, lanes.from + i, eg__least(f->wide, lanes.count - i) },
+                         (eg_stretch){ kind, 0, columns }, at, from + i * step, f->data[at] + b->at[at] * f->width);
 }
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
 {
@@ -206,8 +210,8 @@ static void back_piece(void *user, int64_t piece, int thread)
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {           /* whole panels of keys, the last ones' rest 0 */
             const int64_t n = eg__least(GROUP * wide, strip.count - p), whole = eg__up(n, wide);
             for (int64_t c = 0; c < d; c += f->narrow)
-                eg__flash_pack(f, f->narrow, (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) }, (eg_stretch){ EG_KIND_KEY, j + p, n },
-                               EG_AT_K, k, r.kk + (p * dn + c * whole) * x, r.runs);
+                eg__flash_pack(f, f->narrow, (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) },
+                               (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k, r.kk + (p * dn + c * whole) * x, r.runs);
         }
         memset(r.dk, 0, (size_t)(w->strip * dn * x));
         memset(r.dv, 0, (size_t)(w->strip * eg__up(e, f->narrow) * x));

@@ -39,9 +39,10 @@
 #define MAGIC      (6755399441055744. + 1023)           /* 1.5 · 2^52 + bias */
 #define MANTISSA   52
 #define LEAST      (-1023.)
-#define POLYNOMIAL H(H(H(H(H(H(H(H(H(H(H(H(H(ALL(0x1.816193166d0f7p-40), 0x1.c3bd650fc2983p-36), 0x1.e8cac7351bb22p-32), 0x1.e4cf5158b8ec7p-28), \
-                   0x1.b5253d395e7c1p-24), 0x1.62c0223a5c822p-20), 0x1.ffcbfc588b0c5p-17), 0x1.430912f86c786p-13), 0x1.5d87fe78a6730p-10),    \
-                   0x1.3b2ab6fba4e77p-7), 0x1.c6b08d704a0bfp-5), 0x1.ebfbdff82c58ep-3), 0x1.62e42fefa39efp-1), 1)  /* ln 2^k / k! */
+#define POLYNOMIAL H(H(H(H(H(H(H(H(H(H(H(H(H(ALL(0x1.816193166d0f7p-40), 0x1.c3bd650fc2983p-36), 0x1.e8cac7351bb22p-32), \
+                   0x1.e4cf5158b8ec7p-28), 0x1.b5253d395e7c1p-24), 0x1.62c0223a5c822p-20), 0x1.ffcbfc588b0c5p-17),       \
+                   0x1.430912f86c786p-13), 0x1.5d87fe78a6730p-10), 0x1.3b2ab6fba4e77p-7), 0x1.c6b08d704a0bfp-5),         \
+                   0x1.ebfbdff82c58ep-3), 0x1.62e42fefa39efp-1), 1)  /* ln 2^k / k! */
 #define BYTES 64
 #define NAME(x) x##_f64_64
 #include "ops/flash_of.h"

@@ -52,7 +52,8 @@ EG_CLONES FUSED static bool NAME(soften)(int w, int64_t rows, void *tile, void *
 {
     bool faded = false;
     for (int v = 0; v < w / LANES; v++) {
-        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old, sum = ALL(0), f, tops[4] = { old, old, old, old };
+        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old, sum = ALL(0), f,
+            tops[4] = { old, old, old, old };
         const int64_t step = w / LANES;
         int64_t i = 0;
         for (; i + 4 <= rows; i += 4)                           /* four chains: one would wait for each comparison */
@@ -86,7 +87,8 @@ EG_CLONES FUSED static bool NAME(soften)(int w, int64_t rows, void *tile, void *
     }
     return faded;
 }
-EG_CLONES FUSED static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row, const void *row_slope)
+EG_CLONES FUSED static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row,
+                                       const void *row_slope)
 {
     VEC *s = tile;
     for (int64_t i = 0; i < rows; i++) {

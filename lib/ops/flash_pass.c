@@ -51,7 +51,8 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
     if (f->data[EG_AT_KEEP] || f->data[EG_AT_KEEP2]) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_KIND_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_KEY, keys.from + live.test, live.tested - live.test }, queries, r->bytes);
+        const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_KEY, keys.from + live.test, live.tested - live.test }, queries,
+                                             r->bytes);
         if (all == EG_EVERY) live.tested = live.test;
         if (all == EG_NONE && live.tested - live.test == rows.count) return;
     }
@@ -62,7 +63,8 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
         f->lanes->add(rows.count * f->wide, r->s, r->bias, EG_LOG2_E);
     }
     if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, queries, r->s);
-    if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * f->wide, r->s + (live.test - live.from) * f->wide * x, r->bytes);
+    if (live.test < live.tested)
+        f->lanes->forbid((live.tested - live.test) * f->wide, r->s + (live.test - live.from) * f->wide * x, r->bytes);
     if (f->lanes->soften(f->wide, rows.count, r->s, lane, total, r->fade) && e) f->lanes->fade(f->wide, e, o, r->fade);
     if (f->a->dropping) {
         eg__flash_stays(f, b, rows, queries, r->bytes);
@@ -115,7 +117,9 @@ static void forward_piece(void *user, int64_t piece, int thread)
     f->lanes->scale(lanes * d, r.q, f->a->scale * EG_LOG2_E);
     memset(r.o, 0, (size_t)(lanes * eg__up(e, f->narrow) * x));
     memset(r.total, 0, (size_t)(lanes * x));
-    for (int64_t i = 0; i < lanes; i++) if (x == 8) ((double *)(void *)r.most)[i] = -INFINITY; else ((float *)(void *)r.most)[i] = -INFINITY;
+    for (int64_t i = 0; i < lanes; i++)
+        if (x == 8) ((double *)(void *)r.most)[i] = -INFINITY;
+        else ((float *)(void *)r.most)[i] = -INFINITY;
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_KIND_KEY, j, eg__least(w->block, keys - j) };
         const eg_three t = eg__flash_where(f, &b, strip, block);

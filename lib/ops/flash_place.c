@@ -105,7 +105,8 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
             char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
             run = eg__least(lanes.count - i, size - (lanes.from + i) % size);
             if (near) { eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false); continue; }
-#define UNPACK(T) for (int64_t y = 0; y < run; y++) for (int64_t k = 0; k < n; k++) ((T *)(void *)to)[y * apart + off[k]] = ((const T *)(const void *)from)[k * w + y];
+#define UNPACK(T) for (int64_t y = 0; y < run; y++) for (int64_t k = 0; k < n; k++) \
+                ((T *)(void *)to)[y * apart + off[k]] = ((const T *)(const void *)from)[k * w + y];
             if (x == 8) UNPACK(double) else UNPACK(float)
         }
     }
@@ -228,7 +229,8 @@ static void along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char
         for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size) if (l->axis[k].axis == want) place = rest % l->axis[k].size;
         if (s.kind == EG_KIND_QUERY) place += f->a->offset;
         const int64_t m = b->at[EG_AT_SLOPES] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_SLOPES, s.from + i);
-        const double c = s.kind == EG_KIND_KEY ? 1 : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m] : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
+        const double c = s.kind == EG_KIND_KEY ? 1 : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m]
+                                                                                : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
         if (f->width == 8) ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
         else ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
     }

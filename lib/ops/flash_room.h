@@ -16,7 +16,8 @@ static inline char *eg__take(eg_taking *t, int64_t bytes)
 }
 
 /* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], columns rounded up; `apart`: bytes from panel to panel of b */
-static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b, int64_t apart, int64_t columns, bool add, char *c)
+static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b, int64_t apart, int64_t columns,
+                                     bool add, char *c)
 {
     const eg_kernel *kn = f->kernel;
     for (int64_t j = 0; j < columns; j += f->narrow, b += apart, c += f->narrow * f->wide * f->width)

@@ -103,7 +103,8 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
     return t;
 }
 
-/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;  dx = p (g u − Σ g u p), dg = Σ u (p − t) ------- */
+/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;  dx = p (g u − Σ g u p),
+ *    dg = Σ u (p − t) ------------------------------------------------------------------------------------------------------------- */
 static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)     /* p: d, x, g, target */
 {
     const xent_job *j = user;
@@ -151,9 +152,10 @@ static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_te
 {
     return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ eg__rowwise(x, a->inner), target, g });
 }
-static eg_tensor *slope_call(eg_tensor *const *x)       /* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
+static eg_tensor *slope_call(eg_tensor *const *x) /* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
 {
-    if (eg_dim(x[0], 1) != 4) return eg_fail(eg_context(x[0]), "cross_entropy_slope: the sample has 4 classes, not %lld", (long long)eg_dim(x[0], 1));
+    if (eg_dim(x[0], 1) != 4)
+        return eg_fail(eg_context(x[0]), "cross_entropy_slope: the sample has 4 classes, not %lld", (long long)eg_dim(x[0], 1));
     return slope_of(&(xent){ 1, true, 2, .2 }, x[0], eg_contiguous(x[1]), x[2]);
 }
 static const eg_sample slope_samples[] = { { slope_call, "5x4, 5:i4, 5", 0, 0 }, { 0 } };

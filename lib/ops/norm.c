@@ -1,13 +1,15 @@
 /* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their gradient, each in one pass.
  *
  * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of the slope needs r, and the rule of r needs x̂:
- * all three are rows, and each derivative is again made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean. */
+ * all three are rows, and each derivative is again made of them; dx, dgain and dbias together are a fourth. RMS norm is the same
+ * without the mean. */
 #include "ops/memo.h"
 #include "ops/rows.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct norm { int inner; bool center, gain, bias; double eps; eg_memo *memo; } norm;   /* operands: x, then gain and bias where there are */
+/* operands: x, then gain and bias where there are */
+typedef struct norm { int inner; bool center, gain, bias; double eps; eg_memo *memo; } norm;
 static const norm sampled = { 1, true, false, false, 1e-5, NULL }, sampled_rms = { 1, false, false, false, 1e-5, NULL };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
@@ -154,7 +156,8 @@ static bool gradient_c128(eg_tensor *d)
     eg__fill(d, 0);
     if (n) slope_c128(rows, (char *[]){ d->data, d->in[0]->data, d->in[1]->data }, (int64_t[]){ bytes, bytes, bytes }, &b);
     for (int64_t row = 0; row < rows; row++) {
-        const double complex *x = (double complex *)(void *)d->in[0]->data + row * n, *g = (double complex *)(void *)d->in[1]->data + row * n;
+        const double complex *x = (double complex *)(void *)d->in[0]->data + row * n;
+        const double complex *g = (double complex *)(void *)d->in[1]->data + row * n;
         double complex mean, r = moments_c128(&b, x, &mean);
         for (int64_t k = 0; a->gain && k < n; k++) along[k] += g[k] * (x[k] - mean) * r;
         for (int64_t k = 0; a->bias && k < n; k++) total[k] += g[k];

@@ -16,7 +16,7 @@ static bool forward(eg_tensor *y, const kernels *k) { return eg__lanes_run(y, k-
 static double constant(const eg_tensor *y, int k) { return ((const constants *)y->attr)->c[k]; }
 static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x->cx, x->dtype, value, 0, NULL); }
 
-/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), at ±1 (clip), at integers (floor), halves (round) */
+/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), ±1 (clip), integers (floor), halves (round) -- */
 #define EVERYWHERE(CALL)  { CALL, "3x4", -2, 2 }
 #define POSITIVE(CALL)    { CALL, "3x4", .5, 2 }
 #define BOTH_SIDES(CALL)  { CALL, "3x4", .1, 2 }, { CALL, "3x4", -2, -.1 }

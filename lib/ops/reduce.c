@@ -269,7 +269,7 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
         const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
         top = t > top ? t : top;
     }
-    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most ? most : top < 1 / most ? 1 / most : top;     /* 1/m is normal   */
+    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most ? most : top < 1 / most ? 1 / most : top; /* 1/m is normal   */
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);

@@ -19,16 +19,21 @@ typedef struct eg_focus {
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);             /* false after a message      */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);                    /* the same of a bound string's term 0 */
 bool eg__focus_one(const eg_focus *);                           /* one axis in brackets, no output? else a message     */
-eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);      /* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
+/* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
+eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
 eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);      /* y, which has x's outer axes, as the string orders them */
-int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim); /* the operand's own axes that are (not) in brackets, groups merged; how many */
+/* the operand's own axes that are (not) in brackets, groups merged; how many */
+int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
 
 /* -- aligning by letters ------------------------------------------------------------------------------------------------------- */
 int eg__item_of(const eg_bound_term *, int axis);               /* the item that is this axis, or −1                   */
 bool eg__no_repeats(const eg_bound *, int term);                /* false after a message: an index stands twice       */
-eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis); /* recorded views: the term's operand over these axes, the missing ones expanded */
-eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim); /* the same of x with those n axes */
-eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, const uint16_t *axis); /* the same, unrecorded, of x shaped as the term's operand */
+/* recorded views: the term's operand over these axes, the missing ones expanded */
+eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
+/* the same of x with those n axes */
+eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim);
+/* the same, unrecorded, of x shaped as the term's operand */
+eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, const uint16_t *axis);
 
 /* -- trailing axes, differentiable ------------------------------------------------------------------------------------------- */
 eg_tensor *eg__sum_last(eg_tensor *x, int inner);                       /* Σ x over the last axes                     */
@@ -44,7 +49,8 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false
 
 /* -- numbers ------------------------------------------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-typedef struct eg_strip { int rank, width; int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX]; } eg_strip; /* a row: axes merged, steps in bytes */
+/* a row: axes merged, steps in bytes */
+typedef struct eg_strip { int rank, width; int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX]; } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
 static inline bool eg__strip_contiguous(const eg_strip *s) { return s->rank == 1 && s->step[0] == s->width; }
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count, void *buffer);  /* in place where contiguous */
@@ -55,13 +61,15 @@ double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);  /
 
 typedef void eg_row_body(const void *user, int64_t row, char *const *p); /* row: its number, row-major; p[k]: the row in operand k */
 enum { EG_ROW_OPERANDS = 4 };
-void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user); /* x[0] is written; work: additions a row costs */
+/* x[0] is written; work: additions a row costs */
+void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user);
 
 /* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row to row. For any number of elements. */
 typedef struct eg_batch { int64_t n; bool masked, log, center; double c; const void *gain, *bias; void *sums; } eg_batch;
 #define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r) * step[k]))  /* row r of operand k, in a batch's loop                   */
 eg_tensor *eg__rowwise(eg_tensor *x, int inner);        /* x, or a recorded copy of it, so that each row is contiguous      */
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work); /* x[0] is written */
+/* x[0] is written */
+void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work);
 
 typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
     /* at most EG_CHUNK elements of a row */
@@ -83,7 +91,7 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
     eg_inner *softmax_less;             /* dx, x, g     g (softmax(x) − c), g one number for a row                   */
     eg_inner *rstd;                     /* r, x         r = 1/√(mean (x − mean)² + c)                                */
     eg_inner *norm;                     /* y, x         (x − mean) r gain + bias                                     */
-    eg_inner *norm_slope;               /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g x̂, n times += g */
+    eg_inner *norm_slope; /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g x̂, n times += g */
     void   (*add)    (int64_t n, void *y, const void *x);                       /* y += x                            */
 } eg_arithmetic;
 extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;

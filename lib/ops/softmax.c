@@ -154,9 +154,12 @@ static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 }
 static eg_tensor *softmax_slope_rows(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, 1 }); }
 static eg_tensor *softmax_slope_scaled(eg_tensor *const *x) { return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, .7 }); }
-static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { softmax_slope_scaled, "3x4, 3x4", 0, 0 }, { 0 } };
+static const eg_sample softmax_slope_samples[] = {
+    { softmax_slope_rows, "3x4, 3x4", 0, 0 }, { softmax_slope_scaled, "3x4, 3x4", 0, 0 }, { 0 }
+};
 static const eg_op softmax_slope_op = {
-    .name = "softmax_slope", .equation = "d = c y (g - sum g y)", .gradient = "dg = softmax_slope(y, u), dy = c u (g - sum g y) - c g sum u y",
+    .name = "softmax_slope", .equation = "d = c y (g - sum g y)",
+    .gradient = "dg = softmax_slope(y, u), dy = c u (g - sum g y) - c g sum u y",
     .arity = 2, .shape = slope_shape, .forward = softmax_slope_forward, .rule = softmax_slope_rule,
     .uses = EG_USES_OPERANDS, .samples = softmax_slope_samples,
     .forward_c128 = softmax_slope_forward,

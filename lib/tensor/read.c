@@ -175,8 +175,8 @@ bool eg__target(const char *who, eg_tensor *x)
     for (int i = 0; i < n; i++) {
         int64_t step = llabs(x->stride[order[i]]);
         if (step <= far) {
-            eg_fail(x->cx, "%s: axis %d of the target %s steps by %lld elements where other axes cover %lld, so that elements share their place",
-                    who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
+            eg_fail(x->cx, "%s: axis %d of the target %s steps by %lld elements where other axes cover %lld, so that elements share "
+                    "their place", who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
             return false;
         }
         far += (x->dim[order[i]] - 1) * step;
@@ -238,7 +238,8 @@ int eg_fill(eg_tensor *target, double value)
 static bool detach_shape(eg_tensor *y) { const eg_tensor *x = y->in[0]; return eg__shape_view(y, x, x->rank, x->dim, x->stride, 0); }
 static eg_tensor *detach_call(eg_tensor *const *x) { return eg_detach(x[0]); }
 static const eg_sample detach_samples[] = { { detach_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op detach_op = { "detach", "y = x", "dx = 0", 1, detach_shape, NULL, eg_zero_rule, EG_USES_NOTHING, .samples = detach_samples };
+static const eg_op detach_op = { "detach", "y = x", "dx = 0", 1, detach_shape, NULL, eg_zero_rule, EG_USES_NOTHING,
+                                 .samples = detach_samples };
 eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x); }
 
 /* -- the parts of a complex number: views without history ------------------------------------------------------------------ */

@@ -47,8 +47,8 @@ static eg_tensor *more_of_one(const eg__network *n, eg_ctx *cx, const eg__batch 
 static bool make_two(eg__network *n, eg_params *p, const eg_trainer *t, double dropout)
 {
     return (n->two = eg_seq2seq_new(p, "", .vocabulary = t->vocabulary, .source_length = t->source_longest, .length = t->longest,
-                                    .d_model = t->o.d_model, .heads = t->o.heads, .layers = t->o.layers, .width = t->o.width, .dropout = dropout,
-                                    .shared = true)) != NULL;
+                                    .d_model = t->o.d_model, .heads = t->o.heads, .layers = t->o.layers, .width = t->o.width,
+                                    .dropout = dropout, .shared = true)) != NULL;
 }
 
 static eg_tensor *memory_of(const eg__network *n, eg_ctx *cx, const eg__batch *b)

@@ -73,7 +73,8 @@ static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     else if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
         eg_fail(cx, "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, but %d", who, (int)s->decay);
     else if (s->warmup < 0 || s->steps < 0 || (s->decay && s->steps <= s->warmup))
-        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld", who, (long long)s->steps, (long long)s->warmup);
+        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld", who, (long long)s->steps,
+                (long long)s->warmup);
     else if (!isfinite(s->last))
         eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
     return eg_error(cx) != NULL;
@@ -162,12 +163,13 @@ static bool fits(eg_opt *op, int k, eg_tensor *g)
     while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r))
         r++;
     if (eg_type(g) != eg_type(x))
-        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1, eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
+        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1, eg_type_name(eg_type(g)),
+                eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
         eg_fail(op->cx, "%s: gradient %d has rank %d, its parameter rank %d", op->kind->name, k + 1, eg_rank(g), eg_rank(x));
     else if (r < eg_rank(x))
-        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld", op->kind->name, r, k + 1, (long long)eg_dim(g, r),
-                (long long)eg_dim(x, r));
+        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld", op->kind->name, r, k + 1,
+                (long long)eg_dim(g, r), (long long)eg_dim(x, r));
     else
         return true;
     return false;

@@ -220,8 +220,8 @@ static void introduce(void)
         fprintf(json,
                 "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%s\","
                 "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
-                cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"), rounds,
-                bench_quick ? "true" : "false");
+                cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"),
+                rounds, bench_quick ? "true" : "false");
 }
 
 /* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell halved OpenBLAS and NumPy. */

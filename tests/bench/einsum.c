@@ -328,7 +328,8 @@ static void one(size_t number, eg_dtype dtype)
     int n = 0;
     list[n++] = (contender){ .name = "eingrad", .run = run, .user = &c };
     planned plan = { .plan = NULL };            /* a plan runs on one thread */
-    if (bench_threads == 1 && c.count > 1 && planned_open(&plan, &c)) list[n++] = (contender){ .name = "plan", .run = run_plan, .user = &plan };
+    if (bench_threads == 1 && c.count > 1 && planned_open(&plan, &c))
+        list[n++] = (contender){ .name = "plan", .run = run_plan, .user = &plan };
     snprintf(order, sizeof order, "case %zu %d", number, dtype == EG_F64);
     for (int k = 0; k < 2; k++)
         if (bench_ask(gemms[k], order, reply, sizeof reply) && strcmp(reply, "none")) {

@@ -24,7 +24,9 @@ static bool pass(void *user, int64_t n)
 
 void module_cases(void)
 {
-    static const struct { int64_t batch, length, width, heads; } table[] = { { 1, 8, 16, 2 }, { 32, 16, 64, 4 }, { 10, 60, 512, 8 }, { 4, 512, 512, 8 } };
+    static const struct { int64_t batch, length, width, heads; } table[] = {
+        { 1, 8, 16, 2 }, { 32, 16, 64, 4 }, { 10, 60, 512, 8 }, { 4, 512, 512, 8 }
+    };
     static const char *const kinds[] = { "attention", "encoder" };
     static const char *const peers[] = { "PyTorch", "SDPA", "compiled" };
     for (int kind = 0; kind < 2; kind++)
@@ -41,8 +43,8 @@ void module_cases(void)
             m.g = eg_normal(bench_cx, 0, 1, b, l, w);
             contender list[CONTENDERS] = { { .name = "eingrad", .run = pass, .user = &m } };
             int n = 1;
-            snprintf(line, sizeof line, "op module %s %lld %lld %lld %lld %d", kinds[kind], (long long)b, (long long)l, (long long)w, (long long)h,
-                     !bench_quick && !kind);
+            snprintf(line, sizeof line, "op module %s %lld %lld %lld %lld %d", kinds[kind], (long long)b, (long long)l, (long long)w,
+                     (long long)h, !bench_quick && !kind);
             if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
                 for (int p = 0; p < 3; p++) if (strstr(reply, peers[p])) list[n++] = (contender){ .name = peers[p], .peer = "PyTorch" };
             const double rows = (double)(b * l), flop = 3 * rows * (double)w * ((kind ? 24 : 8) * (double)w + 4 * (double)l);

@@ -13,7 +13,8 @@
 #endif
 
 typedef struct peer { const char *name; bool python; FILE *to, *from; pid_t pid; char version[512]; } peer;
-static peer peers[] = { { .name = "NumPy", .python = true }, { .name = "PyTorch", .python = true }, { .name = "BLIS" }, { .name = "OpenBLAS" } };
+static peer peers[] = { { .name = "NumPy", .python = true }, { .name = "PyTorch", .python = true }, { .name = "BLIS" },
+                        { .name = "OpenBLAS" } };
 enum { PEERS = sizeof peers / sizeof *peers };
 
 static peer *find(const char *name)
