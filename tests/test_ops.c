@@ -203,49 +203,69 @@ static void close_to(const point *p, const char *what, int count, const int64_t 
                           "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g", p->where, what, i + 1, (long long)e, a[i][e], numeric[i][e]);
 }
 
+/* What the tape says at a point, order 1 and 2, by entry of each float operand; and room for the same numbers found otherwise. */
+typedef struct derivatives {
+    value v;
+    eg_tensor *g[OPERANDS];
+    int64_t n[OPERANDS];
+    double *a[2][OPERANDS], *numeric[2][OPERANDS];
+} derivatives;
+static derivatives derive(eg_ctx *cx, const point *p)
+{
+    derivatives d = { .v = evaluate(cx, p) };
+    eg_tensor *h[OPERANDS];
+    ck_assert_msg(!eg_grad(d.v.y, weights(d.v.y, W), d.v.count, d.v.of, d.g), "%s: %s", p->where, eg_error(cx));
+    for (int i = 0; i < d.v.count; i++) {
+        d.n[i] = eg_size(d.v.of[i]);
+        for (int order = 0; order < 2; order++) {
+            d.a[order][i] = calloc((size_t)d.n[i] + 1, sizeof(double));
+            d.numeric[order][i] = calloc((size_t)d.n[i] + 1, sizeof(double));
+        }
+        const double *first = eg_f64(d.g[i]);
+        ck_assert_msg(first && eg_size(d.g[i]) == d.n[i], "%s: %s", p->where, eg_error(cx));
+        memcpy(d.a[0][i], first, (size_t)d.n[i] * sizeof *first);
+    }
+    for (int i = 0; i < d.v.count; i++) {
+        ck_assert_msg(!eg_grad(d.g[i], weights(d.g[i], V + (uint64_t)i), d.v.count, d.v.of, h), "%s: second: %s", p->where, eg_error(cx));
+        for (int j = 0; j < d.v.count; j++) {
+            const double *second = eg_f64(h[j]);
+            for (int64_t e = 0; second && e < d.n[j]; e++) d.a[1][j][e] += second[e];
+        }
+    }
+    return d;
+}
+/* Frees both, after the comparison. */
+static void agree(eg_ctx *cx, const point *p, derivatives *d, const char *with, double tolerance)
+{
+    static const char *const what[] = { "gradient", "second derivative" };
+    char text[64];
+    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
+    for (int order = 0; order < 2; order++) {
+        snprintf(text, sizeof text, "%s%s", what[order], with);
+        close_to(p, text, d->v.count, d->n, d->a[order], d->numeric[order], tolerance);
+        for (int i = 0; i < d->v.count; i++) { free(d->a[order][i]); free(d->numeric[order][i]); }
+    }
+}
+
 /* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3 is exact to h^4 (Richardson). */
 static void check_derivatives(eg_ctx *cx, point *p)
 {
     eg_mark m = eg_push(cx);
-    value v = evaluate(cx, p);
-    eg_tensor *g[OPERANDS], *h[OPERANDS];
-    double *a[2][OPERANDS] = { { 0 } }, *numeric[2][OPERANDS] = { { 0 } };
-    int64_t n[OPERANDS];
-    ck_assert_msg(!eg_grad(v.y, weights(v.y, W), v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
-    for (int i = 0; i < v.count; i++) {
-        n[i] = eg_size(v.of[i]);
-        for (int order = 0; order < 2; order++) {
-            a[order][i] = calloc((size_t)n[i] + 1, sizeof(double));
-            numeric[order][i] = calloc((size_t)n[i] + 1, sizeof(double));
-        }
-        const double *d = eg_f64(g[i]);
-        ck_assert_msg(d && eg_size(g[i]) == n[i], "%s: %s", p->where, eg_error(cx));
-        memcpy(a[0][i], d, (size_t)n[i] * sizeof *d);
-    }
-    for (int i = 0; i < v.count; i++) {
-        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), v.count, v.of, h), "%s: second: %s", p->where, eg_error(cx));
-        for (int j = 0; j < v.count; j++) {
-            const double *d = eg_f64(h[j]);
-            for (int64_t e = 0; d && e < n[j]; e++) a[1][j][e] += d[e];
-        }
-    }
+    derivatives d = derive(cx, p);
     const double step = 1e-3;
     for (int i = 0, j = 0; i < p->count; i++) {
         if (p->x[i].dtype != EG_F64) continue;
-        for (int64_t e = 0; e < n[j]; e++) {
+        for (int64_t e = 0; e < d.n[j]; e++) {
             double *x = &p->x[i].v[e], at = *x, f[4][2];
             const double move[4] = { step, -step, 2 * step, -2 * step };
             for (int k = 0; k < 4; k++) { *x = at + move[k]; functionals(cx, p, f[k]); }
             *x = at;
             for (int order = 0; order < 2; order++)
-                numeric[order][j][e] = (4 * (f[0][order] - f[1][order]) / 2 - (f[2][order] - f[3][order]) / 4) / (3 * step);
+                d.numeric[order][j][e] = (4 * (f[0][order] - f[1][order]) / 2 - (f[2][order] - f[3][order]) / 4) / (3 * step);
         }
         j++;
     }
-    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
-    close_to(p, "gradient", v.count, n, a[0], numeric[0], 1e-7);
-    close_to(p, "second derivative", v.count, n, a[1], numeric[1], 1e-7);
-    for (int i = 0; i < v.count; i++) for (int order = 0; order < 2; order++) { free(a[order][i]); free(numeric[order][i]); }
+    agree(cx, p, &d, "", 1e-7);
     eg_pop(cx, m);
 }
 
@@ -266,35 +286,13 @@ static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, 
 static void check_complex_step(eg_ctx *cx, const point *p)
 {
     eg_mark m = eg_push(cx);
-    value v = evaluate(cx, p);
-    eg_tensor *g[OPERANDS], *h[OPERANDS];
-    double *a[2][OPERANDS] = { { 0 } }, *numeric[2][OPERANDS] = { { 0 } };
-    int64_t n[OPERANDS];
-    ck_assert_msg(!eg_grad(v.y, weights(v.y, W), v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
-    for (int j = 0; j < v.count; j++) {
-        n[j] = eg_size(v.of[j]);
-        for (int order = 0; order < 2; order++) {
-            a[order][j] = calloc((size_t)n[j] + 1, sizeof(double));
-            numeric[order][j] = calloc((size_t)n[j] + 1, sizeof(double));
+    derivatives d = derive(cx, p);
+    for (int j = 0; j < d.v.count; j++)
+        for (int64_t e = 0; e < d.n[j]; e++) {
+            d.numeric[0][j][e] = stepped(cx, p, &d.v, d.v.y, W, j, e);
+            for (int i = 0; i < d.v.count; i++) d.numeric[1][j][e] += stepped(cx, p, &d.v, d.g[i], V + (uint64_t)i, j, e);
         }
-        const double *d = eg_f64(g[j]);
-        memcpy(a[0][j], d, (size_t)n[j] * sizeof *d);
-        for (int64_t e = 0; e < n[j]; e++) numeric[0][j][e] = stepped(cx, p, &v, v.y, W, j, e);
-    }
-    for (int i = 0; i < v.count; i++) {
-        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), v.count, v.of, h), "%s: second: %s", p->where, eg_error(cx));
-        for (int j = 0; j < v.count; j++) {
-            const double *d = eg_f64(h[j]);
-            for (int64_t e = 0; d && e < n[j]; e++) {
-                a[1][j][e] += d[e];
-                numeric[1][j][e] += stepped(cx, p, &v, g[i], V + (uint64_t)i, j, e);
-            }
-        }
-    }
-    ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
-    close_to(p, "gradient against a complex step", v.count, n, a[0], numeric[0], 1e-12);
-    close_to(p, "second derivative against a complex step", v.count, n, a[1], numeric[1], 1e-12);
-    for (int i = 0; i < v.count; i++) for (int order = 0; order < 2; order++) { free(a[order][i]); free(numeric[order][i]); }
+    agree(cx, p, &d, " against a complex step", 1e-12);
     eg_pop(cx, m);
 }
 /* The public function of complex operands without imaginary parts is the real one. */
