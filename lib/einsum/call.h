@@ -20,6 +20,9 @@ eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_
                       void **program);
 
 /* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
+extern const eg_order_args eg__any_order;                       /* the best order, without a limit                                */
+/* in a row's shape(): the layout of the einsum of y's first `count` operands                                                   */
+bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank, const uint16_t *out);
 /* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points at the call; NULL after an error */
 eg_call *eg__call_plan(eg_ctx *, const eg_wanted *, const void *attr, size_t size, int count, eg_tensor *const *x,
                        const uint16_t *const *label, const eg_labelled *out, const eg_order_args *);

@@ -106,18 +106,23 @@ static bool run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x,
     return eg__program_run(cx, p, data, out, add);
 }
 
+bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank, const uint16_t *out)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    eg__einsum_layout(count, y->in, label, rank, out, dim, stride);
+    if (!eg__shape(y, eg__einsum_type(y->in[0]), rank, dim)) return false;
+    if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
+    return true;
+}
+
 /* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------------------------------------------- */
 static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (l->call) return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim, l->call->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
-    eg__einsum_layout(y->count, y->in, label, l->out_rank, next, dim, stride);
-    if (!eg__shape(y, eg__einsum_type(y->in[0]), l->out_rank, dim)) return false;
-    if (l->out_rank) memcpy(y->stride, stride, (size_t)l->out_rank * sizeof *stride);
-    return true;
+    return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
 /* The call was for other operands where a node is evaluated again. */
 static bool einsum_forward(eg_tensor *y)
@@ -264,10 +269,10 @@ static eg_tensor *made(eg_ctx *cx, const labels *l, size_t size, int count, eg_t
     if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
     return y;
 }
-static const eg_order_args any_order = { .limit = 0, .steps = -1 };
+const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
-    return eg__einsum_as(&any_order, count, x, label, out_rank, out);
+    return eg__einsum_as(&eg__any_order, count, x, label, out_rank, out);
 }
 eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                          const uint16_t *out)

@@ -5,7 +5,6 @@
 /* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the letters that b lacks ------------- */
 /* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is made. */
 typedef struct affine { const eg_call *call; int rank; uint16_t label[]; } affine;
-static const eg_order_args any_order = { .limit = 0, .steps = -1 };
 static const uint16_t *letters(const eg_tensor *y, int k)
 {
     const affine *a = y->attr;
@@ -30,12 +29,8 @@ static bool affine_shape(eg_tensor *y)
     const eg_call *c = ((const affine *)y->attr)->call;
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { letters(y, 0), letters(y, 1) };
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
-    eg__einsum_layout(2, y->in, label, rank, out_of(y), dim, stride);
-    if (!eg__shape(y, (eg_dtype)y->in[0]->dtype, rank, dim)) return false;
-    if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
-    return true;
+    return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
 /* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without a loop's preparations */
 enum { FEW = 1 << 13 };
@@ -65,7 +60,7 @@ static bool affine_forward(eg_tensor *y)
     const eg_call *c = ((const affine *)y->attr)->call;
     spread(y, y->in[2]);
     if (c) return eg__program_run(y->cx, c->program, (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
-    return eg__einsum_into(y, true, &any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
+    return eg__einsum_into(y, true, &eg__any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
 }
 /* The cotangents of x and W are those of the einsum, and known under the same name. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -77,7 +72,8 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_call(y->cx, &w);
     if (again) return again;
-    return eg__einsum_said(&w, &any_order, n, in, (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank, letters(y, i));
+    return eg__einsum_said(&w, &eg__any_order, n, in, (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank,
+                           letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
@@ -135,7 +131,8 @@ static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
     if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x);                 /* refuses */
-    return made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &(eg_labelled){ u.a.rank, dim, stride, label[2] }, &any_order), x);
+    const eg_labelled to = { u.a.rank, dim, stride, label[2] };
+    return made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order), x);
 }
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {

@@ -9,7 +9,6 @@
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT ON
 #endif
-#define FUSED EG_FUSING
 
 #define REAL       float
 #define WORD       int32_t

@@ -17,18 +17,18 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), al
         y = (POLYNOMIAL) * (VEC)((IVEC)n_ << MANTISSA);                                                                          \
     } while (0)
 
-EG_CLONES FUSED static void NAME(scale)(int64_t n, void *x, double c)
+EG_CLONES EG_FUSING static void NAME(scale)(int64_t n, void *x, double c)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] *= ALL(c);
 }
-EG_CLONES FUSED static void NAME(add)(int64_t n, void *x, const void *y, double c)
+EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, double c)
 {
     VEC *p = x;
     const VEC *q = y;
     for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k] * ALL(c);
 }
-EG_CLONES FUSED static void NAME(forbid)(int64_t n, void *x, const uint8_t *allow)
+EG_CLONES EG_FUSING static void NAME(forbid)(int64_t n, void *x, const uint8_t *allow)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) {
@@ -38,7 +38,7 @@ EG_CLONES FUSED static void NAME(forbid)(int64_t n, void *x, const uint8_t *allo
         p[k] = PICK(yes, p[k], ALL(-INFINITY));
     }
 }
-EG_CLONES FUSED static void NAME(thin)(int64_t n, void *x, const uint8_t *stay, double factor)
+EG_CLONES EG_FUSING static void NAME(thin)(int64_t n, void *x, const uint8_t *stay, double factor)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) {
@@ -48,7 +48,7 @@ EG_CLONES FUSED static void NAME(thin)(int64_t n, void *x, const uint8_t *stay, 
         p[k] = PICK(yes, p[k] * ALL(factor), ALL(0));
     }
 }
-EG_CLONES FUSED static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, void *total, void *fade)
+EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, void *total, void *fade)
 {
     bool faded = false;
     for (int v = 0; v < w / LANES; v++) {
@@ -87,7 +87,7 @@ EG_CLONES FUSED static bool NAME(soften)(int w, int64_t rows, void *tile, void *
     }
     return faded;
 }
-EG_CLONES FUSED static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row,
+EG_CLONES EG_FUSING static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row,
                                        const void *row_slope)
 {
     VEC *s = tile;
@@ -99,7 +99,7 @@ EG_CLONES FUSED static void NAME(ramp)(int w, int64_t rows, void *tile, const vo
         }
     }
 }
-EG_CLONES FUSED static void NAME(fade)(int w, int64_t rows, void *tile, const void *lane)
+EG_CLONES EG_FUSING static void NAME(fade)(int w, int64_t rows, void *tile, const void *lane)
 {
     for (int v = 0; v < w / LANES; v++) {
         VEC *s = (VEC *)tile + v;
@@ -107,7 +107,7 @@ EG_CLONES FUSED static void NAME(fade)(int w, int64_t rows, void *tile, const vo
         for (int64_t j = 0; j < rows; j++) s[j * (w / LANES)] *= f;
     }
 }
-EG_CLONES FUSED static void NAME(weigh)(int w, int64_t rows, void *tile, const void *most, const void *share)
+EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, const void *most, const void *share)
 {
     const REAL *m = most, *part = share;
     VEC *s = tile;
@@ -122,7 +122,7 @@ EG_CLONES FUSED static void NAME(weigh)(int w, int64_t rows, void *tile, const v
         }
     }
 }
-EG_CLONES FUSED static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean)
+EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean)
 {
     const VEC *p = weights;
     VEC *d = tile;
