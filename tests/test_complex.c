@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 #include "data/complex.h"
 

@@ -5,7 +5,7 @@
 #include <eingrad/check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 START_TEST(error_is_sticky_and_the_first_wins)

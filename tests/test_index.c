@@ -1,7 +1,7 @@
 /* test_index.c: gather, scatter, one-hot; concat, stack, pad; running sums; triangles. */
 #include <eingrad/check.h>
 #include <stdlib.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)

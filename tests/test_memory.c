@@ -16,7 +16,7 @@
 #include <png.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 /* -- allocations that fail ------------------------------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 enum { OPERANDS = 8, RANK = 6 };

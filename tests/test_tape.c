@@ -4,7 +4,7 @@
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include "autograd/sweep.h"             /* eg__first_use */
+#include "gradcheck/gradcheck.h"     /* eg__first_use */
 #include "tests.h"
 
 /* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for dladdr. */

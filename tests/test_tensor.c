@@ -3,7 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 static const double near_zero = 1e-12;

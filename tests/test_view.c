@@ -1,7 +1,7 @@
 /* test_view.c: views: which elements they show, that they share storage, what they refuse, their gradients. */
 #include <eingrad/check.h>
 #include <stdlib.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)

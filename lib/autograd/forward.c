@@ -2,36 +2,9 @@
  *
  * A row says its jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its own gradient by u, seeded with dx_i, is J_i dx_i.
  * That second transposition is exact, and gives forward mode to every row with a rule, a user's as well. */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 #include <string.h>
 
-/* Zeros of x's shape that cost one element. */
-static eg_tensor *nothing(const eg_tensor *x)
-{
-    static const int64_t still[EG_RANK_MAX];
-    eg_tensor *zero = eg__zeros(x->cx, (eg_dtype)x->dtype, 0, NULL);
-    eg_tensor *t = zero ? eg__alias(zero, x->rank, x->dim, still, 0) : NULL;
-    return t ? t : eg__poison(x->cx);
-}
-
-/* -- jvps that several rows share ------------------------------------------------------------------------------------------------- */
-eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
-{
-    if (!y || !y->op) return y ? eg_fail(y->cx, "jvp: a leaf has no row to apply") : NULL;
-    eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
-    if (!in) return eg__poison(y->cx);
-    for (int i = 0; i < y->count; i++) in[i] = dx[i] ? dx[i] : eg__is_float(y->in[i]->dtype) ? nothing(y->in[i]) : y->in[i];
-    return eg_apply(y->op, y->attr, y->attr_size, y->count, in);
-}
-eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx)
-{
-    eg_tensor *sum = NULL;
-    for (int i = 0; y && i < y->count; i++) {
-        eg_tensor *part = dx[i] ? y->op->rule(y, dx[i], i) : NULL;
-        if (part) sum = sum ? eg_add(sum, part) : part;
-    }
-    return sum;
-}
 static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;

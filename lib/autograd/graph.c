@@ -1,5 +1,5 @@
 /* graph.c: the history of a tensor as text and as DOT, in the order in which a reader follows it: operands before results. */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 #include <string.h>
 
 typedef struct list { eg_tensor **t; int64_t n, room; } list;

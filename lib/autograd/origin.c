@@ -1,5 +1,5 @@
 /* origin.c: where a result comes from, in words: the operation, einsum's string, the line of the program that called it. */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* path.c: does x reach y, and if no gradient does: what cuts it? */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 
 /* Is the way from operand i to t one that eg_grad follows? */
 static bool open_at(const eg_tensor *t, int i) { return eg__is_float(t->dtype) && eg__is_float(t->in[i]->dtype) && !eg__sweep_zero(t); }

@@ -4,7 +4,7 @@
  * operands of one node; then the scope goes. The rule runs f again, with the same draws and in the same state (train or eval), and takes
  * the gradient through that: in the open scope where it is recorded, so that it can be differentiated again, else in a scope that goes
  * too. */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 #include <string.h>
 
 typedef struct again {
@@ -87,11 +87,11 @@ static eg_tensor *replay(eg_tensor *y)
 static bool again_shape(eg_tensor *y)
 {
     again *s = (again *)(uintptr_t)y->attr;
-    bool complex = false;
-    for (int k = 0; k < y->count; k++) complex |= y->in[k]->dtype == EG_C128;
-    if (!s->y && complex) s->y = call(y->cx, s);                /* evaluated again, by a complex step */
+    bool is_complex = false;
+    for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
+    if (!s->y && is_complex) s->y = call(y->cx, s);                /* evaluated again, by a complex step */
     if (y->cx->failed) return false;
-    if (eg_ok(s->y)) return eg__shape_like(y, complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
+    if (eg_ok(s->y)) return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
     eg_fail(y->cx, "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
     return false;
 }

@@ -4,8 +4,7 @@
  * (they are attributes). Then Im y / h is the derivative of y along v: no step to choose and nothing subtracted, so that its error is
  * that of the functions, near 1e-15. h is so small that h² vanishes beside 1, and a power of 2, so that h v and the quotient are exact.
  * Rules are made of rows, so y may be a gradient. What does not depend on xs through numbers (comparisons, integers) is not repeated. */
-#include "autograd/sweep.h"
-#include "tensor/complex.h"
+#include "autograd/autograd.h"
 
 #define H 0x1p-100
 

@@ -1,7 +1,6 @@
 /* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse topological order and asks each row's rule
  * for the cotangent of each operand on the way; since rules are made of public operations, cotangents have histories of their own. */
-#include "autograd/probe.h"
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 
 /* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it grows in place. */
 static void accumulate(eg_sweep *s, bool *sums, const eg_tensor *x, eg_tensor *c)
@@ -55,7 +54,7 @@ static bool pull(eg_sweep *s, bool *sums, int64_t k)
         eg__sweep_resume(s);
         if (s->cx->failed) return false;
         if (!c) continue;
-        if (s->cx->probe) c = eg__probe_cotangent(s->cx, t, i, c);
+        if (s->cx->hooks.cotangent) c = s->cx->hooks.cotangent(s->cx, t, i, c);
         if (!eg__sweep_like(s, t, "rule", c, x, i)) return false;
         accumulate(s, sums, x, c);
     }
@@ -102,4 +101,3 @@ int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_t
     if (!good && dxs) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
-eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i) { (void)g; return eg_zeros_like(eg_operand(y, i)); }

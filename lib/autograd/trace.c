@@ -1,14 +1,6 @@
 /* trace.c: the first operation that makes a NaN or an infinity of finite numbers. */
-#include "autograd/sweep.h"
+#include "autograd/autograd.h"
 #include <math.h>
-
-bool eg_trace(eg_ctx *cx, bool on)
-{
-    if (!cx) return false;
-    const bool old = cx->tracing;
-    cx->tracing = on;
-    return old;
-}
 
 static double worth(const eg_tensor *x, const char *p)      /* finite, or what it is instead */
 {
@@ -36,7 +28,7 @@ static bool odd_one(const eg_tensor *x, int64_t *index, double *value)
     return false;
 }
 
-bool eg__trace(const eg_tensor *y)
+static bool trace(const eg_tensor *y)
 {
     int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
     double value, had;
@@ -51,4 +43,12 @@ bool eg__trace(const eg_tensor *y)
     eg_fail(y->cx, "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value, eg__dims_text(&place, at, sizeof at),
             eg__dims_text(y, dims, sizeof dims));
     return false;
+}
+
+bool eg_trace(eg_ctx *cx, bool on)
+{
+    if (!cx) return false;
+    const bool old = cx->hooks.result != NULL;
+    cx->hooks.result = on ? trace : NULL;
+    return old;
 }

@@ -1,6 +1,6 @@
 /* caller.c: which call of the user's program is at work. The library keeps frame pointers (-fno-omit-frame-pointer), so that from
  * any of its functions the frames lead outward; the first return address that is not in the library's text (mark.h) is the user's. */
-#include "core/context.h"
+#include "core/core.h"
 
 #if EG_TEXT_MARKED
 extern const int32_t __start_eg_text[] __attribute__((visibility("hidden"))), __stop_eg_text[] __attribute__((visibility("hidden")));

@@ -5,7 +5,7 @@
  * Tensor headers lie in chunks of their own, which never hold anything else, so that a tensor used after its scope was popped
  * is still recognised (until its slot is taken again). With EG_DEBUG_ALLOC every header and every block of data is an
  * allocation of its own, freed at the pop, so that sanitizers and valgrind see each misuse. */
-#include "core/context.h"
+#include "core/core.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -149,7 +149,7 @@ void *eg__keep_block(eg_ctx *cx, size_t bytes)
 }
 
 /* -- context ------------------------------------------------------------------------------------------------------------------- */
-eg_ctx *eg_open_with(const eg_open_args *given)
+eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);

@@ -1,6 +1,6 @@
 /* random.c: counter-based random numbers. Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw, SC 2011), from Random123.
  * A number is a function of (seed, draw, logical index) and of nothing else, so neither threads nor layout can change it. */
-#include "impl.h"
+#include "core/core.h"
 #include <Random123/philox.h>
 
 void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4])

@@ -8,7 +8,7 @@
  * other, a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of
  * its pieces are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the
  * job was the ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done. */
-#include "core/context.h"
+#include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

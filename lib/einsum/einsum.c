@@ -3,7 +3,7 @@
  * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the einsum of g and the other
  * operands, with the labels of the output and of operand i exchanged. A label that may repeat on both sides closes the family
  * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its cotangent is expanded, not computed. */
-#include "einsum/call.h"
+#include "einsum/einsum.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -60,12 +60,12 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
 eg_dtype eg__einsum_type(const eg_tensor *x) { return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64; }
 
 /* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope --------------------------- */
-typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_task task; eg_draft draft; } planning;
+typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_contraction task; eg_draft draft; } planning;
 static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                     const eg_order_args *order)
 {
     for (int k = 0; k < count; k++) p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
-    p->task = (eg_task){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
+    p->task = (eg_contraction){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
 static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label,
@@ -179,7 +179,7 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)       /* Σ_i e
         in[i] = dx[i];
         eg_tensor *part = eg__einsum_as(&order, y->count, in, label, l->out_rank, labels_out(y));
         in[i] = y->in[i];
-        sum = sum ? eg_add(sum, part) : part;
+        sum = sum ? eg__add(sum, part) : part;
     }
     return sum;
 }

@@ -1,64 +1,86 @@
-/* einsum.h: contraction on labels. Strings are the business of lib/notation; here an axis is a small number.
+/* einsum.h: einsum, and what a context remembers of it.
  *
  *   strings.c  the public einsum: a string and tensors in, labels out; options
  *   einsum.c   the row: labels in, one tensor out, its rule is einsum again
- *   call.c     a call that was made before, found by its text and operands
- *   cache.c    what is kept in the context: calls, what strings said, how contractions are done
- *   program.c  labels, sizes, strides: the order, what each pair leaves, how it is done; and doing it
- *   plan.c     a program that no context owns; explain.c: a program in words
- *   order.c    which pair next: exact for few operands, greedy beyond
- *   pair.c     two operands: fuse axes, classify batch / m / n / k, choose a kernel
- *   gemm.c     packing from any strides into micro-panels, blocking
- *   direct.c   small products without packing; apart.c: batches that lie nearest
- *   blis.c     the only file that knows BLIS: a micro-kernel, its register block, its name */
+ *   expand.c   stretching axes, whose adjoint is a sum
+ *   affine.c   a product and a bias in one node
+ *   plans.c    a call that was made before, found by its text and operands; what strings said; how contractions are done
+ *   plan.c     a program that no context owns; explain.c: a program in words */
 #ifndef EG_EINSUM_H
 #define EG_EINSUM_H
-#include "impl.h"
-
-enum { EG_EINSUM_MAX = 64, EG_LABEL_MAX = 512 };    /* operands; different labels of one contraction */
+#include "contraction/contraction.h"
+#include "notation/notation.h"
 
 /* y[out] = Σ Π x_k[label_k] over the labels that are not in out. A label may repeat inside an operand (diagonal) and in out
  * (zero-filled diagonal). Every label of out is in some operand; sizes agree (the caller has checked). Recorded as one node. */
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out);
 
-/* -- pair.c: c = Σ a b (+ c if add). An axis is described by its size and its stride in each operand (0 where absent).
- * Strides in elements. An axis with sc ≠ 0 or size kept is free or batch, one in neither a nor b nor… is refused by assert. */
-typedef struct eg_axis { int64_t size, sa, sb, sc; bool in_a, in_b, in_c; } eg_axis;
-bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add);
-/* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with the same bits: */
-typedef struct eg_pairing eg_pairing;
-typedef enum eg_way {
-    EG_WAY_NOTHING, EG_WAY_ZERO, EG_WAY_PLAIN, EG_WAY_MAP, EG_WAY_SUM, EG_WAY_DIRECT, EG_WAY_PACKED, EG_WAY_APART
-} eg_way;
-eg_way eg__way(const eg_pairing *);
-bool eg__way_copies(const eg_pairing *);            /* EG_WAY_DIRECT: strips of an operand?           */
-size_t eg__pairing_bytes(int axes);
-/* in room of that size; at most 3 · EG_RANK_MAX axes */
-void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
-bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
+/* "ij,jk->ik" of what einsum made; NULL of others, or if there is no room */
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
-/* -- order.c: the sequence of pairs -----------------------------------------------------------------------------------------------
- * Step s contracts pairs[s] into operand number n + s; there are n − 1 steps (n = 1: none). A step keeps the labels that a later
- * operand or out has and sums the others; labels that one operand alone has are summed in it first (eg__pair does so by itself).
- * Exact up to EG_ORDER_EXACT operands, greedy with local exact repair beyond. False if n is not 1 … EG_EINSUM_MAX, or if no order
- * was found whose intermediate results (not the last) all have at most `limit` elements (0: no limit). No allocation. */
-enum { EG_ORDER_EXACT = 10 };
-typedef struct eg_labelset { uint64_t bits[EG_LABEL_MAX / 64]; } eg_labelset;
-/* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
-typedef struct eg_cost { double flops, largest; } eg_cost;
-bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size, double limit, int (*pairs)[2], eg_cost *cost);
+/* -- cache.c: what was found out is kept in the context, by a key of words ----------------------------------------------------------
+ * Bounded; when there is no room for more, the older half goes. Whatever is added may end what was found before. */
+enum { EG_KEY_WORDS = 256 };
+typedef struct eg_key { int n; bool fits; uint64_t word[EG_KEY_WORDS]; } eg_key;
+static inline void eg__key_word(eg_key *k, uint64_t w) { if (k->n < EG_KEY_WORDS) k->word[k->n++] = w; else k->fits = false; }
+void eg__key_words(eg_key *, int n, const int64_t *words);
+void eg__key_bytes(eg_key *, size_t n, const void *bytes);      /* with their number                  */
+const void *eg__cache_find(eg_ctx *, const eg_key *);
+void *eg__cache_add(eg_ctx *, const eg_key *, size_t bytes);    /* NULL: too large, or no memory (no error) */
+/* the same with keys of another kind */
+void *eg__cache_match(eg_ctx *, uint64_t hash, bool (*same)(const void *kept, const void *wanted), const void *wanted);
+void *eg__cache_put(eg_ctx *, uint64_t hash, size_t bytes);
 
-/* -- blis.c -------------------------------------------------------------------------------------------------------------------- */
-enum { EG_KERNEL_SIDE = 64 };       /* no register block is larger                                    */
-typedef struct eg_kernel {          /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
-    const char *name;               /* "skx", "haswell", "plain C"                                     */
-    int mr, nr;
-    bool rows;                      /* prefers to store c by rows (cs = 1)                             */
-    void (*run)(const struct eg_kernel *, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs);
-    void *ukr, *cntx;
-} eg_kernel;
-typedef enum eg_isa { EG_ISA_PLAIN, EG_ISA_AVX2, EG_ISA_AVX512 } eg_isa;
-const eg_kernel *eg__kernel(eg_dtype);              /* chosen once per process from CPUID and BLIS_ARCH_TYPE; never NULL */
-eg_isa eg__kernel_isa(void);                        /* what our own kernels may use                   */
-const char *eg__kernel_why(void);                   /* one sentence: what was chosen and why          */
+/* A label below EG_LETTERS that is a letter is that letter of the string, for messages and graphs; a name is EG_LETTERS + its number. */
+enum { EG_LETTERS = 128 };
+
+/* -- strings.c: a string read for some shapes: the labels of every operand and of the output, and the shapes that groups and 1s are
+ * split into. Kept in the cache, so that it ends with the next planning. */
+/* a size per item */
+/* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
+typedef struct eg_reading_part { int items; bool changed; const uint16_t *label, *letter; const int64_t *dim; } eg_reading_part;
+/* rank, dim: of the result */
+typedef struct eg_reading { int rank; const int64_t *dim; eg_reading_part out, operand[]; } eg_reading;
+/* x: as the labels see them; NULL after a message */
+const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count, eg_tensor *const *operand, eg_tensor **x);
+
+/* -- plan.c -------------------------------------------------------------------------------------------------------------------- */
+/* a shape as a tensor without values, to be planned with; poison after a message */
+eg_tensor *eg__hollow(eg_ctx *, const eg_shape *);
+
+/* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
+eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                         const uint16_t *out);
+bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim,
+                       int64_t *stride); /* of the result; false if 64 bits do not count it */
+eg_dtype eg__einsum_type(const eg_tensor *x);       /* of a result: integers are summed in i64                 */
+bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count, eg_tensor *const *x,
+                     const uint16_t *const *label, const uint16_t *out); /* target (+)= …; not recorded; nothing overlaps  */
+
+/* -- calls that were made before ------------------------------------------------------------------------------------------- */
+/* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
+typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written;
+typedef struct eg_wanted { int written, count; size_t length; const void *text; eg_tensor *const *x; } eg_wanted;   /* length: of text */
+
+typedef struct eg_call {
+    eg_wanted what;             /* x: NULL                                                            */
+    const int64_t *shapes;      /* of each operand: its type and rank, then size and stride by axis   */
+    int rank; const int64_t *dim, *stride;      /* of the result                                      */
+    size_t attr_size; const void *attr; const eg_program *program;
+} eg_call;
+const eg_call *eg__call_find(eg_ctx *, const eg_wanted *);
+/* with room for attr and program; in the cache, else in the open scope; NULL after an error */
+eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size, void **attr, size_t program_bytes,
+                      void **program);
+
+/* -- einsum.c ------------------------------------------------------------------------------------------------------------------ */
+extern const eg_order_args eg__any_order;                       /* the best order, without a limit                                */
+/* in a row's shape(): the layout of the einsum of y's first `count` operands                                                   */
+bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank, const uint16_t *out);
+/* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points at the call; NULL after an error */
+eg_call *eg__call_plan(eg_ctx *, const eg_wanted *, const void *attr, size_t size, int count, eg_tensor *const *x,
+                       const uint16_t *const *label, const eg_labelled *out, const eg_order_args *);
+eg_tensor *eg__einsum_call(eg_ctx *, const eg_wanted *);        /* what was called before (checked operands); else NULL, and no error */
+eg_tensor *eg__einsum_said(const eg_wanted *, const eg_order_args *, int count, eg_tensor *const *x, const uint16_t *const *label,
+                           int out_rank, const uint16_t *out); /* eg__einsum_as; what it is called from now on, or NULL       */
 #endif

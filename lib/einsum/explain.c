@@ -1,6 +1,5 @@
 /* explain.c: what einsum would do, in fields and in words: the plan's own numbers, nothing is computed. */
-#include "einsum/program.h"
-#include "notation/notation.h"
+#include "einsum/einsum.h"
 #include <string.h>
 
 /* -- text that grows in the open scope; after a failure it stays as it is ------------------------------------------------------------- */
@@ -165,7 +164,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
     if (!eg__einsum_layout(o->count, x, label, r->out.items, r->out.label, dim, stride))
         return eg_fail(cx, "einsum: the result has more than 2^63 elements"), NULL;
     const eg_labelled out = { r->out.items, dim, stride, r->out.label };
-    const eg_task task = {
+    const eg_contraction task = {
         dtype, o->count, in, &out, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
     };
     eg_draft d;

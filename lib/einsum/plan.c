@@ -1,6 +1,5 @@
 /* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a context that is closed again. */
-#include "core/context.h"
-#include "einsum/program.h"
+#include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +84,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_task task = {
+    const eg_contraction task = {
         dtype, o->count, in, &to, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
     };
     eg_draft d;
@@ -104,7 +103,7 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
 {
     eg_plan_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_ctx *cx = eg_open(.threads = 1);
+    eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
     eg_plan *p = cx ? make(cx, &o) : NULL;
     if (o.why && o.room) snprintf(o.why, o.room, "%s", p ? "" : eg_error(cx) ? eg_error(cx) : "einsum: failed without saying why");

@@ -1,6 +1,5 @@
 /* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes is kept in the context. */
-#include "einsum/call.h"
-#include "notation/notation.h"
+#include "einsum/einsum.h"
 #include <string.h>
 
 typedef eg_reading_part part;

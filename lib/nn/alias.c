@@ -1,6 +1,6 @@
 /* alias.c: parameters from and to files that name them and lay them out in their own way. The axes of theirs are written in the letters of
  * ours, so that eg_rearrange does the work: "(c h d) m" is read as c m h d, of which part c is W_q (m h d). */
-#include "module.h"
+#include "nn.h"
 #include <ctype.h>
 #include <stdio.h>
 

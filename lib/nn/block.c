@@ -1,5 +1,5 @@
 /* block.c: feed-forward and transformer block */
-#include "module.h"
+#include "nn.h"
 #include <limits.h>
 
 /* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones
  * only. */
-#include "module.h"
+#include "nn.h"
 
 typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken; bool memory; } slot;
 struct eg_cache { eg_owner *owner; int64_t room; int slots; slot *slot; };

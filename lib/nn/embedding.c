@@ -1,5 +1,5 @@
 /* embedding.c: tokens and places as vectors */
-#include "module.h"
+#include "nn.h"
 #include <math.h>
 
 eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)

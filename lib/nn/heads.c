@@ -1,6 +1,6 @@
 /* heads.c: what each head of an attention looks at, and how alike heads are. */
 #include <eingrad/heads.h>
-#include "module.h"
+#include "nn.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* linear.c: y = x W + b */
-#include "module.h"
+#include "nn.h"
 
 eg_linear *eg_linear_new_with(const eg_linear_args *given)
 {

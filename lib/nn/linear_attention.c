@@ -5,7 +5,7 @@
  * A column of ones beside v carries the denominator. Without a mask the numerator is the einsum of the attention's own string, whose
  * cheapest order joins key and value first. Causal: what the places before a chunk of 64 give comes from a running sum over chunks, the
  * rest from a triangle of scores within the chunk. */
-#include "module.h"
+#include "nn.h"
 #include <ctype.h>
 #include <stdio.h>
 

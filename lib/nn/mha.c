@@ -1,6 +1,6 @@
 /* mha.c: multi-head attention, its parameters. Splitting and merging heads are letters of the weights, so there is no reshape to get wrong.
  * Vaswani et al. 2017, §3.2.2 */
-#include "module.h"
+#include "nn.h"
 #include <ctype.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. */
-#include "module.h"
+#include "nn.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* model.c: whole models. tokens → embedding + positions → blocks → norm → logits; with an encoder in front, or without */
-#include "module.h"
+#include "nn.h"
 
 /* -- parts that the models share -------------------------------------------------------------------------------------------------- */
 static eg_block **blocks(eg_params *p, int64_t count, const eg_block_args *like)

@@ -1,5 +1,5 @@
 /* norm.c: layer norm and RMS norm over the last axis. Ba et al. 2016; Zhang, Sennrich 2019 */
-#include "module.h"
+#include "nn.h"
 
 eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 {

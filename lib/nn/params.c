@@ -1,5 +1,5 @@
 /* params.c: a list of named tensors, their first values, and copying by name. */
-#include "module.h"
+#include "nn.h"
 #include <eingrad/grad.h>
 #include <math.h>
 #include <stdarg.h>

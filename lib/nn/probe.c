@@ -6,7 +6,7 @@
  *   overlap of heads   Σ_j a^g_ij a^h_ij = e^(L^gh_i − l^g_i − l^h_i), L^gh the log-sum-exp of s^g + s^h, a product of width 2 d */
 #include <eingrad/heads.h>
 #include <eingrad/grad.h>
-#include "module.h"
+#include "nn.h"
 #include <math.h>
 #include <stdio.h>
 

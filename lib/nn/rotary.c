@@ -1,5 +1,5 @@
 /* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34 */
-#include "module.h"
+#include "nn.h"
 #include <ctype.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* store.c: parameters as one safetensors file, by their names */
-#include "module.h"
+#include "nn.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* styles.c: what others call the parameters of an attention, a block, a model, and how they lay them out */
-#include "module.h"
+#include "nn.h"
 
 /* weights as a linear layer of PyTorch holds them, (out, in): rows h·d of columns m */
 #define LINEARS(q, k, v, o)                                                                                         \

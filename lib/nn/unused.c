@@ -1,5 +1,5 @@
 /* unused.c: which parameters took no part in a forward: a walk over the history of the results */
-#include "module.h"
+#include "nn.h"
 #include <eingrad/grad.h>
 
 typedef struct visit { eg_owner *owner; const eg_tensor **seen; size_t slots, taken; eg_tensor **todo; size_t left, room; } visit;

@@ -2,7 +2,7 @@
  *
  * Sizes come from the string (h=8), from options (.h = 8), from operands: first the axes that stand alone, then groups, where
  * (a b c) = n with one unknown a gives a = n / (b c), until nothing changes. */
-#include "bind.h"
+#include "notation/bind.h"
 #include <string.h>
 
 static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots) /* items with the ellipsis expanded; their places */

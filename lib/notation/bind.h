@@ -1,7 +1,7 @@
 /* bind.h: a binding under way, shared by bind.c, which does it, and refuse.c, which says why it cannot be done. */
 #ifndef EG_BIND_H
 #define EG_BIND_H
-#include "notation.h"
+#include "notation/notation.h"
 
 typedef struct bind {
     eg_ctx *cx;

@@ -2,12 +2,13 @@
  *
  *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1); knows no operand, so its result can be kept by string
  *   bind.c     terms + operands → a table of axes with sizes; every operand as a view in which groups are split
+ *   focus.c    an operand with its bracketed axes last, and back
  *   where.c    mask predicates: "j <= i", "|i|", windows, blocks; where_value.c their values, and none/all/test for a tile
  *
  * See docs/notation.md for the language. */
 #ifndef EG_NOTATION_H
 #define EG_NOTATION_H
-#include "impl.h"
+#include "tensor/tensor.h"
 
 enum {
     EG_OPERANDS_MAX = 64,
@@ -99,4 +100,24 @@ bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *s
 void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index, const int64_t *sizes, uint8_t *out);
 typedef enum { EG_NONE, EG_TEST, EG_EVERY } eg_three;
 eg_three eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high, const int64_t *sizes); /* indices in [low, high) */
+
+/* -- focus.c: who, spec and x → x with the bracketed axes last ---------------------------------------------------------------- */
+typedef struct eg_focus {
+    const char *who;
+    const eg_bound *bound;              /* NULL: spec was NULL, all axes                                     */
+    eg_tensor *given, *x;               /* the operand, and a view of it: `outer` other axes, then `inner` bracketed ones */
+    int outer, inner;
+    int item[EG_RANK_MAX];              /* axis of x → item of the operand's term                           */
+} eg_focus;
+bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);             /* false after a message      */
+bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);                    /* the same of a bound string's term 0 */
+bool eg__focus_one(const eg_focus *);                           /* one axis in brackets, no output? else a message     */
+/* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
+eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
+eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);      /* y, which has x's outer axes, as the string orders them */
+/* the operand's own axes that are (not) in brackets, groups merged; how many */
+int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
+int eg__item_of(const eg_bound_term *, int axis);               /* the item that is this axis, or −1                   */
+eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order); /* x with its axes in that order; x itself if it is the same */
+bool eg__no_repeats(const eg_bound *, int term);                /* false after a message: an index stands twice       */
 #endif

@@ -4,7 +4,7 @@
  *   term   = { name [ "=" number ] | "1" | "..." | "(" … ")" | "[" … "]" }      groups do not nest, brackets neither
  *
  * A name is one letter; or a word, when two names stand apart by blanks alone and one of them has two characters or more. */
-#include "notation.h"
+#include "notation/notation.h"
 #include <string.h>
 
 static bool is_letter(char c) { return (unsigned)((c | 32) - 'a') < 26; }

@@ -1,5 +1,5 @@
 /* refuse.c: the sentences of bind.c: carets, operands and sizes, and a guess at what was meant. */
-#include "bind.h"
+#include "notation/bind.h"
 #include <string.h>
 
 /* -- words for messages -------------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
  *
  * x / y = ⌊x / y⌋;  x % y = x − |y| ⌊x / |y|⌋, never negative;  both are 0 where y is 0. Values saturate at ±(2^63 − 1).
  * Compiled to postfix (where.h); where_value.c evaluates it. */
-#include "where.h"
+#include "notation/where.h"
 #include <eingrad/attention.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* where.h: a compiled predicate: postfix steps. where.c makes it, where_value.c evaluates it. */
 #ifndef EG_WHERE_H
 #define EG_WHERE_H
-#include "notation.h"
+#include "notation/notation.h"
 
 enum { EG_WHERE_STEPS = 256, EG_WHERE_DEPTH = 24 };     /* steps of a predicate; values that wait for an operator */
 typedef enum code { NUMBER, INDEX, SIZE, NEG, ADD, SUB, MUL, DIV, MOD, EQ, NE, LT, LE, GT, GE, NOT, AND, OR } code;

@@ -1,6 +1,6 @@
 /* where_value.c: predicates evaluated: at one index; along a row of indices, in 32 bits where interval arithmetic has shown that no
  * intermediate leaves them; as intervals, for a tile. */
-#include "where.h"
+#include "notation/where.h"
 #include <string.h>
 
 enum { LANES = 128 };

@@ -1,6 +1,5 @@
 /* arithmetic.c: the loops of the operations on rows, for both floats. */
-#include "ops/rows.h"
-#include "ops/vmath.h"
+#include "ops/ops.h"
 #include <string.h>
 
 typedef uint8_t bytes    __attribute__((vector_size(EG_LANES)));

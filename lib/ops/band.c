@@ -1,5 +1,5 @@
 /* band.c: the triangles of a matrix, over the last two axes. */
-#include "impl.h"
+#include "ops/ops.h"
 
 static bool band_shape(eg_tensor *y)
 {

@@ -52,24 +52,6 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     return eg_apply(op, NULL, 0, count, x);
 }
 
-/* y is laid out as the first operand from `first` on that repeats no element; refuses two dtypes. */
-bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
-{
-    const eg_tensor *a = y->in[first], *like = NULL;
-    for (int k = first; k < y->count; k++) {
-        const eg_tensor *x = y->in[k];
-        if (x->dtype != a->dtype) {
-            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name, first + 1,
-                    eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
-            return false;
-        }
-        bool repeats = false;
-        for (int r = 0; r < x->rank; r++) repeats |= x->stride[r] == 0 && x->dim[r] > 1;
-        if (!repeats && !like) like = x;
-    }
-    return eg__shape_like(y, dtype, like ? like : a);
-}
-
 typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
 static bool shape(eg_tensor *y, const kernels *k)
 {
@@ -91,8 +73,6 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
 /* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes, equation, gradient).
  * Samples: equal shapes, and each operand stretched. A NaN operand makes the larger and the smaller NaN. */
 #define ROWS(X)                                                                                                               \
-    X(add, a + b, (U)a + (U)b,                                                                                                \
-      g, g, NOTHING, NUMBERS, "y = a + b", "da = g, db = g")                                                                  \
     X(sub, a - b, (U)a - (U)b,                                                                                                \
       g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                         \
     X(mul, a * b, (U)a * (U)b,                                                                                                \
@@ -291,6 +271,8 @@ eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });
 }
+
+eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&eg__add_op, 2, (eg_tensor *[]){ a, b }); }
 
 #define LIST(NAME, ...) &NAME##_op,
 const eg_op *const eg__binary_rows[] = {

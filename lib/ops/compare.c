@@ -1,6 +1,6 @@
 /* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient flows: the rows have no rule.
  * A NaN compares as in C: only ≠ holds. Of complex numbers the real parts are compared. */
-#include "ops/vmath.h"
+#include "ops/ops.h"
 
 typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
 static bool shape(eg_tensor *y, const kernels *k)

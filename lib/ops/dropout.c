@@ -1,7 +1,6 @@
 /* dropout.c: y = x m/(1 − p), m = 0 with probability p. The mask is a function of seed, draw and logical index (Philox), so that
  * neither threads nor layout nor recomputation change it; the attribute keeps the draw, and the gradient is the same dropout of g. */
-#include "ops/dropout.h"
-#include "ops/rows.h"
+#include "ops/ops.h"
 
 typedef struct drop_job { eg_drop d; eg_strip y, x; } drop_job;
 

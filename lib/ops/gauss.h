@@ -5,7 +5,7 @@
  * flash_lanes.c. Since nothing cancels, Φ is right relatively in its lower tail too, but for the rounding of x²: e^(−x²/2) 2^−24 x². */
 #ifndef EG_GAUSS_H
 #define EG_GAUSS_H
-#include "ops/vmath.h"
+#include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 

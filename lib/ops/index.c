@@ -2,7 +2,7 @@
  *
  * at and scatter_add are each other's adjoint. Both see three tensors over one set of axes, those of the gathered values u:
  * x without its indexed axis v, the index, and u; an axis that x or the index lacks has stride 0 there. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 #include <string.h>
 
 typedef struct places {

@@ -1,5 +1,5 @@
 /* join.c: tensors laid side by side, margins, running sums. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 #include <string.h>
 
 /* A part of y: from `start` on, `size` long, along one axis. dim is room for the sizes. */

@@ -1,5 +1,5 @@
 /* loss.c: cross entropy and divergence over the bracketed axes, binary cross entropy with logits, mean squared error, Huber's. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* masks.c: masks as others write them, and ALiBi's slopes. Made of public operations. */
-#include "impl.h"
+#include "ops/ops.h"
 #include <eingrad/attention.h>
 #include <math.h>
 

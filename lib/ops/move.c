@@ -1,5 +1,5 @@
 /* move.c: rearrange and eg_on. Both are made of recorded views (permute, expand, reshape), so that they need no row of their own. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 #include <string.h>
 
 static void term_axes(const eg_bound_term *t, uint16_t *axis) { for (int k = 0; k < t->items; k++) axis[k] = t->item[k].axis; }

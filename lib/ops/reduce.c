@@ -1,6 +1,5 @@
 /* reduce.c: reductions over the bracketed axes. Every row sees them last (rows.h); its attribute is how many they are. */
-#include "ops/rows.h"
-#include "ops/vmath.h"
+#include "ops/ops.h"
 #include <string.h>
 
 /* A row's result has the outer axes of its operand. */

@@ -1,5 +1,5 @@
 /* scan.c: linear recurrences along one axis, and the running product, which is one of them. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 
 /* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers in i64, f32 adds up in double.
  * db is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}. Martin, Cundy 2018 ------------- */

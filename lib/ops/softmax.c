@@ -2,7 +2,7 @@
  *
  * A row is read once for its maximum and once for its exponentials, chunk by chunk while it is in cache. What is masked is −inf
  * to both, so that a row with nothing to attend to has the maximum −inf: it is 0 (log: −inf), and so is its gradient. */
-#include "ops/softmax.h"
+#include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* sort.c: the order of values along one axis. The row gives places, i64; values are read at them by `at`, which has a gradient. */
-#include "ops/rows.h"
+#include "ops/ops.h"
 #include <string.h>
 
 typedef struct ranking { int64_t k; bool descending; } ranking;     /* the first k places of the order */

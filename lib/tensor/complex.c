@@ -1,5 +1,5 @@
 /* complex.c: complex functions that C11's <complex.h> lacks. */
-#include "tensor/complex.h"
+#include "tensor/tensor.h"
 #include <stdint.h>
 
 /* (e^x − 1) cos y − 2 sin²(y/2) + i e^x sin y */

@@ -1,6 +1,5 @@
 /* copy.c: copying between any strides and dtypes, filling, adding up. Loops over numbers only. */
-#include "impl.h"
-#include "tensor/complex.h"
+#include "tensor/tensor.h"
 #include <string.h>
 
 /* -- conversions: as C converts (a complex number loses its imaginary part); where C leaves it open, NaN becomes 0 and what is too
@@ -198,26 +197,4 @@ static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_
 void eg__fill(eg_tensor *target, double value)
 {
     eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
-}
-
-/* -- target += source, floats and c128 ------------------------------------------------------------------------------------------------- */
-#define ADD(T)                                                                                                                  \
-    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
-    {                                                                                                                           \
-        (void)user;                                                                                                             \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                   \
-            T *restrict y = (T *)p[0];                                                                                          \
-            const T *restrict x = (const T *)p[1];                                                                              \
-            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                       \
-        } else                                                                                                                  \
-            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]); \
-    }
-ADD(float)
-ADD(double)
-ADD(eg_complex128)
-static eg_inner *const add[EG_DTYPES] = { [EG_F32] = add_float, [EG_F64] = add_double, [EG_C128] = add_eg_complex128 };
-
-void eg__add_to(eg_tensor *target, const eg_tensor *source)
-{
-    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add[target->dtype], NULL);
 }

@@ -1,5 +1,5 @@
 /* create.c: leaves: from C arrays, constants, ramps and random draws. They are the only calls that name a context. */
-#include "impl.h"
+#include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back as the same number, at most 8
  * after the point; one exponent rule and one width for all; of more than 1000 elements 3 at each end; lines of at most 75. */
-#include "impl.h"
+#include "tensor/tensor.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

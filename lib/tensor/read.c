@@ -1,5 +1,5 @@
 /* read.c: asking a tensor what it is, taking values out, putting values in; copy, cast, detach. */
-#include "impl.h"
+#include "tensor/tensor.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

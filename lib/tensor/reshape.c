@@ -1,6 +1,6 @@
 /* reshape.c: the same elements in the same order under other sizes: a view where the strides allow it (view.c has the other views,
  * which map axes to axes). */
-#include "impl.h"
+#include "tensor/tensor.h"
 #include <string.h>
 
 typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (in refit) strides */

@@ -1,6 +1,5 @@
 /* tensor.c: making tensors: sizes, strides, layouts, storage. */
-#include "core/context.h"
-#include "tensor/complex.h"
+#include "tensor/tensor.h"
 #include <string.h>
 
 const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1,
@@ -204,3 +203,21 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
     return true;
 }
 bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
+
+/* y is laid out as the first operand from `first` on that repeats no element; refuses two dtypes. */
+bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
+{
+    const eg_tensor *a = y->in[first], *like = NULL;
+    for (int k = first; k < y->count; k++) {
+        const eg_tensor *x = y->in[k];
+        if (x->dtype != a->dtype) {
+            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name, first + 1,
+                    eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
+            return false;
+        }
+        bool repeats = false;
+        for (int r = 0; r < x->rank; r++) repeats |= x->stride[r] == 0 && x->dim[r] > 1;
+        if (!repeats && !like) like = x;
+    }
+    return eg__shape_like(y, dtype, like ? like : a);
+}

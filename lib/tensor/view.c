@@ -3,7 +3,7 @@
  * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal). The adjoint of a map puts g
  * where the map reads: it is the inverse map where the map is one to one, and else `embed`, which adds g into zeros of x's shape
  * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every order stay in this file. */
-#include "impl.h"
+#include "tensor/tensor.h"
 #include <string.h>
 
 typedef struct axis { int64_t size, at; int a, b; } axis;   /* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
@@ -14,7 +14,7 @@ typedef struct map {
 } map;
 static size_t map_size(const map *m) { return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis); }
 
-static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, expand_op, diagonal_op, unfold_op, embed_op;
+static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, diagonal_op, unfold_op, embed_op;
 
 /* -- what the views share -------------------------------------------------------------------------------------------------- */
 int eg__axis(const char *who, eg_tensor *x, int k)
@@ -330,47 +330,6 @@ static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, 
 static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule,
     EG_USES_NOTHING, unsqueeze_samples, .jvp = eg_jvp_linear };
 
-/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes ------------------------- */
-/* the sum over the new and stretched axes: an einsum such as "abc->b" */
-static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
-{
-    static const char letter[] = "abcdefghijklmnopqrstuvwxyzABCDEF";
-    const eg_tensor *x = y->in[i];
-    char spec[2 * EG_RANK_MAX + 3];
-    int n = 0, lead = y->rank - x->rank;
-    for (int k = 0; k < y->rank; k++) spec[n++] = letter[k];
-    spec[n++] = '-';
-    spec[n++] = '>';
-    for (int k = lead; k < y->rank; k++) if (x->dim[k - lead] == y->dim[k]) spec[n++] = letter[k];
-    spec[n] = 0;
-    return eg_reshape_n(eg_einsum(spec, g), x->rank, x->dim);
-}
-eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
-{
-    map m;
-    char text[256];
-    if (!begin(&m, &expand_op, x)) return poison_of(x);
-    if (rank > EG_RANK_MAX || rank < x->rank)
-        return eg_fail(x->cx, "expand: %s cannot become rank %d", eg__dims_text(x, text, sizeof text), rank);
-    if (rank && !dims) return eg_fail(x->cx, "expand: the sizes are NULL");
-    int lead = rank - x->rank;
-    m.ny = rank;
-    for (int k = 0; k < rank; k++) {
-        int from = k - lead;
-        int64_t n = from < 0 ? 1 : x->dim[from], to = dims[k] == -1 && from >= 0 ? n : dims[k];
-        if (to < 0) return eg_fail(x->cx, "expand: size %lld of axis %d is negative", (long long)to, k);
-        if (n != 1 && to != n)
-            return eg_fail(x->cx, "expand: axis %d of %s is %lld and cannot become %lld", from,
-                eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
-        m.axis[m.nx + k] = n == 1 && to != 1 ? (axis){ to, 0, -1, -1 } : (axis){ to, 1, from, -1 };
-    }
-    return finish(&m, x);
-}
-static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3, 4, 5); }
-static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 }, { expand_call, "5", 0, 0 }, { 0 } };
-static const eg_op expand_op = { "expand", "y[…, i, …] = x[…, 0, …]", "Σ g over the new and stretched axes", 1, view_shape,
-    NULL, expand_rule, EG_USES_NOTHING, expand_samples, .jvp = eg_jvp_linear };
-
 /* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------ */
 eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 {
@@ -422,6 +381,6 @@ static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + 
     view_rule, EG_USES_NOTHING, unfold_samples, .jvp = eg_jvp_linear };
 
 const eg_op *const eg__view_rows[] = {
-    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &expand_op, &diagonal_op, &unfold_op,
+    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &diagonal_op, &unfold_op,
     &embed_op, NULL,
 };

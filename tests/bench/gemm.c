@@ -1,6 +1,6 @@
 /* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so that its names meet nobody's. */
 #include "bench.h"
-#include "einsum/blis_header.h"
+#include "contraction/blis_header.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 

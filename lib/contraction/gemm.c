@@ -1,0 +1,269 @@
+/* gemm.c: c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any strides.
+ *
+ * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into panels mr wide, and the
+ * micro-kernel makes c tile by tile; where the elements of a block lie is in tables of offsets, so that no operand is ever copied
+ * whole. KC is the same for all kernels and every tile starts its sum from c or 0, so an element's value depends on k alone: not
+ * on the blocking of m and n, not on threads. A tile that is not whole, or not contiguous in the kernel's direction, goes
+ * through a buffer.
+ *
+ * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out whole. */
+#include "contraction/gemm.h"
+#include <stddef.h>
+#include <string.h>
+
+#define IRREGULAR INT64_MIN
+enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
+enum { GRAIN = 1 << 22, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 30 µs */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+
+/* -- where elements lie -------------------------------------------------------------------------------------------------------- */
+eg_place eg__place(const eg_list *l, int64_t i)
+{
+    eg_place at = { 0, 0, 0 };
+    for (int x = l->n - 1; x >= 0 && i; x--) {
+        int64_t here = i % l->axis[x].size;
+        i /= l->axis[x].size;
+        at.a += here * l->axis[x].sa;
+        at.b += here * l->axis[x].sb;
+        at.c += here * l->axis[x].sc;
+    }
+    return at;
+}
+
+#define STRIDE(x) (*(const int64_t *)((const char *)&l->axis[x] + which))
+void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, int64_t *off)
+{
+    if (l->n == 0) { for (int64_t i = 0; i < count; i++) off[i] = 0; return; }
+    int last = l->n - 1;
+    int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size, step = STRIDE(last), i = from;
+    for (int x = last; x >= 0; x--) {
+        index[x] = x ? i % l->axis[x].size : i;
+        i /= l->axis[x].size;
+        base += index[x] * STRIDE(x);
+    }
+    for (int64_t done = 0; done < count;) {
+        int64_t run = least(count - done, size - index[last]), at = base;
+        for (int64_t q = 0; q < run; q++, at += step) off[done + q] = at;
+        done += run;
+        base += run * step;
+        index[last] += run;
+        for (int x = last; x > 0 && index[x] == l->axis[x].size; x--) {      /* carry */
+            base += STRIDE(x - 1) - index[x] * STRIDE(x);
+            index[x] = 0;
+            index[x - 1]++;
+        }
+    }
+}
+
+/* k elements [from, from + count) as runs; at most one more than the number of times the innermost axis begins anew */
+static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_run *run)
+{
+    if (l->n == 0) { run[0] = (eg_run){ 0, count, 0 }; return 1; }
+    const int64_t size = l->axis[l->n - 1].size, step = STRIDE(l->n - 1);
+    int n = 0;
+    while (count > 0) {
+        int64_t len = least(count, size - from % size), at;
+        eg__offsets(l, which, from, 1, &at);
+        run[n++] = (eg_run){ at, len, step };
+        from += len;
+        count -= len;
+    }
+    return n;
+}
+#undef STRIDE
+
+/* The constant stride of a panel's offsets, or IRREGULAR */
+static int64_t regular(const int64_t *off, int64_t n)
+{
+    int64_t s = n > 1 ? off[1] - off[0] : 1;
+    for (int64_t i = 2; i < n; i++) if (off[i] - off[i - 1] != s) return IRREGULAR;
+    return s;
+}
+
+/* -- one thread's room --------------------------------------------------------------------------------------------------------- */
+typedef struct side {           /* a block's rows (of a) or columns (of b) */
+    int64_t *from, *to;         /* offsets in the operand and in c */
+    int64_t *stride;            /* of each panel's offsets in c */
+    int64_t *stretch;           /* rows from this one on that are neighbours in c */
+    eg_run  *run;
+    char    *panels;
+} side;
+typedef struct shape { int64_t mc, nc, kc; size_t width; const eg_kernel *kernel; } shape;
+
+static size_t room(int64_t block, int64_t kc, int w, size_t width)
+{
+    const int64_t lists = 3 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
+    return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(lists, 64);
+}
+static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
+{
+    side s;
+    s.panels = p;
+    p += up(block * kc * (int64_t)width, 64);
+    s.from = (int64_t *)(void *)p;
+    s.to = s.from + block;
+    s.stride = s.to + block;
+    s.stretch = s.stride + up(block, w) / w;
+    s.run = (eg_run *)(void *)(s.stretch + block);
+    return s;
+}
+
+static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_t count, int w)
+{
+    eg__offsets(l, which, from, count, s->from);
+    eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
+    for (int64_t i = 0; i < count; i += w) s->stride[i / w] = regular(s->to + i, least(w, count - i));
+    for (int64_t i = count - 1; i >= 0; i--) s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
+}
+static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src, int64_t kc, size_t width)
+{
+    int64_t i = panel * w, rows = least(w, count - i);
+    eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src, s->panels + (size_t)(panel * w * kc) * width, kc);
+}
+
+/* -- tiles --------------------------------------------------------------------------------------------------------------------- */
+static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc, char *c, bool add)
+{
+    const eg_kernel *kn = s->kernel;
+    const int mr = kn->mr, nr = kn->nr;
+    _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
+    const int64_t trs = kn->rows ? nr : 1, tcs = kn->rows ? 1 : mr;
+    for (int64_t j = 0; j < nc; j += nr) {
+        const char *pb = b->panels + (size_t)(j * kc) * s->width;
+        const int64_t cs = b->stride[j / nr], cols = least(nr, nc - j);
+        for (int64_t i = 0; i < mc; i += mr) {
+            const char *pa = a->panels + (size_t)(i * kc) * s->width;
+            const int64_t rs = a->stride[i / mr], rows = least(mr, mc - i);
+            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR && (kn->rows ? cs == 1 : rs == 1)) {
+                kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
+                continue;
+            }
+            kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
+            if (kn->rows) eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i, b->stretch + j, add);
+            else eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j, a->stretch + i, add);
+        }
+    }
+}
+
+/* -- one batch by one thread --------------------------------------------------------------------------------------------------- */
+static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a, side *b)
+{
+    const int mr = s->kernel->mr, nr = s->kernel->nr;
+    const size_t w = s->width;
+    const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
+    char *pc = g->c + at.c * (int64_t)w;
+    for (int64_t j = from; j < to; j += s->nc) {
+        int64_t nc = least(s->nc, to - j);
+        tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
+        for (int64_t p = 0; p < g->k.total; p += EG_KC) {
+            int64_t kc = least(EG_KC, g->k.total - p);
+            int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run), ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
+            for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
+            for (int64_t i = 0; i < g->m.total; i += s->mc) {
+                int64_t mc = least(s->mc, g->m.total - i);
+                tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
+                for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
+                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
+            }
+        }
+    }
+}
+
+/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed together, then blocks of a are taken in turn */
+typedef struct crew {
+    const shape *s;
+    const eg_gemm *g;
+    side *a, *b;                /* by thread; together: b[0] is everybody's */
+    eg_place at;                /* the batch */
+    int64_t shares, width;      /* dealt: stretches of a batch, and their width in n */
+    int64_t p, kc, nc;          /* together: the block of k, the width of the block of n */
+    const char *pa, *pb; char *pc;
+    int rb;
+} crew;
+static void dealt_piece(void *user, int64_t i, int thread)
+{
+    const crew *c = user;
+    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
+          least(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
+}
+static void pack_piece(void *user, int64_t q, int thread)
+{
+    (void)thread;
+    const crew *c = user;
+    pack(c->b, q, c->nc, c->s->kernel->nr, c->rb, c->pb, c->kc, c->s->width);
+}
+static void block_piece(void *user, int64_t i, int thread)
+{
+    const crew *c = user;
+    side *a = &c->a[thread];
+    const int mr = c->s->kernel->mr;
+    const int64_t from = i * c->s->mc, mc = least(c->s->mc, c->g->m.total - from);
+    const int ra = runs(&c->g->k, offsetof(eg_axis, sa), c->p, c->kc, a->run);
+    tables(a, &c->g->m, offsetof(eg_axis, sa), from, mc, mr);
+    for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
+    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
+}
+static void together(eg_ctx *cx, int team, crew *c)
+{
+    const shape *s = c->s;
+    const eg_gemm *g = c->g;
+    c->pa = g->a + c->at.a * (int64_t)s->width;
+    c->pb = g->b + c->at.b * (int64_t)s->width;
+    c->pc = g->c + c->at.c * (int64_t)s->width;
+    for (int64_t j = 0; j < g->n.total; j += s->nc) {
+        c->nc = least(s->nc, g->n.total - j);
+        tables(c->b, &g->n, offsetof(eg_axis, sb), j, c->nc, s->kernel->nr);
+        for (c->p = 0; c->p < g->k.total; c->p += EG_KC) {
+            c->kc = least(EG_KC, g->k.total - c->p);
+            c->rb = runs(&g->k, offsetof(eg_axis, sb), c->p, c->kc, c->b->run);
+            eg__parallel(cx, team, up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece, c);
+            eg__parallel(cx, team, (g->m.total + s->mc - 1) / s->mc, block_piece, c);
+        }
+    }
+}
+
+bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
+{
+    shape s = { .kernel = eg__kernel(g->dtype), .width = g->dtype == EG_F64 ? 8 : 4, .kc = least(EG_KC, g->k.total) };
+    const int mr = s.kernel->mr, nr = s.kernel->nr;
+    s.mc = least(up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
+    s.nc = least(up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
+
+    const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
+    int team = eg__team(cx, work, GRAIN);
+    if (team > TEAM_MAX) team = TEAM_MAX;
+    /* Shares: whole batches; or stretches of n, many where m has few panels, else one or two a thread if they are wide: each packs all of a
+     * for itself, because panels that another core has packed come slowly from its cache (512³ on two threads: 1.5 times one thread's
+     * speed, so 1.9). Else a block of b together. */
+    crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
+    const bool low = g->m.total < 2 * team * mr, wide = g->n.total >= 128 * team;
+    const bool dealt = team > 1 && (batches >= 4 * team || low || wide);
+    if (dealt && batches < 4 * team) {
+        const int64_t want = low ? 4 * team : g->n.total >= 1024 * team ? 2 * team : team;
+        c.shares = (want + batches - 1) / batches;
+        c.width = up((g->n.total + c.shares - 1) / c.shares, nr);
+        c.shares = (g->n.total + c.width - 1) / c.width;
+    }
+    if (team > 1 && !dealt) s.mc = least(s.mc, up((g->m.total + 2 * team - 1) / (2 * team), mr));
+    if (c.width < s.nc) s.nc = up(c.width, nr);
+    const size_t ra = room(s.mc, s.kc, mr, s.width), rb = room(s.nc, s.kc, nr, s.width);
+    char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
+    if (!p) return false;
+    side a[TEAM_MAX], b[TEAM_MAX];
+    c.a = a;
+    c.b = b;
+    for (int t = 0; t < team; t++) {
+        a[t] = take(p + (size_t)t * (ra + rb), s.mc, s.kc, mr, s.width);
+        b[t] = take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
+    }
+    if (dealt) eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
+    else
+        for (int64_t i = 0; i < batches; i++) {
+            c.at = eg__place(&g->batch, i);
+            if (team > 1) together(cx, team, &c);
+            else alone(&s, g, c.at, 0, g->n.total, a, b);
+        }
+    return true;
+}

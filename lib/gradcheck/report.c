@@ -1,0 +1,159 @@
+/* check_report.c: a report in words: what was checked, the worst entries with their letters, what else was found, the cost. */
+#include "gradcheck/gradcheck.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const verdict_name[] = {
+    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG", [EG_KINK] = "KINK", [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED",
+    [EG_ZERO] = "zero", [EG_EMPTY] = "empty",
+};
+bool eg__fails(eg_verdict v) { return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED; }
+
+typedef struct page { char *s; size_t n; } page;
+static void say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(page *t, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    const int w = vsnprintf(t->s + t->n, EG_CHECK_TEXT - t->n, format, ap);
+    va_end(ap);
+    if (w > 0) t->n += (size_t)w < EG_CHECK_TEXT - t->n ? (size_t)w : EG_CHECK_TEXT - t->n - 1;
+}
+
+void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const char *format, ...)
+{
+    char words[512];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(words, sizeof words, format, ap);
+    va_end(ap);
+    eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);   /* few, and rarely more than one */
+    char *text = eg__alloc_in(c->probe->home, strlen(words) + 1);
+    if (!all || !text) return;
+    strcpy(text, words);
+    if (r->notes) memcpy(all, r->note, (size_t)r->notes * sizeof *all);
+    all[r->notes++] = (eg_note){ v, input, text };
+    r->note = all;
+}
+
+const char *eg__sites_text(const eg__site *site, int count, char *out, size_t room)
+{
+    eg__lines l;
+    char line[128];
+    size_t w = 0;
+    out[0] = 0;
+    eg__lines_open(&l);
+    for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
+        eg__line(&l, site[k].caller, line, sizeof line);
+        w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s", k ? ", " : "", site[k].name, site[k].spec);
+        if (line[0] && w < room) w += (size_t)snprintf(out + w, room - w, " (%s)", line);
+    }
+    eg__lines_close(&l);
+    if (count > EG_SITES && w < room) snprintf(out + w, room - w, " and %d more", count - EG_SITES);
+    return out;
+}
+
+/* -- names: dW_q[m=3,h=0,d=2] -------------------------------------------------------------------------------------------------------- */
+/* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the end. */
+static const char *next_part(const char *list)
+{
+    for (int depth = 0; *list && (*list != ',' || depth > 0); list++)
+        depth += (*list == '(' || *list == '{') - (*list == ')' || *list == '}');
+    return list;
+}
+const char *eg__check_part(const char *list, int k, int *length)
+{
+    *length = 0;
+    if (!list) return "";
+    while (k-- > 0) { list = next_part(list); if (!*list) return ""; list++; }
+    while (*list == ' ') list++;
+    *length = (int)(next_part(list) - list);
+    while (*length && list[*length - 1] == ' ') --*length;
+    return list;
+}
+static void say_input(page *t, const eg__trial *c, int input)
+{
+    int n;
+    const char *name = eg__check_part(c->o.names, input, &n);
+    if (n) say(t, "%.*s", n, name);
+    else if (eg_name_of(c->o.xs[input])) say(t, "%s", eg_name_of(c->o.xs[input]));
+    else say(t, "x%d", input);
+}
+static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
+{
+    const bool words = memchr(axes, ' ', (size_t)n) != NULL;    /* "i j" or "head d": else each character is one axis */
+    int64_t ix[EG_RANK_MAX];
+    for (int r = rank; r-- > 0; index /= dim[r]) ix[r] = index % dim[r];
+    for (int r = 0, w = 0; r < rank; r++) {
+        while (w < n && axes[w] == ' ') w++;
+        int len = !words ? w < n : (int)strcspn(axes + w, " ,");
+        if (words && len > n - w) len = n - w;
+        say(t, r ? "," : "[");
+        if (len) say(t, "%.*s=", len, axes + w);
+        w += len;
+        say(t, "%lld", (long long)ix[r]);
+    }
+    if (rank) say(t, "]");
+}
+static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
+{
+    const eg_tensor *x = c->o.xs[e->input];
+    int n;
+    const char *axes = eg__check_part(c->o.axes, e->input, &n);
+    if (e->output >= 0) {
+        say(t, "df");
+        say_index(t, c->rank, c->dim, e->output, "", 0);
+        say(t, "/");
+    }
+    say(t, "d");
+    say_input(t, c, e->input);
+    if (e->index >= 0) say_index(t, x->rank, x->dim, e->index, axes, n);
+    else say(t, " along a random direction");
+    if (e->shared > 1) say(t, " (one place in memory for %lld entries)", (long long)e->shared);
+    if (e->at) say(t, ", the input %s", e->at);
+}
+static void say_numbers(page *t, const eg_entry *e)
+{
+    const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
+    say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict], e->analytic, e->numeric, e->error);
+    if (e->verdict == EG_WRONG && of > 0) say(t, ", off by %.3g %%", 100 * apart / of);
+    say(t, ", left %.6g, right %.6g", e->left, e->right);
+}
+
+void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
+{
+    page t = { .s = (char *)(uintptr_t)r->text };
+    char words[512];
+    bool named[EG_CHECK_INPUTS] = { false };            /* the first entry of an input says what reads it */
+    if (r->order > 1) say(&t, "order %d: ", r->order);
+    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ", r->passed ? "passed" : "FAILED", (long long)r->right,
+        (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered);
+    say(&t, "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n", r->worst, r->margin, c->o.rtol,
+        c->o.atol);
+    for (int k = 0; k < r->shown; k++) {
+        const eg_entry *e = &r->entry[k];
+        if (!eg__fails(e->verdict)) continue;
+        say(&t, "  ");
+        say_entry(&t, c, e);
+        say_numbers(&t, e);
+        const eg__path *p = &path[e->input];
+        if (p->uses && !named[e->input]) say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
+        named[e->input] = true;
+        say(&t, "\n");
+    }
+    for (int k = 0; k < r->notes; k++) {
+        const eg_note *n = &r->note[k];
+        say(&t, "  ");
+        if (n->input >= 0) say_input(&t, c, n->input);
+        if (n->input >= 0) say(&t, ": ");
+        if (n->verdict != EG_RIGHT) say(&t, "%s: ", verdict_name[n->verdict]);
+        say(&t, "%s\n", n->text);
+    }
+    if (r->mutants)
+        say(&t, "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n", (long long)r->mutants, (long long)r->caught,
+            (long long)r->harmless, (long long)r->survivors);
+    if (r->order == 1) say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls, (long long)r->sweeps);
+    if (r->higher) say(&t, "%s", r->higher->text);
+}
+int eg_report_print(FILE *f, const eg_report *r) { return r && f && fputs(r->text, f) >= 0 ? 0 : -1; }

@@ -1,0 +1,25 @@
+/* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists. */
+#include "gradcheck/gradcheck.h"
+
+#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(flash) \
+    X(norm) X(loss) X(dropout) X(index) X(join) X(scan) X(sort) X(band) X(recompute)
+
+#define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
+#define REF(name) eg__##name##_rows,
+LISTS(DECLARE)
+static const eg_op *const *const lists[] = { LISTS(REF) };
+
+bool eg__in_table(const eg_op *op)
+{
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (const eg_op *const *row = lists[l]; *row; row++)
+            if (*row == op) return true;
+    return false;
+}
+const eg_op *eg_op_at(int k)
+{
+    for (size_t l = 0; l < sizeof lists / sizeof *lists && k >= 0; l++)
+        for (const eg_op *const *row = lists[l]; *row; row++)
+            if (k-- == 0) return *row;
+    return NULL;
+}

@@ -1,0 +1,136 @@
+/* focus.c: an operand seen with its bracketed axes last, and a result seen as the string orders it. */
+#include "notation/notation.h"
+#include <string.h>
+
+int eg__item_of(const eg_bound_term *t, int axis)
+{
+    for (int k = 0; k < t->items; k++) if (t->item[k].axis == axis) return k;
+    return -1;
+}
+
+bool eg__no_repeats(const eg_bound *b, int term)
+{
+    const eg_bound_term *t = term == b->terms ? &b->out : &b->term[term];
+    for (int k = 1; k < t->items; k++)
+        if (eg__item_of(t, t->item[k].axis) < k) {
+            const eg_axis_name *a = &b->axis[t->item[k].axis];
+            eg__refuse(b, term, k, "index '%.*s' stands twice in one term; take the diagonal first with eg_einsum or eg_diagonal",
+                       a->length, a->text);
+            return false;
+        }
+    return true;
+}
+
+/* The axes of x in another order: x itself if it is the same. */
+eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
+{
+    bool same = true;
+    for (int k = 0; k < rank; k++) same &= order[k] == k;
+    return same ? x : eg_permute_n(x, rank, order);
+}
+
+bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
+{
+    const eg_bound_term *t = &b->term[0];
+    *f = (eg_focus){ .who = b->who, .bound = b, .given = given };
+    if (t->items > EG_RANK_MAX) { eg__refuse(b, 0, -1, "%d axes; at most %d", t->items, EG_RANK_MAX); return false; }
+    if (!eg__no_repeats(b, 0)) return false;
+    for (int inside = 0; inside < 2; inside++)
+        for (int k = 0; k < t->items; k++)
+            if (t->item[k].bracket == inside) {
+                f->item[f->outer + f->inner] = k;
+                if (inside) f->inner++; else f->outer++;
+            }
+    if (!f->inner) {
+        eg__refuse(b, 0, -1, "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
+        return false;
+    }
+    f->x = eg__reordered(t->x, t->items, f->item);
+    return eg_ok(f->x);
+}
+
+bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
+{
+    if (!eg__check(who, x)) return false;
+    if (spec) {
+        const eg_bound *b = eg__bind(who, spec, EG_NOTATION_BRACKETS, 1, &x, 0, NULL);
+        return b && eg__focus_bound(f, b, x);
+    }
+    *f = (eg_focus){ .who = who, .given = x, .x = x, .inner = x->rank };
+    for (int k = 0; k < x->rank; k++) f->item[k] = k;
+    return true;
+}
+
+eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
+{
+    const int n = f->outer + f->inner;
+    int back[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX];
+    for (int k = 0; k < n; k++) back[f->item[k]] = k;
+    y = eg__reordered(y, n, back);
+    if (!f->bound || !eg_ok(y)) return y;
+    const eg_bound_term *t = &f->bound->term[0];
+    const int rank = t->rank;
+    for (int r = 0; r < rank; r++) dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
+    return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim) ? y : eg_reshape_n(y, rank, dim);
+}
+
+bool eg__focus_one(const eg_focus *f)
+{
+    const eg_bound *b = f->bound;
+    char text[256];
+    if (!b && f->inner != 1)
+        eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who, eg__dims_text(f->x, text, sizeof text));
+    else if (f->inner != 1) eg__refuse(b, 0, f->item[f->outer + 1], "works along one axis, and this is the second one in brackets");
+    else if (b && b->arrow) eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
+    else return true;
+    return false;
+}
+
+int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
+{
+    const eg_bound *b = f->bound;
+    int rank = 0;
+    if (!b) {
+        for (int k = 0; bracketed && k < f->inner; k++) dim[rank++] = f->x->dim[k];
+        return rank;
+    }
+    const eg_bound_term *t = &b->term[0];
+    for (int r = 0; r < t->rank; r++) {
+        int64_t size = 1;
+        bool mine = t->first[r] == t->last[r] && !bracketed;
+        for (int k = t->first[r]; k < t->last[r]; k++)
+            if (t->item[k].bracket == bracketed) { mine = true; size *= b->axis[t->item[k].axis].size; }
+        if (mine) dim[rank++] = size;
+    }
+    return rank;
+}
+
+/* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups merged and ones kept. */
+eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
+{
+    const eg_bound *b = f->bound;
+    if (!b || !eg_ok(y)) return y;
+    const eg_bound_term *t = &b->term[0];
+    if (b->arrow) {
+        int order[EG_RANK_MAX];
+        for (int k = 0; k < b->out.items; k++) {
+            int at = 0;
+            while (at < f->outer && t->item[f->item[at]].axis != b->out.item[k].axis) at++;
+            if (at == f->outer) return eg__refuse(b, b->terms, k, "a bracketed index is reduced and cannot stand in the output");
+            order[k] = at;
+        }
+        if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
+        for (int k = 0; k < f->outer; k++) {
+            const eg_letter *l = &t->item[f->item[k]];
+            if (eg__item_of(&b->out, l->axis) < 0)
+                return eg__refuse(b, 0, f->item[k], "index '%.*s' is neither in brackets nor in the output", b->axis[l->axis].length,
+                                  b->axis[l->axis].text);
+        }
+        return eg__merge(b, eg__reordered(y, f->outer, order));
+    }
+    int64_t dim[EG_RANK_MAX];
+    const int rank = eg__focus_dims(f, false, dim);
+    if (rank == y->rank && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim)) return y;
+    return eg_reshape_n(y, rank, dim);
+}

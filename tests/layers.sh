@@ -1,0 +1,29 @@
+# Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header of its own name.
+# Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a line for each that breaks the rule.
+: "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
+order='core tensor notation contraction einsum ops autograd attention gradcheck open io nn train'
+symbols=$(mktemp) || exit 1
+trap 'rm -f "$symbols"' EXIT
+# one line a symbol: file type name, file as folder/name.o, lib/open.c as open/open.o
+find "$BUILDDIR/lib" -name '*.o' ! -path '*/.libs/*' -exec nm -A {} + |
+    sed -n "s|^$BUILDDIR/lib/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/; s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" >"$symbols"
+[ -s "$symbols" ] || { echo "layers: no symbols found below $BUILDDIR/lib" >&2; exit 1; }
+awk -v order="$order" '
+    function folder(file) { sub("/.*", "", file); return file }
+    BEGIN { n = split(order, name, " "); for (k = 1; k <= n; k++) rank[name[k]] = k }
+    NR == FNR { if ($2 != "U") home[$3] = folder($1); next }
+    !(folder($1) in rank) { print "layers: " $1 " lies in no known folder"; bad++; next }
+    $2 == "U" && $3 in home && rank[home[$3]] > rank[folder($1)] {
+        print "layers: " $1 " needs " $3 ", which lies above it, in lib/" home[$3]; bad++ }
+    END { exit bad > 0 }' "$symbols" "$symbols" || bad=1
+# of another folder only its one header; io, nn and train: none of the others
+# shellcheck disable=SC2030,SC2031
+(cd "$SRCDIR/lib" && grep -Hn '#include "' -r . --include='*.[ch]') |
+    awk -F'[:"]' '
+        { file = $1; sub("^\\./", "", file); mine = file; sub("/.*", "", mine); header = $4; theirs = header
+          if (!sub("/.*", "", theirs)) theirs = mine }
+        theirs != mine && (header != theirs "/" theirs ".h" || mine ~ /^(io|nn|train)$/) {
+            print "layers: lib/" file " includes " header ", which is not for other folders"; bad++ }
+        END { exit bad > 0 }' || bad=1
+[ -z "${bad-}" ] || exit 1
+echo "$(awk '$2 == "U"' "$symbols" | wc -l) needs of $(cut -d' ' -f1 "$symbols" | sort -u | wc -l) objects, none upward"
