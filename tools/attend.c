@@ -6,7 +6,7 @@
 typedef struct attend { const char *out, *part; int64_t threads; } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 'o', "out",     OUTPUT, "FILE", "a picture instead: .png or .svg", AT(out) },
     { 0,   "part",    CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0,   "threads", WHOLE, "N",    "cores to use (default: all)", offsetof(attend, threads), 1, 1024, false },
     { 0 }
@@ -70,5 +70,5 @@ const command attend_command = {
     .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq model's cross attention,\n"
             "rows are the symbols that it writes, columns those of the input. After -- comes an input that begins with -.\n",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };

@@ -9,7 +9,7 @@ typedef struct evaluate { const char *text, *off; bool each; int64_t threads; } 
 static const option options[] = {
     { 0, "heads-off", TEXT,  "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
     { 0, "each-head", FLAG,  NULL,   "the same with each head off in turn: what it is for", AT(each) },
-    { 0, "text",      TEXT,  "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
+    { 0, "text",      INPUT, "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
     { 0, "threads",   WHOLE, "N",    "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024, false },
     { 0 }
 };
@@ -107,5 +107,5 @@ static int run(const command *c, int count, char **word)
 const command evaluate_command = {
     .name = "evaluate", .usage = "MODEL [OPTION...]",
     .about = "how a trained model does on what was held out, whole or with heads off",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };

@@ -54,5 +54,5 @@ static int run(const command *c, int count, char **word)
 const command generate_command = {
     .name = "generate", .usage = "MODEL [OPTION...]",
     .about = "how a model goes on with a text, or answers, by draws or beam search",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };
