@@ -48,8 +48,8 @@ static int run(const command *c, int count, char **word)
     if (w.count < 1) return say("predict needs a model, such as reverse.safetensors from %s train reverse", program());
     if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
-    int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     if (t && !status && w.count == 1) status = answer_lines(cx, t);
     for (int k = 1; t && !status && k < w.count; k++)

@@ -51,6 +51,11 @@ bool use_stream(const char *part, int descriptor, bool written);
 bool same_file(const char *a, const char *b);           /* one that is not there yet: one folder, one name      */
 bool hold_streams(void);                /* descriptors 0, 1, 2 are taken from now on; false: they cannot be */
 
+/* -- model.c ------------------------------------------------------------------------------------- */
+bool all_finite(eg_tensor *);           /* no NaN and no infinity */
+bool finite_model(eg_trainer *, const char *path);      /* its parameters are; false after saying which is not */
+eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *);     /* of finite parameters; NULL after saying why */
+
 /* -- text.c ------------------------------------------------------------------------------------------------------------------ */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */

@@ -1,6 +1,6 @@
 /* eingrad train: a model on a task, on the user's pairs or on a text, from the first step or from a checkpoint. */
 #include "tools.h"
-#include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,8 +110,8 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
 {
     eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
-    eg_trainer *t = eg_trainer_load(cx, path, o->model.steps, .data = text);
-    if (!t) { say_error(cx, NULL); return NULL; }
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = path, .steps = o->model.steps, .data = text });
+    if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
     if (asked && strcmp(name, asked) != 0) {
         say("%s was trained on %s, not on %s", path, name, asked);
@@ -273,6 +273,7 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     eg_score s;
     if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
+    if (!isfinite(s.loss)) return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
     return show(t, path, &s, &p, &u.g);
 }
 
