@@ -1,5 +1,6 @@
 #!/bin/sh
 # The program, from outside: what it answers, what it refuses, and that nothing is half-written. No test needs more than a second.
+: "${BUILDDIR:?is set by make check}" "${EG_SRCDIR:?is set by all.sh}"
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
 data=$EG_SRCDIR/tests/data/program
 stage=$BUILDDIR/tests/stage/program
@@ -146,6 +147,7 @@ refuses 'the operand x.npy and --out ./link.npy are one file' einsum ij x.npy -o
 refuses 'the operand x.npy and -g x.npy are one file' einsum ij x.npy --grad "$A" -g x.npy
 refuses '--out x.npy and --grad x.npy are one file' einsum ij "$A" --grad x.npy -o x.npy
 refuses '--out is -' einsum ij "$A" -o -
+# shellcheck disable=SC2094              # that is the test
 "$eingrad" einsum ij x.npy >>x.npy 2>err && bad 'einsum printed into its operand'
 grep -q 'standard output and the operand x.npy are one file' err || bad "einsum into its operand: $(cat err)"
 "$eingrad" einsum ij x.npy -o /dev/stdout 2>err | cmp -s - x.npy || bad "einsum -o /dev/stdout: $(cat err)"
@@ -239,6 +241,26 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
     refuses 'No such file' train --resume new/none.safetensors
 }
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
+
+# -- train: killed at any moment, EG_KILLS times: the next start leaves the bits of a whole run, and nothing else -----------------
+# shellcheck disable=SC2086
+{
+    runs train reverse $run --threads 1 --out new/whole --best new/top
+    cp new/whole whole; cp new/top top; only top whole
+    k=0 left=0 late=0 kills=${EG_KILLS:-5}
+    while [ $k -lt "$kills" ]; do
+        k=$((k + 1)); count=$((count + 1))
+        "$eingrad" train reverse $run --threads 1 --out new/whole --best new/top --every 1 >out 2>err & pid=$!
+        sleep "$(awk -v k=$k 'BEGIN { srand(k); printf "%.4f", 0.5 * rand() }')"
+        kill -KILL $pid 2>err || late=$((late + 1)); wait $pid 2>err
+        left=$((left + $(find new -name '.*' | wc -l)))
+        from=--resume; [ -f new/whole ] || from=
+        runs train reverse $run --threads 2 --out new/whole --best new/top $from
+        same new/whole whole; same new/top top
+        only top whole
+    done
+}
+echo "$kills kills, $late after the end; $left files were left until the next start"
 
 # -- train: refused before the first step, nothing written -----------------------------------------------------------------------
 cd new || exit 1
@@ -359,6 +381,7 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     runs train --pairs p.tsv $tiny --steps 2 --model seq2seq --resume
     printf 'b1\tc 1\n' >>hard.tsv
     fresh 'p.safetensors holds another run (other pairs)' --pairs p.tsv $tiny --steps 2
+    # shellcheck disable=SC2094
     "$eingrad" predict p.safetensors a1 >>p.safetensors 2>err && bad 'predict printed into its model'
     grep -q 'standard output and the model p.safetensors are one file' err || bad "predict into its model: $(cat err)"
     same p.safetensors 4
@@ -383,11 +406,11 @@ for signal in INT:130 TERM:143 HUP:129; do
     want=${signal#*:} signal=${signal%:*}
     count=$((count + 1)); rm -f log.json
     # shellcheck disable=SC2086
-    "$eingrad" train $long --out new/$signal --log log.json >out 2>err & pid=$!
-    started log.json; kill -$signal $pid; [ $signal != HUP ] || kill -HUP $pid; wait $pid; status=$?
+    "$eingrad" train $long --out "new/$signal" --log log.json >out 2>err & pid=$!
+    started log.json; kill -"$signal" $pid; [ "$signal" != HUP ] || kill -HUP $pid; wait $pid; status=$?
     [ $status = "$want" ] || bad "SIG$signal: exit status $status: $(cat err)"
     grep -q "saved in new/$signal; to go on" out || bad "SIG$signal: $(cat out err)"
-    runs predict new/$signal abc
+    runs predict "new/$signal" abc
 done
 count=$((count + 1)); rm -f log.json
 # shellcheck disable=SC2086
@@ -415,6 +438,7 @@ only HUP INT TERM again nohup pipe
 poke() {                                # poke FILE TENSOR BYTES: at its beginning
     n=$(od -An -tu8 -N8 "$1" | tr -d ' ')
     at=$(head -c $((8 + n)) "$1" | tail -c "$n" | grep -o "\"$2\":{[^}]*}" | sed 's/.*offsets":\[\([0-9]*\),.*/\1/')
+    # shellcheck disable=SC2059          # the bytes are escapes
     printf "$3" | dd of="$1" bs=1 seek=$((8 + n + at)) conv=notrunc 2>err
 }
 # shellcheck disable=SC2086
