@@ -1,5 +1,6 @@
 #!/bin/sh
 # The program, from outside: what it answers, what it refuses, and that nothing is half-written. No test needs more than a second.
+: "${BUILDDIR:?is set by make check}" "${EG_SRCDIR:?is set by all.sh}"
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
 data=$EG_SRCDIR/tests/data/program
 stage=$BUILDDIR/tests/stage/program
@@ -135,12 +136,21 @@ refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik
     --grad "$data/W_f4.npy" -g new/a.npy -g new/b.npy -o new/x.npy
 refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy -g new/b.npy -o new/x.npy
 refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" -g new/a.npy -o new/x.npy
-refuses 'is given twice' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
+refuses 'are one file' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
 refuses 'are one file' einsum ij "$A" --grad "$A" -g new/x.npy -o new/../new/x.npy
 ln -s x.npy link.npy
 refuses 'link.npy is a link to nowhere' einsum ij "$A" -o link.npy
 cp "$A" x.npy
-refuses 'x.npy and link.npy are one file' einsum ij "$A" --grad "$A" -o x.npy -g link.npy
+refuses '--out x.npy and -g link.npy are one file' einsum ij "$A" --grad "$A" -o x.npy -g link.npy
+same x.npy "$A"
+refuses 'the operand x.npy and --out ./link.npy are one file' einsum ij x.npy -o ./link.npy
+refuses 'the operand x.npy and -g x.npy are one file' einsum ij x.npy --grad "$A" -g x.npy
+refuses '--out x.npy and --grad x.npy are one file' einsum ij "$A" --grad x.npy -o x.npy
+refuses '--out is -' einsum ij "$A" -o -
+# shellcheck disable=SC2094              # that is the test
+"$eingrad" einsum ij x.npy >>x.npy 2>err && bad 'einsum printed into its operand'
+grep -q 'standard output and the operand x.npy are one file' err || bad "einsum into its operand: $(cat err)"
+"$eingrad" einsum ij x.npy -o /dev/stdout 2>err | cmp -s - x.npy || bad "einsum -o /dev/stdout: $(cat err)"
 same x.npy "$A"
 rm link.npy x.npy
 refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g /dev/full
@@ -232,6 +242,26 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
 }
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 
+# -- train: killed at any moment, EG_KILLS times: the next start leaves the bits of a whole run, and nothing else -----------------
+# shellcheck disable=SC2086
+{
+    runs train reverse $run --threads 1 --out new/whole --best new/top
+    cp new/whole whole; cp new/top top; only top whole
+    k=0 left=0 late=0 kills=${EG_KILLS:-5}
+    while [ $k -lt "$kills" ]; do
+        k=$((k + 1)); count=$((count + 1))
+        "$eingrad" train reverse $run --threads 1 --out new/whole --best new/top --every 1 >out 2>err & pid=$!
+        sleep "$(awk -v k=$k 'BEGIN { srand(k); printf "%.4f", 0.5 * rand() }')"
+        kill -KILL $pid 2>err || late=$((late + 1)); wait $pid 2>err
+        left=$((left + $(find new -name '.*' | wc -l)))
+        from=--resume; [ -f new/whole ] || from=
+        runs train reverse $run --threads 2 --out new/whole --best new/top $from
+        same new/whole whole; same new/top top
+        only top whole
+    done
+}
+echo "$kills kills, $late after the end; $left files were left until the next start"
+
 # -- train: refused before the first step, nothing written -----------------------------------------------------------------------
 cd new || exit 1
 in=$stage/pairs
@@ -242,6 +272,8 @@ printf 'a\tb\nc d\n' >"$in/tab.tsv"
 printf 'a\tb\n\nc\td\n' >"$in/blank.tsv"
 printf 'a\tb\nc\t\377\n' >"$in/utf8.tsv"
 printf 'a\tb\n' >"$in/one.tsv"
+ln -s none "$in/nowhere"
+mkfifo "$in/pipe"
 fresh() { text=$1; shift; refuses "$text" train "$@"; rm -f out err; }
 fresh 'there is no task "revers"; is it reverse?' revers
 fresh 'there is no task "qqqqqq"; there are reverse, copy' qqqqqq
@@ -270,7 +302,7 @@ fresh 'directory' --pairs "$in"
 fresh 'directory' reverse --out "$in"
 fresh 'No such file' reverse --out none/x.safetensors
 fresh 'No such file' reverse --log none/x.json
-fresh 'both' reverse --log x --out x
+fresh '--log x and --out x are one file' reverse --log x --out x
 : >"$in/none.txt"; printf a >"$in/one.txt"
 fresh 'none.txt: a text of 0 characters; 20 are needed' --text "$in/none.txt"
 fresh 'one.txt: a text of 1 characters; 20 are needed' --text "$in/one.txt"
@@ -286,9 +318,19 @@ fresh '--early-stop must be a whole number from 1' reverse --early-stop 0
 fresh 'No such file' reverse --best none/x.safetensors
 fresh 'No such file' reverse --curve none/x.svg
 fresh '--curve must end in .png or .svg, not "x.jpg"' reverse --curve x.jpg
-fresh '--best and the checkpoint are both x' reverse --best x --out x
+fresh '--best x and --out ./x are one file' reverse --best x --out ./x
+fresh '--log x.svg and --curve x.svg are one file' reverse --log x.svg --curve x.svg
+fresh 'one file' reverse --log reverse.safetensors
+fresh 'is a link to nowhere' reverse --out "$in/nowhere"
+fresh 'is a link to nowhere' reverse --log "$in/nowhere"
+fresh 'is a pipe' reverse --out "$in/pipe"
+fresh 'is a pipe' reverse --best "$in/pipe"
+fresh '--out is -; a file of that name is ./-' reverse --out -
+fresh 'standard output and --log /dev/stdout are one file' reverse --log /dev/stdout
+fresh 'standard output and --out /dev/stdout are one file' reverse --out /dev/stdout
+fresh '--log none/x: the folder none: No such file' reverse --log none/x
 if [ -w /dev/full ]; then
-    fresh 'No space left' reverse --out /dev/full
+    fresh 'is a device' reverse --out /dev/full
     fresh '--log /dev/full: No space left' reverse --log /dev/full
 fi
 said=$( (ulimit -f 1; "$eingrad" train reverse) 2>&1) && bad 'train: a file that may not grow was written'
@@ -305,6 +347,118 @@ prints 'sequences exactly right' evaluate new/good.safetensors --heads-off 0.1
 # shellcheck disable=SC2086
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
+
+# -- train: no output is an input, or what another run made -----------------------------------------------------------------------
+cd new || exit 1
+cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
+# shellcheck disable=SC2086
+{
+    for out in p.tsv ./p.tsv sub/../p.tsv soft.tsv hard.tsv "$stage/new/p.tsv"; do
+        for option in --out --best --log; do
+            fresh "--pairs p.tsv and $option $out are one file; nothing was done" --pairs p.tsv $tiny --steps 2 $option "$out"
+        done
+        fresh "--text $out and --out p.tsv are one file" --text "$out" $tiny --steps 2 --out p.tsv
+    done
+    ln -s p.tsv p.svg
+    fresh '--pairs p.tsv and --curve p.svg are one file' --pairs p.tsv $tiny --steps 2 --curve p.svg
+    same p.tsv "$in/good.tsv"
+    fresh 'p.tsv is no checkpoint of eingrad; --force replaces it' copy $tiny --steps 2 --out p.tsv
+    runs train copy $tiny --steps 4; cp copy.safetensors 4
+    runs train copy $tiny --steps 4; same copy.safetensors 4
+    fresh 'copy.safetensors holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it, --force replaces it' \
+        copy $tiny --steps 3
+    fresh '(seed 0, not 1)' copy $tiny --steps 4 --seed 1
+    fresh '(task copy, not sort)' sort $tiny --steps 4 --out copy.safetensors
+    fresh '--best copy.safetensors holds another run (task copy, not sort)' sort $tiny --steps 4 --best copy.safetensors
+    fresh '--log ./copy.safetensors and the checkpoint copy.safetensors are one file' --resume copy.safetensors --log ./copy.safetensors
+    same copy.safetensors 4
+    runs train --resume copy.safetensors --steps 6
+    fresh 'holds this run after step 6 of more than 4' copy $tiny --steps 4
+    runs train copy $tiny --steps 4 --force; same copy.safetensors 4
+    runs train --pairs p.tsv $tiny --steps 2; cp p.safetensors 4
+    runs train --pairs p.tsv $tiny --steps 2 --model seq2seq
+    same p.safetensors 4
+    runs train --pairs p.tsv $tiny --steps 2 --model seq2seq --resume
+    printf 'b1\tc 1\n' >>hard.tsv
+    fresh 'p.safetensors holds another run (other pairs)' --pairs p.tsv $tiny --steps 2
+    # shellcheck disable=SC2094
+    "$eingrad" predict p.safetensors a1 >>p.safetensors 2>err && bad 'predict printed into its model'
+    grep -q 'standard output and the model p.safetensors are one file' err || bad "predict into its model: $(cat err)"
+    same p.safetensors 4
+    "$eingrad" predict p.safetensors <hard.tsv >>p.tsv 2>err && bad 'predict printed into its input'
+    grep -q 'standard output and standard input are one file' err || bad "predict into its input: $(cat err)"
+    runs train --text p.tsv $tiny --context 8 --steps 2 --out t.safetensors
+    fresh '--log soft.tsv and the data p.tsv are one file' --resume t.safetensors --steps 3 --log soft.tsv
+}
+rm -f out err; cd ..
+only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub t.safetensors
+
+# -- train: closed streams, a terminal or a reader that goes away -------------------------------------------------------------------
+# shellcheck disable=SC2086
+for closed in '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+    count=$((count + 1))
+    eval "\"\$eingrad\" train copy \$tiny --steps 3 --log log.json --out new/x --force $closed" >out 2>err
+    [ "$(grep -c '^{.*}$' log.json)$(wc -l <log.json)" = 55 ] || bad "$closed: the log is $(cat log.json)"
+    rm -f new/x
+done
+long="copy --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 100000 --every 100000"
+for signal in INT:130 TERM:143 HUP:129; do
+    want=${signal#*:} signal=${signal%:*}
+    count=$((count + 1)); rm -f log.json
+    # shellcheck disable=SC2086
+    "$eingrad" train $long --out "new/$signal" --log log.json >out 2>err & pid=$!
+    started log.json; kill -"$signal" $pid; [ "$signal" != HUP ] || kill -HUP $pid; wait $pid; status=$?
+    [ $status = "$want" ] || bad "SIG$signal: exit status $status: $(cat err)"
+    grep -q "saved in new/$signal; to go on" out || bad "SIG$signal: $(cat out err)"
+    runs predict "new/$signal" abc
+done
+count=$((count + 1)); rm -f log.json
+# shellcheck disable=SC2086
+(trap '' HUP; exec "$eingrad" train $long --out new/nohup --log log.json >out 2>err) & pid=$!
+started log.json; kill -HUP $pid; sleep 0.1; kill -0 $pid || bad 'an ignored SIGHUP ended the run'
+kill -TERM $pid; wait $pid
+[ -f new/nohup ] || bad "SIGTERM after an ignored SIGHUP: $(cat out err)"
+count=$((count + 1))
+# shellcheck disable=SC2086
+"$eingrad" train $long --out new/pipe 2>err | head -n 2 >out
+runs predict new/pipe abc
+# a run that is begun again and interrupted early leaves the later step of itself
+count=$((count + 1)); rm -f log.json
+# shellcheck disable=SC2086
+"$eingrad" train $long --out new/again --log log.json >out 2>err & pid=$!
+k=0; while [ "0$(grep -c . log.json 2>/dev/null)" -lt 2000 ] && [ $k -lt 500 ]; do sleep 0.02; k=$((k + 1)); done
+kill -INT $pid; wait $pid; cp new/again again; rm -f log.json
+# shellcheck disable=SC2086
+"$eingrad" train $long --out new/again --log log.json >out 2>err & pid=$!
+started log.json; kill -INT $pid; wait $pid
+if grep -q 'saved in' out; then [ "$(wc -l <log.json)" -ge 2000 ] || bad "an earlier step replaced a later one: $(cat out)"; else same again new/again; fi
+only HUP INT TERM again nohup pipe
+
+# -- a model of NaN is an error, not a result ---------------------------------------------------------------------------------------
+poke() {                                # poke FILE TENSOR BYTES: at its beginning
+    n=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+    at=$(head -c $((8 + n)) "$1" | tail -c "$n" | grep -o "\"$2\":{[^}]*}" | sed 's/.*offsets":\[\([0-9]*\),.*/\1/')
+    # shellcheck disable=SC2059          # the bytes are escapes
+    printf "$3" | dd of="$1" bs=1 seek=$((8 + n + at)) conv=notrunc 2>err
+}
+# shellcheck disable=SC2086
+runs train copy $tiny --steps 3 --out new/x
+# shellcheck disable=SC2086
+runs train --text "$in/good.tsv" $tiny --context 8 --steps 3 --out new/t
+poke new/x norm.gain '\000\000\300\177'; poke new/t norm.gain '\000\000\200\177'
+bad_gain='parameter "norm.gain" has a NaN or an infinity'
+for words in 'evaluate new/x' 'evaluate new/x --each-head' 'predict new/x abc' 'attend new/x abc' 'attend new/x abc -o new/m.svg' \
+    'train --resume new/x' 'train --resume new/x --steps 4' 'evaluate new/t' 'generate new/t' 'attend new/t a1' 'train --resume new/t'; do
+    # shellcheck disable=SC2086
+    refuses "$bad_gain" $words
+done
+most='\000\000\177\177'              # finite, but the logits overflow
+# shellcheck disable=SC2086
+runs train copy $tiny --steps 3 --out new/big
+for tensor in norm.gain norm.bias logits.W; do poke new/big $tensor "$most$most$most$most$most$most$most$most"; done
+refuses 'not finite' evaluate new/big
+refuses 'not finite' predict new/big abc
+only big t x
 
 # -- a text: learnt, killed, gone on with; generated ------------------------------------------------------------------------------
 cd new || exit 1

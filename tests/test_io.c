@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <dirent.h>
+#include <errno.h>
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -489,6 +491,126 @@ START_TEST(write_failures)
 }
 END_TEST
 
+/* -- writers that are killed ---------------------------------------------------------------------- */
+/* The linker sends rename and access of the library here (Makefile.am). */
+static int signal_at_rename;                /* what a writer gets between its name and its target's */
+static bool without_unnamed;                /* no /proc: the file has a temporary name from the start */
+int __real_rename(const char *from, const char *to), __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    if (signal_at_rename)
+        raise(signal_at_rename);
+    return __real_rename(from, to);
+}
+int __real_access(const char *path, int mode), __wrap_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode)
+{
+    if (without_unnamed && strcmp(path, "/proc/self/fd") == 0)
+        return errno = ENOENT, -1;
+    return __real_access(path, mode);
+}
+
+/* A child that writes `value` under the path, and gets the signal before it renames. */
+static pid_t writer(const char *path, double value, int signal_number)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        signal_at_rename = signal_number;
+        eg_npy_save(path, eg_full(cx, value, 3));
+        _exit(eg_error(cx) != NULL);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+    ck_assert(signal_number == SIGSTOP ? WIFSTOPPED(status) : WIFSIGNALED(status));
+    return child;
+}
+
+START_TEST(killed_writers)                  /* _i: has the system files without a name? */
+{
+    without_unnamed = _i == 0;
+    eg_tensor *x = eg_ones(cx, 3);
+    ck_assert_int_eq(eg_npy_save(in_folder("x.npy"), x), 0);
+    for (int k = 0; k < 3; k++)
+        writer(in_folder("x.npy"), 2, SIGKILL);
+    ck_assert_int_le(entries(false), 2);
+    ck_assert(eg_item(eg_sum(NULL, eg_npy_load(cx, in_folder("x.npy")))) == 3);
+    ck_assert_int_eq(eg_file_check(cx, in_folder("other.npy"), 100), 0);
+    ck_assert_int_eq(entries(false), 1);    /* what looks whether it could write removes them too */
+    writer(in_folder("x.npy"), 2, SIGKILL);
+    ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), x), 0);
+    ck_assert_int_eq(entries(false), 2);
+    fine();
+}
+END_TEST
+
+START_TEST(living_writers)                  /* their temporary names are left alone */
+{
+    without_unnamed = _i == 0;
+    eg_tensor *x = eg_ones(cx, 3);
+    pid_t first = writer(in_folder("x.npy"), 2, SIGSTOP), second = writer(in_folder("x.npy"), 4, SIGSTOP);
+    ck_assert_int_eq(eg_npy_save(in_folder("x.npy"), x), 0);
+    ck_assert_int_eq(entries(false), 3);
+    ck_assert_int_eq(kill(first, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(first, NULL, 0), first);
+    ck_assert_int_eq(eg_npy_save(in_folder("x.npy"), x), 0);
+    ck_assert_int_eq(entries(false), 2);
+    int status;
+    ck_assert_int_eq(kill(second, SIGCONT), 0);
+    ck_assert_int_eq(waitpid(second, &status, 0), second);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_int_eq(entries(false), 1);
+    ck_assert(eg_item(eg_sum(NULL, eg_npy_load(cx, in_folder("x.npy")))) == 12);
+    fine();
+}
+END_TEST
+
+START_TEST(several_at_once)                 /* all or none */
+{
+    eg_tensor *xs[] = { eg_ones(cx, 3), eg_zeros(cx, 100000) };
+    const char *const paths[] = { in_folder("a.npy"), in_folder("b.npy") };
+    ck_assert_int_eq(eg_npy_save_n(2, paths, xs), 0);
+    ck_assert_int_eq(entries(true), 2);
+    const char *const full[] = { paths[0], "/dev/full" };
+    ck_assert_int_eq(eg_npy_save_n(2, full, xs), -1);
+    refused("npy: cannot write '/dev/full': No space left on device");
+    const char *const lost[] = { paths[0], "/no/such/folder.npy" };
+    ck_assert_int_eq(eg_npy_save_n(2, lost, xs), -1);
+    refused("npy: cannot write '/no/such/folder.npy': No such file");
+    ck_assert_int_eq(entries(false), 0);
+    ck_assert_int_eq(eg_npy_save_n(0, NULL, NULL), 0);
+    fine();
+}
+END_TEST
+
+START_TEST(could_be_written)
+{
+    struct rlimit limit, small;
+    ck_assert_int_eq(eg_file_check(cx, in_folder("x"), 1000), 0);
+    ck_assert_int_eq(eg_file_check(cx, "/dev/null", 1000), 0);
+    ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
+    ck_assert_int_eq(eg_file_check(cx, in_folder("p"), 1000), 0);
+    ck_assert_int_eq(eg_file_check(cx, in_folder("none/x"), 1000), -1);
+    refused("none/x': No such file");
+    ck_assert_int_eq(eg_file_check(cx, folder, 1000), -1);
+    refused("Is a directory");
+    ck_assert_int_eq(eg_file_check(cx, NULL, 1000), -1);
+    refused("NULL");
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = limit, small.rlim_cur = 65536;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int fits = eg_file_check(cx, in_folder("x"), 65536), exceeds = eg_file_check(cx, in_folder("x"), 65537);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    ck_assert_int_eq(fits, 0);
+    ck_assert_int_eq(exceeds, -1);
+    refused("file: cannot write '");
+    ck_assert_int_eq(eg_file_check(cx, in_folder("x"), (size_t)1 << 60), -1);
+    refused("x': ");
+    ck_assert_int_eq(entries(false), 1);
+    fine();
+}
+END_TEST
+
 START_TEST(pipes)
 {
     ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
@@ -687,6 +809,10 @@ Suite *suite_io(void)
     tcase_add_loop_test(tc, safetensors_malformed, 0, BAD_ST);
     tcase_add_test(tc, safetensors_cut);
     tcase_add_test(tc, write_failures);
+    tcase_add_loop_test(tc, killed_writers, 0, 2);
+    tcase_add_loop_test(tc, living_writers, 0, 2);
+    tcase_add_test(tc, several_at_once);
+    tcase_add_test(tc, could_be_written);
     tcase_add_test(tc, pipes);
     tcase_add_test(tc, heatmap_text);
     tcase_add_test(tc, heatmap_refuses);

@@ -6,7 +6,7 @@
 typedef struct attend { const char *out, *part; int64_t threads; } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",     TEXT,  "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 'o', "out",     OUTPUT, "FILE", "a picture instead: .png or .svg", AT(out) },
     { 0,   "part",    CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0,   "threads", WHOLE, "N",    "cores to use (default: all)", offsetof(attend, threads), 1, 1024, false },
     { 0 }
@@ -17,6 +17,7 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     const char *const *rows, *const *columns;
     eg_tensor *w = eg_trainer_look(t, input, o->part, &rows, &columns);         /* layer h i j */
     if (!w) return say_error(cx, NULL);
+    if (!all_finite(w)) return say("attend: a weight of the model is NaN on this input");
     int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1), n = layers * heads;
     enum { ROOM = 64 };
     char (*name)[ROOM] = calloc((size_t)n, sizeof *name);
@@ -59,8 +60,8 @@ static int run(const command *c, int count, char **word)
         return say("attend needs a model and one input, in quotes if it has blanks: %s attend copy.safetensors hello", program());
     if (o.out && !is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
-    int status = t ? draw(cx, t, &o, w.word[1]) : say_error(cx, NULL);
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    int status = t ? draw(cx, t, &o, w.word[1]) : EXIT_FAILURE;
     eg_close(cx);
     return status;
 }
@@ -70,5 +71,5 @@ const command attend_command = {
     .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq model's cross attention,\n"
             "rows are the symbols that it writes, columns those of the input. After -- comes an input that begins with -.\n",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };

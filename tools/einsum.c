@@ -1,86 +1,18 @@
 /* eingrad einsum: contraction of .npy files, and its gradient. */
 #include "tools.h"
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct einsum { const char *out, *grad; list g; bool broadcast; } einsum;
 #define AT(member) offsetof(einsum, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",       TEXT, "OUT.npy", "write the result there instead of printing it", AT(out) },
+    { 'o', "out",       OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
     { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
-    { 0,   "grad",      TEXT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
-    { 'g', NULL,        LIST, "dA.npy",  "where to write it, once for each operand; else it is printed", AT(g) },
+    { 0,   "grad",      INPUT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
+    { 'g', NULL,        OUTPUTS, "dA.npy",  "where to write it, once for each operand; else it is printed", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };
-
-/* -- several files, all of them or none: each is first written beside its place, and then they are renamed together ---------- */
-typedef struct output { const char *path; eg_tensor *x; char *target, *beside; bool done; } output;
-
-static char *new_place(const char *path)                /* of a file that is not there yet: the real path of its folder, its name */
-{
-    char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
-    const char *name = slash ? path + (slash - folder) + 1 : path;
-    if (slash) slash[slash == folder] = 0;
-    char *real = folder ? realpath(slash ? folder : ".", NULL) : NULL;
-    size_t room = real ? strlen(real) + strlen(name) + 2 : 0;
-    char *place = room ? malloc(room) : NULL;
-    if (place) snprintf(place, room, "%s/%s", real, name);
-    free(folder);
-    free(real);
-    return place;
-}
-
-static bool aim(output *o, long number)                 /* false after saying why */
-{
-    struct stat s;
-    if (stat(o->path, &s) == 0) {
-        if (S_ISDIR(s.st_mode)) { say("%s is a directory", o->path); return false; }
-        if (!S_ISREG(s.st_mode)) return true;           /* a device or a pipe takes it as it comes */
-        o->target = realpath(o->path, NULL);
-    } else if (lstat(o->path, &s) == 0) {
-        say("%s is a link to nowhere", o->path);
-        return false;
-    } else
-        o->target = new_place(o->path);
-    size_t room = o->target ? strlen(o->target) + 40 : 0;
-    o->beside = room ? malloc(room) : NULL;
-    if (!o->beside) { say("%s: %s", o->path, strerror(errno)); return false; }
-    snprintf(o->beside, room, "%s.%ld-%ld", o->target, (long)getpid(), number);
-    return true;
-}
-
-static int save(eg_ctx *cx, int count, output *o)
-{
-    int status = EXIT_SUCCESS;
-    for (int k = 0; k < count && !status; k++) {
-        if (!aim(&o[k], k)) status = EXIT_FAILURE;
-        for (int j = 0; j < k && !status; j++)
-            if (o[k].target && o[j].target && strcmp(o[j].target, o[k].target) == 0)
-                status = strcmp(o[j].path, o[k].path) ? say("%s and %s are one file", o[j].path, o[k].path)
-                                                              : say("%s is given twice", o[k].path);
-    }
-    for (int devices = 0; devices < 2; devices++)
-        for (int k = 0; k < count && !status; k++)
-            if ((o[k].beside == NULL) == (devices == 1)) {
-                const char *path = o[k].beside ? o[k].beside : o[k].path;
-                if (eg_npy_save(path, o[k].x)) status = say_error_of(cx, path, o[k].path);
-                else o[k].done = true;
-            }
-    for (int k = 0; k < count; k++) {
-        if (o[k].done && o[k].beside && (status || rename(o[k].beside, o[k].target))) {
-            if (!status) status = say("%s: %s", o[k].path, strerror(errno));
-            unlink(o[k].beside);
-        }
-        free(o[k].target);
-        free(o[k].beside);
-    }
-    return status;
-}
 
 /* -- W is as the result is --------------------------------------------------------------------------------------------------- */
 static const char *kind(const eg_tensor *x, char *out, size_t room)     /* "f64 (3, 5)" */
@@ -112,17 +44,24 @@ static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, ch
     if (w && !fits(o->grad, w, y)) return EXIT_FAILURE;
     if (w && eg_grad(y, w, count, x, dx)) return say_error(cx, NULL);
 
-    output out[OPERANDS + 1];
+    eg_tensor *out[OPERANDS + 1];
+    const char *to[OPERANDS + 1];
     int outputs = 0;
-    if (o->out) out[outputs++] = (output){ .path = o->out, .x = y };
-    for (int k = 0; k < o->g.count; k++) out[outputs++] = (output){ .path = o->g.item[k], .x = dx[k] };
-    if (save(cx, outputs, out)) return EXIT_FAILURE;
+    if (o->out) to[outputs] = o->out, out[outputs++] = y;
+    for (int k = 0; k < o->g.count; k++) to[outputs] = o->g.item[k], out[outputs++] = dx[k];
+    if (eg_npy_save_n(outputs, to, out)) return say_error(cx, NULL);
     if (!o->out) eg_print(stdout, y);
     for (int k = 0; o->grad && !o->g.count && k < count; k++) {
         printf("gradient of operand %d, %s:\n", k + 1, path[k]);
         eg_print(stdout, dx[k]);
     }
     return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+}
+
+static bool prints(const void *values)
+{
+    const einsum *o = values;
+    return !o->out || (o->grad && !o->g.count);
 }
 
 static int run(const command *c, int count, char **word)
@@ -155,4 +94,5 @@ const command einsum_command = {
             "  einsum \"bihd,bjhd->bhij\" Q.npy K.npy -o scores.npy\n"
             "  einsum \"ij,jk->ik\" A.npy B.npy -o C.npy --grad W.npy -g dA.npy -g dB.npy\n",
     .options = options, .first = "SPEC", .run = run,
+    .input = "the operand", .input_first = 1, .input_count = OPERANDS, .prints = prints,
 };

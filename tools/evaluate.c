@@ -9,7 +9,7 @@ typedef struct evaluate { const char *text, *off; bool each; int64_t threads; } 
 static const option options[] = {
     { 0, "heads-off", TEXT,  "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
     { 0, "each-head", FLAG,  NULL,   "the same with each head off in turn: what it is for", AT(each) },
-    { 0, "text",      TEXT,  "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
+    { 0, "text",      INPUT, "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
     { 0, "threads",   WHOLE, "N",    "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024, false },
     { 0 }
 };
@@ -64,6 +64,8 @@ static void line(const eg_score *s, bool text)
                100 * (double)s->exact / (double)s->sequences, 100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
+static int say_loss(double loss) { return say("the loss is %g: the model's numbers are not finite", loss); }
+
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
@@ -71,7 +73,9 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
     for (int k = 0; eg_trainer_attention(t, k); k++)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
             char name[48];
-            if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s)) return EXIT_FAILURE;
+            if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s))
+                return say_error(eg_params_context(eg_trainer_params(t)), NULL);
+            if (!isfinite(s.loss)) return say_loss(s.loss);
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
             double share = text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
             printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss,
@@ -92,14 +96,15 @@ static int run(const command *c, int count, char **word)
     if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_data *data = o.text ? eg_data_corpus(cx, o.text) : NULL;
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], .data = data);
-    int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .data = data });
+    int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     eg_score s;
     bool text = t && eg_data_free(eg_trainer_data(t));
     if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
+    if (!status && !isfinite(s.loss)) status = say_loss(s.loss);
     if (!status) line(&s, text);
-    if (!status && o.each && each_head(t, &s, text)) status = say_error(cx, NULL);
+    if (!status && o.each) status = each_head(t, &s, text);
     eg_close(cx);
     return status;
 }
@@ -107,5 +112,5 @@ static int run(const command *c, int count, char **word)
 const command evaluate_command = {
     .name = "evaluate", .usage = "MODEL [OPTION...]",
     .about = "how a trained model does on what was held out, whole or with heads off",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };

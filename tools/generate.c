@@ -33,7 +33,7 @@ static int run(const command *c, int count, char **word)
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
         return say("--beam draws nothing; leave --temperature, --top-k and --top-p out");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
     size_t bytes = 0;
     o.how.size = sizeof o.how, o.how.trainer = t, o.how.seed = (uint64_t)o.seed, o.how.bytes = &bytes;
     if (t && !o.how.prompt && !eg_data_free(eg_trainer_data(t))) {
@@ -41,7 +41,7 @@ static int run(const command *c, int count, char **word)
         return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
     }
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
-    int status = text ? EXIT_SUCCESS : say_error(cx, NULL);
+    int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
         if (eg_data_free(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
         fwrite(text, 1, bytes, stdout);
@@ -54,5 +54,5 @@ static int run(const command *c, int count, char **word)
 const command generate_command = {
     .name = "generate", .usage = "MODEL [OPTION...]",
     .about = "how a model goes on with a text, or answers, by draws or beam search",
-    .options = options, .run = run,
+    .options = options, .run = run, .input = "the model", .input_count = 1,
 };

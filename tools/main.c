@@ -37,6 +37,7 @@ int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN);               /* a file that may not grow is an error like a full disk */
     set_program(argv[0]);
+    if (!hold_streams()) return say("/dev/null: %s", strerror(errno));
     int status = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && status == EXIT_SUCCESS)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int read_shape(const command *c, const char *text, int64_t *dim)
 {
@@ -61,10 +62,12 @@ static bool take(const option *o, char *text, void *values)
     case FLAG: *(bool *)at = true; break;
     case MAYBE: *(const char **)at = text; break;
     case TEXT:
+    case INPUT:
+    case OUTPUT:
         *(const char **)at = text;
         if (!*text) { say("%s needs a value that is not empty", shown(o)); return false; }
         break;
-    case LIST: {
+    case OUTPUTS: {
         list *l = at;
         const char **more = realloc(l->item, (size_t)(l->count + 1) * sizeof *more);
         if (!more) { say("out of memory"); return false; }
@@ -121,6 +124,24 @@ static const option *find(const command *c, const char *word, char **value)     
     return NULL;
 }
 
+/* The files of the rows and of the words; false after saying why. */
+static bool use_files(const command *c, const words *w, const void *values)
+{
+    bool good = (c->prints && !c->prints(values)) || use_stream("standard output", STDOUT_FILENO, true);
+    good = good && use_stream("standard error", STDERR_FILENO, true);
+    for (int k = c->input_first; good && k < c->input_first + c->input_count && k < w->count; k++)
+        good = use_file(c->input, w->word[k], false);
+    for (const option *o = c->options; good && o && (o->name || o->letter); o++) {
+        const void *at = (const char *)values + o->at;
+        const list *l = at;
+        if (o->kind == INPUT || o->kind == OUTPUT)
+            good = use_file(shown(o), *(const char *const *)at, o->kind == OUTPUT);
+        for (int k = 0; o->kind == OUTPUTS && good && k < l->count; k++)
+            good = use_file(shown(o), l->item[k], true);
+    }
+    return good;
+}
+
 parsed read_options(const command *c, int count, char **word, void *values, words *w)
 {
     *w = (words){ .word = word };
@@ -139,7 +160,7 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) { say("%s takes no value", shown(o)); return REFUSED; }
-        if (w->given & bit && o->kind != LIST) { say("%s is given twice", shown(o)); return REFUSED; }
+        if (w->given & bit && o->kind != OUTPUTS) { say("%s is given twice", shown(o)); return REFUSED; }
         if (o->kind == MAYBE && !value) value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) { say("%s needs a value: %s", shown(o), o->argument); return REFUSED; }
@@ -148,7 +169,7 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!take(o, value, values)) return REFUSED;
         w->given |= bit;
     }
-    return PARSED;
+    return use_files(c, w, values) ? PARSED : REFUSED;
 }
 
 bool was_given(const words *w, const command *c, const char *name)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct predict { const char *off; int64_t threads; } predict;
 static const option options[] = {
@@ -45,9 +46,10 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1) return say("predict needs a model, such as reverse.safetensors from %s train reverse", program());
+    if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = eg_trainer_load(cx, w.word[0], .answers = true);
-    int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     if (t && !status && w.count == 1) status = answer_lines(cx, t);
     for (int k = 1; t && !status && k < w.count; k++)
@@ -59,5 +61,5 @@ static int run(const command *c, int count, char **word)
 const command predict_command = {
     .name = "predict", .usage = "MODEL [INPUT...]",
     .about = "what a trained model answers; without INPUT, to each line of standard input",
-    .more = "After -- come inputs that begin with -.\n", .options = options, .run = run,
+    .more = "After -- come inputs that begin with -.\n", .options = options, .run = run, .input = "the model", .input_count = 1,
 };

@@ -1,6 +1,6 @@
 /* eingrad train: a model on a task, on the user's pairs or on a text, from the first step or from a checkpoint. */
 #include "tools.h"
-#include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,13 @@ typedef struct train {
     eg_trainer_args model;
     const char *pairs, *text, *log, *out, *resume, *best, *curve;
     int64_t threads, every;
+    bool force;
 } train;
 #define MODEL(member) offsetof(train, model.member)
 #define AT(member) offsetof(train, member), 0, 0, false
 static const option options[] = {
-    { 0, "pairs",   TEXT,   "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
-    { 0, "text",    TEXT,   "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
+    { 0, "pairs",   INPUT,  "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
+    { 0, "text",    INPUT,  "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
     { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
     { 0, "model",   CHOICE, "encoder|decoder|seq2seq",
       "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention", MODEL(model), 0, 0, true },
@@ -38,14 +39,16 @@ static const option options[] = {
       MODEL(evaluate), 1, 1e9, true },
     { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)",
       MODEL(early_stop), 1, 1e9, true },
-    { 0, "best",    TEXT,   "FILE", "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
+    { 0, "best",    OUTPUT, "FILE", "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
     { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
-    { 0, "log",     TEXT,   "FILE", "one JSON object a step", AT(log) },
-    { 0, "curve",   TEXT,   "FILE", "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
-    { 0, "out",     TEXT,   "FILE", "checkpoint (default TASK.safetensors)", AT(out) },
+    { 0, "log",     OUTPUT, "FILE", "one JSON object a step", AT(log) },
+    { 0, "curve",   OUTPUT, "FILE", "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
+    { 0, "out",     OUTPUT, "FILE",
+      "checkpoint (default TASK.safetensors; with another --model than usual TASK-MODEL.safetensors)", AT(out) },
     { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: those of 5 seconds)", offsetof(train, every), 1, 1e9, false },
     { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
+    { 0, "force",   FLAG,   NULL, "replace a checkpoint of another run, or a file that is none", AT(force) },
     { 0 }
 };
 
@@ -64,12 +67,17 @@ static const eg_task *task_of(const char *name)         /* NULL after saying why
     return NULL;
 }
 
-static void file_of(const train *o, const char *task, char *out, size_t room)   /* TASK.safetensors, in the present folder */
+/* TASK.safetensors or TASK-MODEL.safetensors, in the present folder: two models of the same data are two files. */
+static void file_of(const train *o, const char *task, char *out, size_t room)
 {
+    const eg_task *row = task ? eg_task_find(task) : NULL;
+    const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
+    bool other = model && strcmp(model, asked) != 0;
     const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task, *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
     const char *dot = file ? strrchr(name, '.') : NULL;
-    snprintf(out, room, "%.*s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    snprintf(out, room, "%.*s%s%s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name,
+             other ? "-" : "", other ? model : "");
 }
 
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
@@ -102,8 +110,8 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
 {
     eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
-    eg_trainer *t = eg_trainer_load(cx, path, o->model.steps, .data = text);
-    if (!t) { say_error(cx, NULL); return NULL; }
+    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = path, .steps = o->model.steps, .data = text });
+    if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
     if (asked && strcmp(name, asked) != 0) {
         say("%s was trained on %s, not on %s", path, name, asked);
@@ -120,30 +128,55 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     return t;
 }
 
-/* -- can the checkpoint be written? Found out before training: a whole one is written beside its place and removed ----------- */
-static bool try_out(eg_ctx *cx, eg_trainer *t, const char *path, const char *which)
+/* -- may the checkpoint be written, and can it? Found out before training ------------------------- */
+static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path, int64_t *step)
 {
-    struct stat s;
+    eg_saved has = eg_trainer_saved(t, path);
+    *step = has.same ? has.step : 0;
+    if (!has.there || o->force) return true;
+    if (!has.checkpoint)
+        say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
+    else if (!has.same)
+        say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which, path, has.differs, path);
+    else if (has.step > eg_trainer_config(t)->steps)
+        say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, --force replaces it", which,
+            path, (long long)has.step, (long long)eg_trainer_config(t)->steps, path);
+    else
+        return true;
+    return false;
+}
+
+static size_t bytes_of(eg_trainer *t)                   /* of a checkpoint, but for its header */
+{
+    size_t n = 0;
+    for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)
+        n += (size_t)eg_size(eg_params_at(eg_trainer_params(t), k)->x);
+    for (int k = 0; eg_opt_state(eg_trainer_opt(t), k); k++)
+        n += (size_t)eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
+    return n * sizeof(float);
+}
+
+/* A checkpoint is replaced as a whole, many times: only a file can be, or what swallows all. */
+static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which, const char *path, int64_t *step)
+{
+    struct stat s, null;
     bool there = stat(path, &s) == 0;
-    if (there && S_ISDIR(s.st_mode)) { say("%s %s is a directory", which, path); return false; }
-    if (there && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode)) return true;
-    char beside[4096 + 32];
-    int n = snprintf(beside, sizeof beside, there && S_ISCHR(s.st_mode) ? "%s" : "%s.try-%ld", path, (long)getpid());
-    if (n >= (int)sizeof beside) { say("%s: the path is too long", which); return false; }
-    if (eg_trainer_save(t, beside)) { say_error_of(cx, beside, path); return false; }
-    if (!there || S_ISREG(s.st_mode)) unlink(beside);
+    if (there && S_ISCHR(s.st_mode) && stat("/dev/null", &null) == 0 && s.st_rdev == null.st_rdev) return true;
+    if (there && !S_ISREG(s.st_mode))
+        return say("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file", which, path,
+                   S_ISFIFO(s.st_mode) ? "pipe" : "device"), false;
+    if (there && step && !may_replace(t, o, which, path, step)) return false;
+    if (eg_file_check(cx, path, bytes_of(t))) return say("%s: %s", which, eg_error(cx)), false;
     return true;
 }
 
-/* one point of a curve, beside where it will be */
-static bool try_curve(eg_ctx *cx, const char *path)
+static bool try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from, int64_t *step)
 {
-    char beside[4096 + 32];
-    const double one = 1;
-    int n = path ? snprintf(beside, sizeof beside, "%s.try-%ld%s", path, (long)getpid(), strrchr(path, '.')) : 0;
-    if (n >= (int)sizeof beside) { say("--curve: the path is too long"); return false; }
-    if (path && eg_curves_save(beside, cx, 1, &(eg_curve){ "", 1, &one, &one })) { say_error_of(cx, beside, path); return false; }
-    if (path) unlink(beside);
+    int64_t best = 0;
+    bool itself = from && same_file(from, path);
+    if (!try_out(cx, t, o, "--out", path, itself ? NULL : step)) return false;
+    if (o->best && !try_out(cx, t, o, "--best", o->best, &best)) return false;
+    if (o->curve && eg_file_check(cx, o->curve, 0)) return say("--curve: %s", eg_error(cx)), false;
     return true;
 }
 
@@ -151,12 +184,13 @@ static bool try_curve(eg_ctx *cx, const char *path)
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
-typedef struct turn { const train *o; const char *path; progress g; double saved; bool log_failed; } turn;
+/* kept: the step of this very run that the file has already; an earlier one does not replace it. */
+typedef struct turn { const train *o; const char *path; progress g; double saved; int64_t kept; bool log_failed; } turn;
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
     u->log_failed = !progress_step(&u->g, p);
-    if (u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5) {
+    if (p->step > u->kept && (u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5)) {
         if (eg_trainer_save(t, u->path)) return true;
         u->saved = seconds();
     }
@@ -181,15 +215,42 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
     fflush(stdout);
 }
 
-static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
+/* A second interrupt ends the process at once. A terminal that goes away may send SIGHUP twice, and
+ * nohup's ignored SIGHUP stays ignored; so does SIGPIPE, where it was. */
+static void on_signals(void (*handler)(int))
+{
+    static const struct { int number, flags; bool unless_ignored; } signals[] = {
+        { SIGINT, (int)SA_RESETHAND, false }, { SIGTERM, (int)SA_RESETHAND, false },
+        { SIGHUP, 0, true }, { SIGPIPE, 0, true },
+    };
+    for (size_t k = 0; k < sizeof signals / sizeof *signals; k++) {
+        struct sigaction was, act = { .sa_handler = handler, .sa_flags = signals[k].flags | SA_RESTART };
+        sigaction(signals[k].number, NULL, &was);
+        if (!signals[k].unless_ignored || was.sa_handler != SIG_IGN) sigaction(signals[k].number, &act, NULL);
+    }
+}
+
+static int stopped_early(const turn *u, const eg_progress *p)
+{
+    if (p->step < u->kept)
+        printf("stopped after step %lld; %s still has step %lld of this run; to go on:\n", (long long)p->step, u->path,
+               (long long)u->kept);
+    else
+        printf("stopped after step %lld, saved in %s; to go on:\n", (long long)p->step, u->path);
+    printf("  %s train --resume %s\n", program(), u->path);
+    return 128 + stopped;
+}
+
+static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from)
 {
     turn u = { .o = o, .path = path };
-    if (!try_out(cx, t, path, "--out") || (o->best && !try_out(cx, t, o->best, "--best")) || !try_curve(cx, o->curve) ||
-        !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+    eg_data *d = eg_trainer_data(t);
+    bool of_file = eg_data_text(d) || eg_data_free(d);  /* a checkpoint names it where the command does not */
+    if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
+    if (!try_outputs(cx, t, o, path, from, &u.kept) || !progress_open(&u.g, t, o->log, o->resume != NULL))
+        return EXIT_FAILURE;
     introduce(t, cx);
-    struct sigaction act = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };   /* a second interrupt ends it at once */
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
+    on_signals(stop);
     u.saved = seconds();
     u.g.curve = o->curve;
     eg_progress p = eg_trainer_now(t);
@@ -199,20 +260,20 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
-    if (!bad && !done && !u.log_failed) bad = eg_trainer_save(t, path);
+    if (!bad && !done && !u.log_failed && !(stopped && p.step < u.kept)) bad = eg_trainer_save(t, path);
     if (!bad && !progress_curve(&u.g, t)) return EXIT_FAILURE;
     free(u.g.point);
     if (bad) { say_error(cx, NULL); progress_close(&u.g, NULL, NULL); return EXIT_FAILURE; }
     if (u.log_failed) return EXIT_FAILURE;
     if (stopped) {
         progress_close(&u.g, NULL, NULL);
-        printf("stopped after step %lld, saved in %s; to go on:\n  %s train --resume %s\n", (long long)p.step, path, program(),
-               path);
-        return 128 + stopped;
+        return stopped_early(&u, &p);
     }
+    on_signals(SIG_DFL);
     eg_score s;
     if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
+    if (!isfinite(s.loss)) return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
     return show(t, path, &s, &p, &u.g);
 }
 
@@ -237,13 +298,13 @@ static int run(const command *c, int count, char **word)
     char path[4096] = "";
     if (task || o.pairs || o.text) file_of(&o, task, path, sizeof path);
     const char *from = !o.resume ? NULL : *o.resume ? o.resume : o.out ? o.out : path, *to = o.out ? o.out : from ? from : path;
-    if (o.log && strcmp(o.log, to) == 0) return say("--log and the checkpoint are both %s", to);
-    if (o.best && strcmp(o.best, to) == 0) return say("--best and the checkpoint are both %s", to);
+    if (!o.out && !use_file("the checkpoint", to, true)) return EXIT_FAILURE;
+    if (from && !same_file(from, to) && !use_file("--resume", from, false)) return EXIT_FAILURE;
     if (o.curve && !is_picture(o.curve)) return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     if (!cx) return say_error(cx, NULL);
     eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
-    int status = t ? go(cx, t, &o, to) : EXIT_FAILURE;
+    int status = t ? go(cx, t, &o, to, from) : EXIT_FAILURE;
     eg_close(cx);
     return status;
 }
@@ -258,6 +319,7 @@ const command train_command = {
     .name = "train", .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
     .about = "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
-            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves.\n",
+            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves.\n"
+            "The same run again replaces its own checkpoint; that of another run is refused: --resume, --force.\n",
     .options = options, .run = run, .list = list_tasks,
 };

@@ -1,8 +1,10 @@
 /* eingrad/io.h: files. .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG.
- * What is read is checked: a malformed file is refused with one sentence and nothing is made of it. What is written under a path
- * appears there whole or not at all: a file without a name in the same folder (O_TMPFILE, else a temporary one), flushed to the disk, then linked
- * and renamed: a process killed while it writes leaves nothing. Links are followed, one to nowhere is refused;
- * devices and pipes are written to.
+ * What is read is checked: a malformed file is refused with one sentence and nothing is made of it.
+ * What is written under a path appears there whole or not at all: it is written to a file without a
+ * name in the same folder (O_TMPFILE; else to a temporary one), flushed to the disk, named
+ * .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its writer lives; those of
+ * killed writers are removed by whoever next writes into the folder. Links are followed, one to
+ * nowhere is refused; devices and pipes are written to.
  * int results: 0, or −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
@@ -13,6 +15,10 @@ extern "C" {
 #endif
 
 EG_API const char *eg_io_info(void);                                        /* "libpng 1.6.39, jansson 2.14"              */
+/* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
+ * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
+ * where the file system can. Of devices and pipes only the permission is looked at. */
+EG_API int eg_file_check(eg_ctx *, const char *path, size_t bytes);
 
 /* -- .npy: one array ---------------------------------------------------------------------------------------------------------
  * Reads versions 1.0 to 3.0, C and Fortran order, both byte orders, 0-d and empty; bytes after the data are ignored.
@@ -21,6 +27,8 @@ EG_API const char *eg_io_info(void);                                        /* "
 EG_API eg_tensor *eg_npy_load(eg_ctx *, const char *path);                  /* in the open scope, row-major               */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);   /* the same from memory                       */
 EG_API int        eg_npy_save(const char *path, eg_tensor *x);
+/* Several files, all of them or none: the first gets its name when the last one is on the disk. */
+EG_API int        eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
 EG_API int        eg_npy_write(FILE *, eg_tensor *x);                       /* the same into an open stream               */
 
 /* -- safetensors: named arrays and strings -----------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 /* file.c: bytes from files and memory, and files that appear whole or not at all. */
 #include "file.h"
+#include <eingrad/io.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -118,16 +120,63 @@ static int report(eg__output *out)
     return -1;
 }
 
-/* Beside the target, so that renaming stays within one file system; the number makes a name that is free. */
+/* A file that is being written is named ".eingrad-K.tmp", in the target's folder, so that renaming
+ * stays within one file system. Its writer holds a lock (flock) on it until it has its own name: a
+ * name that nobody locks was left by a writer that was killed, and the next one to write into the
+ * folder removes it. Where a file system has no locks, nothing is removed. */
+enum { FILE_NAMES = 1000, FILE_GAP = 8 };
+
+static int file_folder(const char *target)              /* the length of its folder, with the slash */
+{
+    const char *slash = strrchr(target, '/');
+    return slash ? (int)(slash - target) + 1 : 0;
+}
+
+static bool file_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* The lock lasts until the last descriptor of the open file is closed, by the end of the process too.
+ * False if another writer has it. */
+static bool file_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
+/* Removes the name if its writer is dead. False if there is no such name. Under the lock nobody else
+ * gives the name away, so that what was compared is what is removed. */
+static bool file_sweep_name(const char *name)
+{
+    struct stat opened, named;
+    int fd = open(name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
+        lstat(name, &named) == 0 && file_same(&opened, &named))
+        unlink(name);
+    close(fd);
+    return true;
+}
+
+/* Writers take the lowest name that is free; those that met can have left a gap. */
+static void file_sweep(const char *target)
+{
+    int folder = file_folder(target);
+    size_t room = (size_t)folder + 64;
+    char *name = malloc(room);
+    for (int k = 0, gap = 0; name && k < FILE_NAMES && gap < FILE_GAP; k++) {
+        snprintf(name, room, "%.*s.eingrad-%d.tmp", folder, target, k);
+        gap = file_sweep_name(name) ? 0 : gap + 1;
+    }
+    free(name);
+}
+
 static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
 {
-    const char *slash = strrchr(out->target, '/');
-    int folder = slash ? (int)(slash - out->target) + 1 : 0;
+    int folder = file_folder(out->target);
     size_t room = (size_t)folder + 64;
     bool good = false;
     out->temporary = malloc(room);
-    for (int k = 0; out->temporary && !good && k < 1000; k++) {
-        snprintf(out->temporary, room, "%.*s.eingrad-%ld-%d.tmp", folder, out->target, (long)getpid(), k);
+    for (int k = 0; out->temporary && !good && k < FILE_NAMES; k++) {
+        snprintf(out->temporary, room, "%.*s.eingrad-%d.tmp", folder, out->target, k);
         good = take(out, fd);
         if (!good && errno != EEXIST)
             break;
@@ -139,10 +188,19 @@ static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd
     return good;
 }
 
+/* Between the making of a name and its lock another writer may take it for one that was left. */
 static bool take_new(eg__output *out, int *fd)
 {
+    struct stat opened, named;
     *fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return *fd >= 0;
+    if (*fd < 0)
+        return false;
+    if (file_lock(*fd) && fstat(*fd, &opened) == 0 && lstat(out->temporary, &named) == 0 &&
+        file_same(&opened, &named))
+        return true;
+    close(*fd);
+    errno = EEXIST;
+    return false;
 }
 
 static bool take_link(eg__output *out, int *fd)
@@ -152,7 +210,8 @@ static bool take_link(eg__output *out, int *fd)
     return linkat(AT_FDCWD, open_file, AT_FDCWD, out->temporary, AT_SYMLINK_FOLLOW) == 0;
 }
 
-/* A file without a name where the system can make one: a process that is killed while it writes leaves nothing. */
+/* A file without a name where the system can make one: a process that is killed while it writes
+ * leaves nothing. It is locked before it gets a name. */
 static int open_unnamed(const eg__output *out)
 {
 #ifdef O_TMPFILE
@@ -163,6 +222,8 @@ static int open_unnamed(const eg__output *out)
         slash[slash == folder] = 0;
     int fd = folder ? open(slash ? folder : ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     free(folder);
+    if (fd >= 0)
+        file_lock(fd);
     return fd;
 #else
     return (void)out, -1;
@@ -171,6 +232,7 @@ static int open_unnamed(const eg__output *out)
 
 static FILE *make_temporary(eg__output *out)
 {
+    file_sweep(out->target);
     int fd = open_unnamed(out);
     out->unnamed = fd >= 0;
     if (fd < 0 && !beside(out, take_new, &fd))
@@ -252,7 +314,8 @@ static void flush_folder(eg__output *out)
     close(fd);
 }
 
-int eg__file_finish(eg__output *out)
+/* All that was put is on the disk and has a name; a device has taken it. */
+static void file_settle(eg__output *out)
 {
     errno = 0;
     if (!out->error && fflush(out->file))
@@ -262,33 +325,93 @@ int eg__file_finish(eg__output *out)
     int fd = out->file ? fileno(out->file) : -1;
     if (!out->error && out->unnamed && !beside(out, take_link, &fd))
         note(out);
-    if (out->path) {
+    if (out->path && !out->target && out->file) {
         if (fclose(out->file))
             note(out);
         out->file = NULL;
     }
-    if (!out->error && out->temporary) {
-        if (rename(out->temporary, out->target)) {
-            note(out);
-        } else {
-            free(out->temporary);
-            out->temporary = NULL;
-            flush_folder(out);
-        }
-    }
-    int error = out->error;
-    eg__file_abandon(out);
-    out->error = error;
-    return error ? report(out) : 0;
 }
 
+/* The file is closed, and its lock given back, after it has its own name. */
+static void file_place(eg__output *out)
+{
+    errno = 0;
+    if (rename(out->temporary, out->target)) {
+        note(out);
+        return;
+    }
+    free(out->temporary);
+    out->temporary = NULL;
+    flush_folder(out);
+}
+
+int eg__file_finish_all(int count, eg__output *outs)
+{
+    int failed = -1;
+    for (int k = 0; k < count && failed < 0; k++) {
+        file_settle(&outs[k]);
+        failed = outs[k].error ? k : -1;
+    }
+    for (int k = 0; k < count && failed < 0; k++) {
+        if (outs[k].temporary)
+            file_place(&outs[k]);
+        failed = outs[k].error ? k : -1;
+    }
+    for (int k = 0; k < count; k++) {
+        int error = outs[k].error;
+        eg__file_abandon(&outs[k]);
+        outs[k].error = error;
+    }
+    return failed < 0 ? 0 : report(&outs[failed]);
+}
+
+int eg__file_finish(eg__output *out) { return eg__file_finish_all(1, out); }
+
+/* The name goes while the lock is held: nobody else's file can have it. */
 void eg__file_abandon(eg__output *out)
 {
-    if (out->path && out->file)
-        fclose(out->file);
     if (out->temporary)
         unlink(out->temporary);
+    if (out->path && out->file)
+        fclose(out->file);
     free(out->temporary);
     free(out->target);
     *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
+}
+
+/* -- could it be written? ------------------------------------------------------------------------ */
+/* Room is reserved in the file without a name, which then goes: the disk's and the process's limits
+ * are met here, and no byte is written. A file system that reserves nothing is not asked further. */
+static void file_reserve(eg__output *out, size_t bytes)
+{
+#ifdef __linux__
+    errno = 0;
+    if (bytes && bytes <= INT64_MAX && fallocate(fileno(out->file), 0, 0, (off_t)bytes) &&
+        (errno == ENOSPC || errno == EFBIG || errno == EDQUOT))
+        note(out);
+#else
+    (void)out, (void)bytes;
+#endif
+}
+
+int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
+{
+    eg__output out = { .cx = cx, .format = "file", .path = path };
+    struct stat about;
+    if (!cx || eg_error(cx))
+        return -1;
+    if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
+        errno = 0;
+        if (access(path, W_OK) == 0)            /* opening a pipe would wait for its reader */
+            return 0;
+        note(&out);
+        return report(&out);
+    }
+    if (!eg__file_create(&out, cx, "file", path))
+        return -1;
+    file_reserve(&out, bytes);
+    int error = out.error;
+    eg__file_abandon(&out);
+    out.error = error;
+    return error ? report(&out) : 0;
 }

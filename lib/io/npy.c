@@ -295,15 +295,37 @@ int eg_npy_write(FILE *file, eg_tensor *x)
     return eg__file_finish(&out) || eg_error(out.cx) ? -1 : 0;
 }
 
-int eg_npy_save(const char *path, eg_tensor *x)
+static bool npy_put_file(eg__output *out, const char *path, eg_tensor *x)
 {
-    eg__output out;
-    if (!usable(x) || !eg__file_create(&out, eg_context(x), "npy", path))
-        return -1;
-    put_array(&out, x);
-    if (eg_error(out.cx)) {                         /* no memory for a row-major copy              */
-        eg__file_abandon(&out);
+    if (!eg__file_create(out, eg_context(x), "npy", path))
+        return false;
+    put_array(out, x);
+    if (!eg_error(out->cx))
+        return true;
+    eg__file_abandon(out);                          /* no memory for a row-major copy */
+    return false;
+}
+
+int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
+{
+    int made = 0;
+    for (int k = 0; k < count; k++)
+        if (!usable(xs[k]))
+            return -1;
+    if (count <= 0)
+        return count;
+    eg__output *outs = calloc((size_t)count, sizeof *outs);
+    if (!outs) {
+        eg_fail(eg_context(xs[0]), "npy: out of memory");
         return -1;
     }
-    return eg__file_finish(&out);
+    while (made < count && npy_put_file(&outs[made], paths[made], xs[made]))
+        made++;
+    for (int k = 0; k < made && made < count; k++)
+        eg__file_abandon(&outs[k]);
+    int status = made == count ? eg__file_finish_all(count, outs) : -1;
+    free(outs);
+    return status;
 }
+
+int eg_npy_save(const char *path, eg_tensor *x) { return eg_npy_save_n(1, &path, &x); }

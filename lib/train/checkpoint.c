@@ -117,6 +117,84 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     return bad;
 }
 
+/* -- what lies where a run is to be saved -------------------------------------------------------- */
+/* Of the numbers, those that a run changes as it goes; the others are the run's own. steps: a longer
+ * plan goes on with the same run; what a learning rate falls by is decay_steps. */
+static const char *const saved_state[] = {
+    "step", "steps", "cursor", "draws", "exact", "waited", "best_step", "longest_step", "held", "best",
+    "longest_norm", NULL
+};
+
+static bool saved_is_state(const char *key)
+{
+    int k = 0;
+    while (saved_state[k] && strcmp(saved_state[k], key))
+        k++;
+    return saved_state[k] != NULL;
+}
+
+static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file, eg_saved *out)
+{
+    const char *has = eg_safetensors_metadata(file, f->key);
+    char text[TEXT];
+    put(f, own, text);
+    if (!*out->differs && !saved_is_state(f->key) && (!has || strcmp(has, text)))
+        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key, has ? has : "unknown", text);
+}
+
+/* A name in the metadata of pairs or of a text is where they lay: they are compared themselves. */
+static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
+{
+    saved own = gather(t);
+    const struct { const char *key, *own; bool shown; } texts[] = {
+        { "model", t->o.model, true },
+        { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
+        { "pairs", eg_data_text(t->data), false },
+        { "symbols", eg__data_symbols_text(t->data, owner), false },
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof *texts && !*out->differs; k++) {
+        const char *key = texts[k].key, *has = eg_safetensors_metadata(file, key), *is = texts[k].own;
+        if (has && is ? strcmp(has, is) == 0 : has == is)
+            continue;
+        if (texts[k].shown && has && is)
+            snprintf(out->differs, sizeof out->differs, "%s %.40s, not %.40s", key, has, is);
+        else
+            snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
+    }
+    for (int k = 0; k < FIELDS; k++)            /* the planned steps decide the warm-up too */
+        if (fields[k].at == offsetof(saved, decay_steps))
+            saved_compare_number(&fields[k], &own, file, out);
+    for (int k = 0; k < FIELDS; k++)
+        saved_compare_number(&fields[k], &own, file, out);
+    const char *step = eg_safetensors_metadata(file, "step");
+    out->step = step ? strtoll(step, NULL, 10) : 0;
+}
+
+eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
+{
+    eg_saved out = { .step = 0 };
+    if (!t || !path || eg_error(t->cx))
+        return out;
+    FILE *there = fopen(path, "rbe");
+    if (!there && (errno == ENOENT || errno == ENOTDIR))
+        return out;
+    if (there)
+        fclose(there);
+    eg_mark m = eg_push(t->cx);
+    eg_owner *owner = eg_owner_open(t->cx);
+    eg_safetensors *file = eg_safetensors_open(t->cx, path);
+    const char *format = file ? eg_safetensors_metadata(file, "format") : NULL;
+    out.there = true;
+    out.checkpoint = format && strncmp(format, "eingrad trainer", 15) == 0;
+    if (out.checkpoint && owner)
+        saved_compare(t, file, owner, &out);
+    out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
+    eg_safetensors_close(file);
+    eg_clear(t->cx);                                /* what cannot be read is no checkpoint */
+    eg_pop(t->cx, m);
+    return out;
+}
+
 /* -- load --------------------------------------------------------------------------------------------------------------------------- */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s, const char *path)
 {

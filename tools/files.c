@@ -1,0 +1,141 @@
+/* files.c: the files of a command. None that is written is read too, or written twice, whatever its
+ * name: files are compared by device and inode. One that is not there yet is its folder and its name. */
+#include "tools.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct file_id {
+    dev_t device;
+    ino_t inode;
+    mode_t mode;                        /* of the file itself; 0: it is not there yet            */
+    char name[NAME_MAX + 1];            /* empty, or the name in the folder device, inode        */
+} file_id;
+typedef struct file_use {
+    char part[40];                      /* "--out"                                               */
+    const char *path;                   /* "": a stream of the process                           */
+    bool written;
+    file_id id;
+} file_use;
+enum { FILES_MOST = 256 };
+static file_use used[FILES_MOST];
+static int used_count;
+
+static bool id_equal(const file_id *a, const file_id *b)
+{
+    return a->device == b->device && a->inode == b->inode && strcmp(a->name, b->name) == 0;
+}
+
+/* 0, or errno: where is the folder, and may it be searched? */
+static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = slash == path ? 1 : slash ? (size_t)(slash - path) : 0;
+    struct stat s;
+    if (n >= room || strlen(name) > NAME_MAX) return ENAMETOOLONG;
+    if (!*name) return EISDIR;
+    snprintf(folder, room, "%.*s", n ? (int)n : 1, n ? path : ".");
+    if (stat(folder, &s)) return errno;
+    if (!S_ISDIR(s.st_mode)) return ENOTDIR;
+    *id = (file_id){ .device = s.st_dev, .inode = s.st_ino };
+    snprintf(id->name, sizeof id->name, "%s", name);
+    return 0;
+}
+
+/* False if there is nothing by that name, and a file cannot be made; errno says why. */
+static bool id_of(const char *path, file_id *id)
+{
+    struct stat s;
+    char folder[PATH_MAX];
+    if (stat(path, &s)) return errno == ENOENT && (errno = id_of_new(path, id, folder, sizeof folder)) == 0;
+    *id = (file_id){ .device = s.st_dev, .inode = s.st_ino, .mode = s.st_mode };
+    return true;
+}
+
+bool same_file(const char *a, const char *b)
+{
+    file_id x, y;
+    return strcmp(a, b) == 0 || (id_of(a, &x) && id_of(b, &y) && id_equal(&x, &y));
+}
+
+static bool may_be_written(const char *part, const char *path)      /* false after saying why */
+{
+    file_id id;
+    struct stat s;
+    char folder[PATH_MAX] = "";
+    bool there = stat(path, &s) == 0;
+    int error = there ? 0 : errno;
+    const char *why = S_ISDIR(s.st_mode) ? "is a directory" : S_ISBLK(s.st_mode) ? "is a disk, not a file on one" :
+                      S_ISSOCK(s.st_mode) ? "is a socket" : NULL;
+    if (there && why) return say("%s %s %s", part, path, why), false;
+    if (there) return true;
+    if (lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) return say("%s %s is a link to nowhere", part, path), false;
+    if (error == ENOENT) error = id_of_new(path, &id, folder, sizeof folder);
+    if (!error) return true;
+    return say(*folder ? "%s %s: the folder %s: %s" : "%s %s%s: %s", part, path, folder, strerror(error)), false;
+}
+
+static bool uses_clash(const file_use *a, const file_use *b)
+{
+    bool streams = !*a->path && !*b->path, device = S_ISCHR(a->id.mode) && *a->path && *b->path;
+    if (!(a->written || b->written) || (streams && a->written == b->written) || device) return false;
+    return id_equal(&a->id, &b->id);
+}
+
+static bool use(const char *part, const char *path, bool written, const file_id *id)
+{
+    file_use u = { .path = path, .written = written, .id = *id };
+    snprintf(u.part, sizeof u.part, "%s", part);
+    for (int k = 0; k < used_count; k++) {
+        const file_use *was = &used[k];
+        const char *blank = *was->path ? " " : "", *and = *path ? " " : "";
+        if (!uses_clash(was, &u)) continue;
+        say("%s%s%s and %s%s%s are one file; nothing was done", was->part, blank, was->path, part, and, path);
+        return false;
+    }
+    if (used_count == FILES_MOST) return say("a command takes at most %d files", FILES_MOST), false;
+    used[used_count++] = u;
+    return true;
+}
+
+bool use_file(const char *part, const char *path, bool written)
+{
+    file_id id;
+    if (!path) return true;
+    if (strcmp(path, "-") == 0) {
+        say("%s is -; a file of that name is ./-, a stream /dev/std%s", part, written ? "out" : "in");
+        return false;
+    }
+    if (written && !may_be_written(part, path)) return false;
+    return !id_of(path, &id) || use(part, path, written, &id);  /* its reader says what is not there */
+}
+
+/* What is printed mixes with what is written into the same pipe or terminal. Standard error gets a
+ * sentence now and then, which harms nothing but a file. */
+bool use_stream(const char *part, int descriptor, bool written)
+{
+    struct stat s;
+    if (fstat(descriptor, &s)) return true;
+    bool file = S_ISREG(s.st_mode), mixes = S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode);
+    if (!file && (descriptor != STDOUT_FILENO || !(mixes || isatty(descriptor)))) return true;
+    file_id id = { .device = s.st_dev, .inode = s.st_ino, .mode = s.st_mode };
+    return use(part, "", written, &id);
+}
+
+/* -- the three streams of a process --------------------------------------------------------------- */
+/* A stream that the caller closed would lend its number to the next file that is opened, and what is
+ * printed would go there. Its place is taken by a descriptor that is open the wrong way round, so
+ * that using the stream is still an error (EBADF). */
+bool hold_streams(void)
+{
+    struct stat s;
+    for (int k = STDIN_FILENO; k <= STDERR_FILENO; k++) {
+        if (fstat(k, &s) == 0 || errno != EBADF) continue;
+        if (open("/dev/null", k == STDIN_FILENO ? O_WRONLY : O_RDONLY) != k) return false;
+    }
+    return true;
+}

@@ -1,0 +1,33 @@
+/* model.c: a trained model as the commands load it. */
+#include "tools.h"
+#include <math.h>
+
+/* 0 · x is 0 for what is finite and NaN for all else. */
+bool all_finite(eg_tensor *x)
+{
+    eg_mark m = eg_push(eg_context(x));
+    double sum = eg_item(eg_sum(NULL, eg_scale(x, 0)));
+    eg_pop(eg_context(x), m);
+    return !isnan(sum);
+}
+
+bool finite_model(eg_trainer *t, const char *path)
+{
+    eg_params *p = eg_trainer_params(t);
+    for (int k = 0; k < eg_params_count(p); k++)
+        if (!all_finite(eg_params_at(p, k)->x)) {
+            say("%s: parameter \"%s\" has a NaN or an infinity: this model computes nothing", path,
+                eg_params_at(p, k)->name);
+            return false;
+        }
+    return true;
+}
+
+eg_trainer *load_model(eg_ctx *cx, const eg_trainer_load_args *a)
+{
+    eg_trainer_load_args o = *a;
+    o.size = sizeof o, o.cx = cx;
+    eg_trainer *t = cx ? eg_trainer_load_with(&o) : NULL;
+    if (!t) say_error(cx, NULL);
+    return t && finite_model(t, o.path) ? t : NULL;
+}
