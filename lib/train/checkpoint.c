@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- the numbers in __metadata__, a row each: key, kind, where ---------------------------------------------------------------------- */
 typedef struct saved {
@@ -151,6 +152,18 @@ static bool same_data(const eg_data *d, const char *name, bool text, const saved
     return !eg_error(d->cx);
 }
 
+/* True if the path that a checkpoint names is a file that can have so many characters, of one to four bytes; else recorded. */
+static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const char *path)
+{
+    struct stat about;
+    if (stat(corpus, &about))
+        eg_fail(cx, "%s: %s", corpus, strerror(errno));
+    else if (!S_ISREG(about.st_mode) || about.st_size > 4 * s->characters)
+        eg_fail(cx, "%s: %s is not the text that it was trained on: no file of at most %lld bytes", path, corpus,
+                4 * (long long)s->characters);
+    return !eg_error(cx);
+}
+
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"), *pairs = eg_safetensors_metadata(file, "pairs");
@@ -166,7 +179,7 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (corpus && o->answers)
         return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", (uint64_t)s->sum, s->characters);
     if (corpus) {
-        d = eg_data_corpus(o->cx, corpus);
+        d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
