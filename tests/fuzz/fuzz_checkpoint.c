@@ -1,8 +1,8 @@
 /* fuzz_checkpoint.c: damaged and hostile checkpoints through load, predict, a step, save, load. Nothing may crash; loading n bytes takes
  * at most 8 n + 64 MB; what was loaded and saved can be loaded.
  *
- * libFuzzer: the input is a checkpoint. -DFUZZ_MAIN: fuzz_checkpoint COUNT [FIRST] runs so many mutated checkpoints, from number FIRST on;
- * fuzz_checkpoint --seeds FOLDER writes the sound ones that they are made from. */
+ * libFuzzer: the input is a checkpoint. -DFUZZ_MAIN (tests/mutate_checkpoint): COUNT [FIRST] runs so many mutated checkpoints, from
+ * number FIRST on; --seeds FOLDER writes the sound ones that they are made from. */
 #include <eingrad/train.h>
 #include <fcntl.h>
 #include <stdlib.h>
