@@ -107,6 +107,26 @@ static void generate_length(void)    { eg_trainer_generate(small(), "1+2", .leng
 static void generate_top(void)       { eg_trainer_generate(small(), "1+2", .temperature = 1, .top_k = e); }
 static void generate_beam(void)      { eg_trainer_generate(small(), "1+2", .beam = e); }
 
+static eg_tensor *three_logits(void *user, const eg_prefixes *p)
+{
+    (void)user;
+    return eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ p->rows, 3 });
+}
+#define DECODE(name, ...) static void name(void) \
+    { eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .end = 1, __VA_ARGS__); }
+DECODE(decode_longest, .longest = e < 100 || e == INT64_MAX ? e : 100)     /* a longer one is written, token by token */
+DECODE(decode_top,     .longest = 2, .temperature = 1, .top_k = e)
+DECODE(decode_beam,    .longest = 2, .beam = e)
+DECODE(decode_least,   .longest = 2, .least = (int32_t)e)
+static void decode_end(void)         { eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .longest = 2, .end = (int32_t)e); }
+static void decode_prompts(void)     { eg_decode(cx, three_logits, NULL, .prompts = e, .longest = 2); }
+static void heatmap_width(void)
+{
+    FILE *f = fopen("/dev/null", "w");
+    eg_heatmap_print(f, X(2, 2), .width = (int)e);
+    fclose(f);
+}
+
 static const struct { const char *name; void (*call)(void); } rows[] = {
 #define ROW(f) { #f, f },
     ROW(attention_offset) ROW(attention_far) ROW(attention_product) ROW(attention_alibi) ROW(softmax_offset) ROW(heads_offset) ROW(heads_top)
@@ -118,7 +138,8 @@ static const struct { const char *name; void (*call)(void); } rows[] = {
     ROW(model_width) ROW(model_heads) ROW(model_layers) ROW(model_inner) ROW(model_classes) ROW(two_source) ROW(two_length) ROW(two_layers)
     ROW(two_width) ROW(trainer_layers) ROW(trainer_d_model) ROW(trainer_heads) ROW(trainer_width) ROW(trainer_batch) ROW(trainer_steps)
     ROW(trainer_context) ROW(trainer_micro_batches) ROW(trainer_evaluate) ROW(trainer_early_stop) ROW(trainer_schedule) ROW(trainer_seed)
-    ROW(generate_length) ROW(generate_top) ROW(generate_beam)
+    ROW(generate_length) ROW(generate_top) ROW(generate_beam) ROW(decode_longest)
+    ROW(decode_top) ROW(decode_beam) ROW(decode_least) ROW(decode_end) ROW(decode_prompts) ROW(heatmap_width)
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -217,9 +217,10 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
 /* Counts are within 0 and 2^53, the learning rate is what eg_opt_set_lr takes; moments may be any numbers. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
-    for (int64_t k = 0; eg_type(x) == EG_I64 && k < eg_size(x); k++)
-        if (eg_i64(x)[k] < 0 || eg_i64(x)[k] > STEP_MOST)
-            eg_fail(cx, "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path, one->name, (long long)eg_i64(x)[k],
+    const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
+    for (int64_t k = 0; count && k < eg_size(x); k++)
+        if (count[k] < 0 || count[k] > STEP_MOST)
+            eg_fail(cx, "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path, one->name, (long long)count[k],
                     (long long)STEP_MOST);
     if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
         eg_fail(cx, "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path, one->name, eg_item(x));
