@@ -2,6 +2,7 @@
  * tests/reference/names.py, PyTorch 2.15, f64), and files both ways. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "tests.h"
@@ -176,13 +177,13 @@ START_TEST(names_refused)                       /* a checkpoint of another archi
     eg_params *q = eg_params_open(cx);
     eg_mha_new(q, "", .d_model = 8, .heads = 2);
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "W_q/state.", torch), -1);
-    eg_assert_error(cx, "f: no tensor \"W_q/state.in_proj_weight\" for \"W_q\"");
+    eg_assert_error(cx, "f: no tensor \"W_q/state.in_proj_weight\", of which \"W_q\" needs (24, 8); the nearest name is \"mha/state.in_proj_weight\"");
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", NULL), -1);
     eg_assert_error(cx, "f: the list of names is NULL");
     eg_params *bare = eg_params_open(cx);
     eg_mha_new(bare, "", .d_model = 8, .heads = 2, .no_bias = true);
     ck_assert_int_eq(eg_params_read_as(bare, file, "f", "mha/state.", torch), -1);
-    eg_assert_error(cx, "f: tensor \"mha/state.in_proj_bias\" belongs to no parameter");
+    eg_assert_error(cx, "f: tensor \"mha/state.in_proj_bias\" belongs to no parameter; a row { \"\", \"in_proj_bias\", \"\" } leaves it out");
     eg_params *more = eg_params_open(cx);
     eg_mha_new(more, "", .d_model = 8, .heads = 4);
     ck_assert_int_eq(eg_params_read_as(more, file, "f", "heads/state.", eg_aliases("heads")), -1);
@@ -190,13 +191,199 @@ START_TEST(names_refused)                       /* a checkpoint of another archi
     eg_params *grown = eg_params_open(cx);
     eg_mha_new(grown, "", .d_model = 8, .heads = 3, .d_k = 4, .d_v = 4);
     ck_assert_int_eq(eg_params_read_as(grown, file, "f", "heads/state.", eg_aliases("heads")), -1);
-    eg_assert_error(cx, "f: no tensor \"heads/state.W_q.2.weight\", head 2 of \"W_q\"");
+    eg_assert_error(cx, "f: no tensor \"heads/state.W_q.2.weight\", of which \"W_q\" needs (4, 8); the nearest name is ");
     eg_param(q, "more", "x", 2);
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", torch), -1);
     eg_assert_error(cx, "f: this style has no name for the parameter \"more\"");
     ck_assert_int_eq(eg_params_load_as(q, "/nonexistent/file", "", torch), -1);
     eg_assert_error(cx, "/nonexistent/file");
     ck_assert(eg_params_load_as(NULL, "x", "", torch) == -1 && eg_params_save_as(NULL, "x", "", torch) == -1);
+}
+END_TEST
+
+/* -- files as their own readers load them ---------------------------------------------------------------------------------------------- */
+static char folder[] = "/tmp/eg_names_XXXXXX";
+static const char *in_folder(const char *name)
+{
+    static char path[2][128];
+    static int k;
+    k ^= 1;
+    snprintf(path[k], sizeof *path, "%s/%s", folder, name);
+    return path[k];
+}
+static void put(const char *name, int count, const char *const *names, eg_tensor *const *xs)
+{
+    ck_assert_msg(!eg_safetensors_save(cx, in_folder(name), count, names, xs, NULL), "%s", eg_error(cx));
+}
+static void put_text(const char *name, const char *text)
+{
+    FILE *f = fopen(in_folder(name), "w");
+    ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+static void make_folder(void)
+{
+    open_f64();
+    strcpy(folder, "/tmp/eg_names_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+static void sweep_folder(void)
+{
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d)); )
+        unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(folder);
+    close_cx();
+}
+
+START_TEST(tensors_that_nobody_wants)           /* a mask's buffer in each layer, a tied matrix; a parameter that the file lacks           */
+{
+    static const char *const names[] = { "h.0.w", "h.0.attn.bias", "h.12.attn.bias", "lm_head.weight" };
+    eg_tensor *w = eg_normal(cx, 0, 1, 2, 3);
+    put("model.safetensors", 4, names, (eg_tensor *[]){ w, eg_full(cx, 1, 2), eg_full(cx, 1, 2), w });
+    static const eg_alias full[] = { { "*.W", "h.*.w", "o i", 0, 0 }, { "", "h.*.attn.bias", "", 0, 0 }, { "", "lm_head.weight", "", 0, 0 },
+                                     { "scale", "", "", 0, 0 }, { NULL, NULL, NULL, 0, 0 } };
+    const eg_alias without[] = { full[0], full[2], full[3], full[4] };
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *mine = eg_param(p, "0.W", "i o", 3, 2), *scale = eg_init_constant(eg_param(p, "scale", "i", 1), 7);
+    ck_assert_int_eq(eg_params_load_as(p, in_folder("model.safetensors"), "", without), -1);
+    eg_assert_error(cx, "tensor \"h.0.attn.bias\" belongs to no parameter; a row { \"\", \"h.0.attn.bias\", \"\" } leaves it out");
+    ck_assert_msg(!eg_params_load_as(p, in_folder("model.safetensors"), "", full), "%s", eg_error(cx));
+    eg_assert_close(mine, eg_rearrange("o i -> i o", w), 0);
+    ck_assert_double_eq(eg_item(scale), 7);
+    ck_assert_int_eq(eg_params_save_as(p, in_folder("again.safetensors"), "", full), 0);
+    eg_safetensors *again = eg_safetensors_open(cx, in_folder("again.safetensors"));
+    ck_assert_int_eq(eg_safetensors_count(again), 1);
+    eg_assert_close(eg_safetensors_get(again, "h.0.w"), w, 0);
+}
+END_TEST
+
+START_TEST(parts_of_unequal_size)               /* 4 heads of queries, 2 of keys and values, in one matrix; b_k has no part of its own    */
+{
+    static const eg_alias fused[] = {
+        { "W_q", "qkv.weight", "(c h d) m", 0, 3 }, { "W_k", "qkv.weight", "(c h d) m", 1, 3 }, { "W_v", "qkv.weight", "(c h e) m", 2, 3 },
+        { "b_q", "qkv.bias", "(c h d)", 0, 3 }, { "b_k", "qkv.bias", "(c h d)", 1, 3 }, { "b_v", "qkv.bias", "(c h e)", 2, 3 },
+        { "W_o", "o.weight", "m (h e)", 0, 0 }, { "b_o", "o.bias", "m", 0, 0 }, { NULL, NULL, NULL, 0, 0 } };
+    static const char *const names[] = { "qkv.weight", "qkv.bias", "o.weight", "o.bias" };
+    eg_tensor *all = eg_normal(cx, 0, 1, 16, 8), *bias = eg_normal(cx, 0, 1, 16), *out = eg_normal(cx, 0, 1, 8, 8);
+    put("gqa.safetensors", 4, names, (eg_tensor *[]){ all, bias, out, eg_full(cx, 0, 8) });
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2);
+    ck_assert_msg(!eg_params_load_as(p, in_folder("gqa.safetensors"), "", fused), "%s", eg_error(cx));
+    eg_assert_close(m->W_q, eg_rearrange("(h=4 d) m -> m h d", eg_slice(all, 0, 0, 8, 1)), 0);
+    eg_assert_close(m->W_k, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 8, 12, 1)), 0);
+    eg_assert_close(m->W_v, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 12, 16, 1)), 0);
+    eg_assert_close(m->b_v, eg_rearrange("(h=2 d) -> h d", eg_slice(bias, 0, 12, 16, 1)), 0);
+    ck_assert_msg(!eg_params_save_as(p, in_folder("back.safetensors"), "", fused), "%s", eg_error(cx));
+    eg_safetensors *back = eg_safetensors_open(cx, in_folder("back.safetensors"));
+    eg_assert_close(eg_safetensors_get(back, "qkv.weight"), all, 0);
+    eg_assert_close(eg_safetensors_get(back, "qkv.bias"), bias, 0);
+    eg_params *q = eg_params_open(cx);
+    eg_mha_new(q, "", .d_model = 8, .heads = 4, .kv_heads = 4);
+    ck_assert_int_eq(eg_params_load_as(q, in_folder("gqa.safetensors"), "", fused), -1);
+    eg_assert_error(cx, "gqa.safetensors: tensor \"qkv.weight\" is (16, 8), but \"W_q\" needs (24, 8)");
+}
+END_TEST
+
+START_TEST(shards_with_their_index)             /* by the index, the stem, and the name of a file that is not there                       */
+{
+    static const char *const a[] = { "x.W", "x.b" }, *const b[] = { "y.W" };
+    eg_tensor *xw = eg_full(cx, 2, 3, 2), *xb = eg_full(cx, 3, 2), *yw = eg_full(cx, 4, 2, 2);
+    put("model-00001-of-00002.safetensors", 2, a, (eg_tensor *[]){ xw, xb });
+    put("model-00002-of-00002.safetensors", 1, b, &yw);
+    put_text("model.safetensors.index.json", "{\"metadata\": {\"total_size\": 96}, \"weight_map\": {"
+             "\"y.W\": \"model-00002-of-00002.safetensors\", \"x.W\": \"model-00001-of-00002.safetensors\","
+             "\"x.b\": \"model-00001-of-00002.safetensors\"}}\n");
+    static const char *const paths[] = { "model.safetensors.index.json", "model", "model.safetensors" };
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "x.W", "i o", 3, 2), *v = eg_param(p, "y.W", "i o", 2, 2), *c = eg_param(p, "x.b", "o", 2);
+    for (int k = 0; k < 3; k++) {
+        eg_init_constant(w, 0), eg_init_constant(v, 0), eg_init_constant(c, 0);
+        ck_assert_msg(!eg_params_load(p, in_folder(paths[k])), "%s", eg_error(cx));
+        eg_assert_close(w, xw, 0);
+        eg_assert_close(v, yw, 0);
+        eg_assert_close(c, xb, 0);
+    }
+    eg_safetensors *all = eg_safetensors_open(cx, in_folder("model"));
+    ck_assert_int_eq(eg_safetensors_count(all), 3);
+    ck_assert_ptr_nonnull(strstr(eg_safetensors_file(all, eg_safetensors_find(all, "y.W")), "/model-00002-of-00002.safetensors"));
+    eg_params *narrow = eg_params_open(cx);
+    eg_param(narrow, "y.W", "i o", 2, 3);
+    ck_assert_int_eq(eg_params_read(narrow, all, "model"), -1);
+    eg_assert_error(cx, "model-00002-of-00002.safetensors: tensor \"y.W\" is (2, 2), but \"y.W\" needs (2, 3)");
+    static const struct { const char *index, *error; } bad[] = {
+        { "{\"weight_map\": {\"y.W\": \"../model-00002-of-00002.safetensors\"}}", "the file of tensor 'y.W' is not the name of a file in the" },
+        { "{\"weight_map\": {\"y.W\": \"model-00003-of-00002.safetensors\"}}", "model-00003-of-00002.safetensors: cannot be opened" },
+        { "{\"weight_map\": {\"z\": \"model-00002-of-00002.safetensors\"}}", "tensor 'z' is in none of the shards, not in model-00002" },
+        { "{\"weight_map\": {\"y.W\": 7}}", "the file of tensor 'y.W'" },
+        { "{\"weight_map\": {}}", "is an index without \"weight_map\"" }, { "{}", "is an index without \"weight_map\"" },
+        { "{\"weight_map\": {\"y.W\": \"model-00002-of-00002.safetensors\"}", "its index is not valid JSON at byte" },
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        put_text("bad.json", bad[k].index);
+        ck_assert_ptr_null(eg_safetensors_open(cx, in_folder("bad.json")));
+        eg_assert_error(cx, bad[k].error);
+    }
+    put("model-00003-of-00002.safetensors", 1, b, &yw);
+    put_text("bad.json", "{\"weight_map\": {\"y.W\": \"model-00002-of-00002.safetensors\", \"x\": \"model-00003-of-00002.safetensors\"}}");
+    ck_assert_ptr_null(eg_safetensors_open(cx, in_folder("bad.json")));
+    eg_assert_error(cx, "two of its shards have a tensor 'y.W'");
+}
+END_TEST
+
+START_TEST(the_nearest_name)
+{
+    static const char *const names[] = { "layers.0.weight", "layers.1.weight", "bias" };
+    eg_tensor *x = eg_full(cx, 1, 2);
+    put("near.safetensors", 3, names, (eg_tensor *[]){ x, x, x });
+    eg_safetensors *file = eg_safetensors_open(cx, in_folder("near.safetensors"));
+    ck_assert_str_eq(eg_safetensors_nearest(file, "layer.1.weight"), "layers.1.weight");
+    ck_assert_ptr_null(eg_safetensors_nearest(file, "nothing like it"));
+    ck_assert_ptr_null(eg_safetensors_nearest(file, ""));
+    ck_assert(!eg_ok(eg_safetensors_need(file, NULL, "layer.1.weight", "1.W", 1, (int64_t[]){ 2 })));
+    eg_assert_error(cx, "near.safetensors: no tensor \"layer.1.weight\", of which \"1.W\" needs (2,); the nearest name is \"layers.1.weight\"");
+    ck_assert(!eg_ok(eg_safetensors_get(file, "bais")));
+    eg_assert_error(cx, "no tensor is named 'bais'; the nearest name is 'bias'");
+}
+END_TEST
+
+START_TEST(parameters_that_a_file_expects)      /* refused before they take memory: 4 GB are not there                                    */
+{
+    static const char *const names[] = { "a", "b.W" };
+    eg_tensor *xs[] = { eg_full(cx, 1, 2), eg_full(cx, 5, 3, 2) };
+    put("small.safetensors", 2, names, xs);
+    eg_safetensors *file = eg_safetensors_open(cx, in_folder("small.safetensors"));
+    size_t before = eg_stats(cx).peak;
+    eg_params *p = eg_params_open(cx, .expected = file, .path = "small");
+    ck_assert(!eg_ok(eg_param(p, "a", "i", (int64_t)1 << 29)));
+    eg_assert_error(cx, "small: tensor \"a\" is (2,), but \"a\" needs (536870912,)");
+    ck_assert_ptr_null(eg_linear_new(p, "b", .in = 1 << 15, .out = 1 << 14));
+    eg_assert_error(cx, "small: tensor \"b.W\" is (3, 2), but \"b.W\" needs (32768, 16384)");
+    ck_assert(!eg_ok(eg_param(p, "c", "i", 2)));
+    eg_assert_error(cx, "small: no tensor \"c\", of which \"c\" needs (2,)");
+    ck_assert_uint_le(eg_stats(cx).peak - before, 1 << 20);
+    eg_param(p, "a", "i", 2), eg_param(p, "b.W", "io", 3, 2);
+    ck_assert_msg(!eg_params_read(p, file, "small"), "%s", eg_error(cx));
+    eg_safetensors_close(file);
+    ck_assert(eg_ok(eg_param(p, "c", "i", 2)));
+    eg_assert_close(eg_params_find(p, "b.W"), xs[1], 0);
+}
+END_TEST
+
+START_TEST(many_parameters)                     /* each of 5000 names is found, and taken                                                 */
+{
+    eg_params *p = eg_params_open(cx);
+    char name[32];
+    for (int k = 0; k < 5000; k++) {
+        snprintf(name, sizeof name, "layer.%d", k);
+        ck_assert(eg_ok(eg_param(p, name, "i", 1)));
+    }
+    ck_assert(!eg_ok(eg_param(p, "layer.4999", "i", 1)));
+    eg_assert_error(cx, "the name \"layer.4999\" is taken");
+    eg_params *in = eg_params_under(p, "layer");
+    ck_assert_ptr_eq(eg_params_find(in, "777"), eg_params_at(p, 777)->x);
+    ck_assert_ptr_null(eg_params_find(in, "5000"));
+    ck_assert_ptr_null(eg_params_find(p, "777"));
 }
 END_TEST
 
@@ -210,5 +397,14 @@ Suite *suite_names(void)
     tcase_add_test(t, a_style_of_the_users);
     tcase_add_test(t, names_refused);
     suite_add_tcase(s, t);
+    TCase *files = tcase_create("files");
+    tcase_add_checked_fixture(files, make_folder, sweep_folder);
+    tcase_add_test(files, tensors_that_nobody_wants);
+    tcase_add_test(files, parts_of_unequal_size);
+    tcase_add_test(files, shards_with_their_index);
+    tcase_add_test(files, the_nearest_name);
+    tcase_add_test(files, parameters_that_a_file_expects);
+    tcase_add_test(files, many_parameters);
+    suite_add_tcase(s, files);
     return s;
 }

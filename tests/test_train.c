@@ -591,6 +591,109 @@ START_TEST(files_refused)
 }
 END_TEST
 
+/* A checkpoint whose metadata say another number for a key; the length of the header is written anew. */
+static void with_number(const char *from, const char *to, const char *key, const char *value)
+{
+    long n;
+    char *bytes = bytes_of(from, &n), quoted[64], *at;
+    size_t length = 0, put = 0;
+    for (int k = 8; k--; )
+        length = length << 8 | (unsigned char)bytes[k];
+    char *header = malloc(length + 256);
+    memcpy(header, bytes + 8, length);
+    header[length] = 0;
+    snprintf(quoted, sizeof quoted, "\"%s\":\"", key);
+    at = strstr(header, quoted);
+    ck_assert_msg(at != NULL, "%s", key);
+    at += strlen(quoted);
+    memmove(at + strlen(value), strchr(at, '"'), strlen(strchr(at, '"')) + 1);
+    memcpy(at, value, strlen(value));
+    put = strlen(header);
+    FILE *f = fopen(to, "wb");
+    for (int k = 0; k < 8; k++)
+        fputc((int)(put >> 8 * k & 255), f);
+    fwrite(header, 1, put, f);
+    fwrite(bytes + 8 + length, 1, (size_t)n - 8 - length, f);
+    fclose(f);
+    free(header), free(bytes);
+}
+
+/* Sizes are compared with the tensors before anything is made from them; each number has a range. A file of n bytes takes 8 n + 64 MB at most,
+ * these far less. NULL: such a model answers. */
+static const struct { const char *key, *value, *error; } damaged[] = {
+    { "layers", "4096", "no tensor \"1.norm_self.gain\"" }, { "layers", "1048576", "no tensor \"1.norm_self.gain\"" },
+    { "d_model", "5000", "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (29, 5000)" },
+    { "width", "1048576", "tensor \"0.ffn.up.W\" is (16, 64), but \"0.ffn.up.W\" needs (16, 1048576)" },
+    { "heads", "4", "is (16, 2, 8), but \"0.self.W_q\" needs (16, 4, 4)" },
+    { "vocabulary", "1048576", "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
+    { "longest", "1048576", "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
+    { "longest", "4", "a model of 4 places, but reverse needs 16" },
+    { "batch", "1048576", NULL }, { "micro_batches", "8", NULL }, { "decay_steps", "9007199254740992", NULL },
+    { "batch", "1048577", "\"batch\" is 1048577, not within 1 and 1048576" }, { "batch", "-9223372036854775808", "\"batch\" is -9" },
+    { "step", "9223372036854775807", "\"step\" is 9223372036854775807, not within 0 and 9007199254740992" },
+    { "step", "9007199254740992", NULL }, { "step", "-1", "\"step\" is -1" }, { "step", "99999999999999999999", "\"step\" is 9999" },
+    { "step", "1.5", "\"step\" is \"1.5\", not a number" }, { "step", " 1", "lacks a number for \"step\"" },
+    { "cursor", "9223372036854775807", "\"cursor\" is" }, { "waited", "9223372036854775807", "\"waited\" is" },
+    { "evaluate", "9223372036854775807", "\"evaluate\" is" }, { "decay", "4294967296", "\"decay\" is" },
+    { "decay", "77", "schedule.decay is none of" }, { "characters", "9223372036854775807", "\"characters\" is" },
+    { "dropout", "1", "dropout must be in [0, 1)" }, { "lr", "nan", "lr must not be negative" }, { "lr", "", "lacks a number for \"lr\"" },
+};
+enum { DAMAGED = sizeof damaged / sizeof *damaged };
+
+START_TEST(damaged_checkpoints)
+{
+    char path[] = "/tmp/eg_sound_XXXXXX", bad[] = "/tmp/eg_damaged_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(bad));
+    eg_trainer *t = small_trainer("reverse", 0);
+    ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_save(t, path));
+    with_number(path, bad, damaged[_i].key, damaged[_i].value);
+    eg_ctx *mine = eg_open(.threads = 1);
+    eg_trainer *again = eg_trainer_load(mine, bad, 0);
+    ck_assert_uint_le(eg_stats(mine).peak, 16 << 20);
+    ck_assert_int_eq(again == NULL, damaged[_i].error != NULL);
+    if (again) {
+        ck_assert_ptr_nonnull(eg_trainer_predict(again, "abcd"));
+        ck_assert_uint_le(eg_stats(mine).peak, 16 << 20);
+        ck_assert_int_eq(eg_trainer_save(again, bad), 0);   /* what was loaded and saved can be loaded */
+        ck_assert_msg(eg_trainer_load(mine, bad, 0) != NULL, "%s", eg_error(mine));
+    } else
+        eg_assert_error(mine, damaged[_i].error);
+    eg_close(mine);
+    unlink(path), unlink(bad);
+}
+END_TEST
+
+START_TEST(damaged_states)                      /* an optimiser's counts and learning rate are checked as metadata are                     */
+{
+    char path[] = "/tmp/eg_state_XXXXXX";
+    close(mkstemp(path));
+    static const int64_t counts[] = { INT64_MAX, -1, 0 };
+    for (int k = 0; k < 3; k++) {
+        eg_trainer *t = small_trainer("reverse", 0);
+        const eg_named *state[2] = { eg_opt_state(eg_trainer_opt(t), 0), eg_opt_state(eg_trainer_opt(t), 1) };
+        int64_t three[] = { counts[k], 0, 0 };
+        ck_assert_int_eq(k < 2 ? eg_assign(state[0]->x, eg_from(cx, three, 3)) : eg_fill(state[1]->x, INFINITY), 0);
+        ck_assert_int_eq(eg_trainer_save(t, path), 0);
+        ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+        eg_assert_error(cx, k == 2 ? "tensor \"opt.lr\" is inf" : k ? "a count of -1" : "a count of 9223372036854775807");
+    }
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_corpus_is_a_file)                  /* the path in a checkpoint may be a device that never ends                               */
+{
+    char path[] = "/tmp/eg_corpus_XXXXXX";
+    close(mkstemp(path));
+    static const char text[] = "abababbabaabbabaababbabbaababababbabaabbabaababbabbaab";
+    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text - 1, "/dev/zero"), .layers = 1, .d_model = 8, .heads = 2, .context = 4);
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "/dev/zero is not the text that it was trained on: no file of at most 216 bytes");
+    unlink(path);
+}
+END_TEST
+
 START_TEST(trainers_refused)
 {
     eg_data *sum = eg_data_task(cx, eg_task_find("addition"));
@@ -610,6 +713,10 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "trainer: batch is at most 2^20");
     ck_assert_ptr_null(eg_trainer_new(sum, .d_model = INT64_MAX));
     eg_assert_error(cx, "trainer: d_model is at most 2^20");
+    ck_assert_ptr_null(eg_trainer_new(sum, .d_model = INT64_MIN));
+    eg_assert_error(cx, "trainer: d_model must be positive, not -9223372036854775808");
+    ck_assert_ptr_null(eg_trainer_new(sum, .steps = INT64_MAX));
+    eg_assert_error(cx, "trainer: steps is at most 2^53, not 9223372036854775807");
     ck_assert_ptr_null(eg_trainer_new(sum, .goal = NAN));
     eg_assert_error(cx, "trainer: goal");
     ck_assert_ptr_null(eg_data_parse(cx, NULL, "x"));
@@ -724,6 +831,9 @@ Suite *suite_train(void)
     tcase_add_test(t, greedy_decoding_is_evaluation);
     tcase_add_test(t, pairs_travel_in_the_file);
     tcase_add_test(t, files_refused);
+    tcase_add_loop_test(t, damaged_checkpoints, 0, DAMAGED);
+    tcase_add_test(t, damaged_states);
+    tcase_add_test(t, a_corpus_is_a_file);
     tcase_add_test(t, trainers_refused);
 #if !EG_DEBUG_ALLOC
     tcase_add_test(t, a_warm_step_takes_no_memory);

@@ -33,17 +33,27 @@ EG_API int        eg_npy_write(FILE *, eg_tensor *x);                       /* t
 
 /* -- safetensors: named arrays and strings -----------------------------------------------------------------------------------
  * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are refused by name. Refused too: a header
- * over 100 MB or over the file, a duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
+ * over 100 MB or over the file, an entry over 64 KB, a duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
+ * Blanks before the header's '{' and other members of an entry than dtype, shape and data_offsets are passed over.
  * Writes wide types before narrow ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
 EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);     /* lives, as its tensors, in the open scope; NULL after an error */
+/* Shards: PATH is an index (a name that ends in .json: { "weight_map": { tensor: file in the same folder } }), or where no
+ * file PATH is, PATH.index.json, PATH.safetensors or PATH.safetensors.index.json. All tensors of all shards are read; refused:
+ * a shard that lacks a tensor of the index, a name in two shards. The metadata are those of all shards, in turn. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
 EG_API void        eg_safetensors_close(eg_safetensors *);                  /* early end, of its tensors too; NULL is fine */
 EG_API int         eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);      /* in the order of the data; NULL past the end */
+EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);      /* the file it is in: of shards, its own; NULL past the end */
 EG_API eg_tensor  *eg_safetensors_at  (const eg_safetensors *, int k);      /* NULL past the end                          */
 EG_API int         eg_safetensors_find(const eg_safetensors *, const char *name); /* its k, or −1                          */
 EG_API eg_tensor  *eg_safetensors_get (const eg_safetensors *, const char *name); /* an absent name is an error            */
+EG_API const char *eg_safetensors_nearest(const eg_safetensors *, const char *name); /* the name of the fewest changes, at most half
+                                                                             * of its letters; NULL: none is so near */
+/* The tensor `name`, f32 or f64, of these sizes; else NULL or poison, after recording path, name, `whose` (what it is read for), both sizes,
+ * or the nearest name. path: for messages; NULL: the file's own. */
+EG_API eg_tensor *eg_safetensors_need(const eg_safetensors *, const char *path, const char *name, const char *whose, int rank, const int64_t *dims);
 EG_API const char *eg_safetensors_metadata(const eg_safetensors *, const char *key); /* NULL if there is none              */
 EG_API const char *eg_safetensors_key (const eg_safetensors *, int k);      /* of the metadata; NULL past the end         */
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names, eg_tensor *const *xs,

@@ -15,7 +15,14 @@ extern "C" {
 /* -- parameters: a list of named tensors; it lives in the scope that is open when it is made ---------------------------------- */
 typedef struct eg_params eg_params;
 typedef struct eg_named { const char *name, *axes; eg_tensor *x; } eg_named;
-typedef struct eg_params_args { size_t size; eg_ctx *cx; eg_dtype dtype; } eg_params_args;      /* dtype: the context's          */
+typedef struct eg_params_args {
+    size_t size;
+    eg_ctx *cx;
+    eg_dtype dtype;                     /* the context's                                                                       */
+    const eg_safetensors *expected;     /* a file that must have a tensor of each parameter's name and sizes: another parameter
+                                         * is refused before it takes memory. It stays open until eg_params_read has read it    */
+    const char *path;                   /* of that file, for messages                                                          */
+} eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 EG_API void       eg_params_close(eg_params *);          /* early end, of modules and optimisers made on it too; NULL is fine  */
 EG_API eg_params *eg_params_under(eg_params *, const char *name); /* the same list; names get "name." in front; NULL, "": the list */
@@ -41,7 +48,12 @@ EG_API int        eg_params_read(eg_params *, const eg_safetensors *, const char
  *   { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }   part 0 of 3 (letter c) of a tensor (3 h d, m) is W_q (m h d)
  *   { "W_q", "W_q.#.weight", "d m" }                 one tensor for each index of the letter that is left out, h: W_q.0.weight …
  *   { "*.norm.gain", "layers.*.norm.weight", "m" }   * is a number, the same on both sides
- * Of several rows for one parameter, reading takes the first whose tensor is in the file, writing the first that can hold it. */
+ *   { "", "h.*.attn.bias", "" }                      a tensor that no parameter wants: left out ('*', '#': any number)
+ *   { "*.scale", "", "" }                            a parameter that no tensor has: it keeps its value, and is not written
+ * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter: query, key and value of 8, 2 and 2 heads
+ * are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d) m", parts have one size.
+ * Of several rows for one parameter, reading takes the first whose tensor is in the file, writing the first that holds it alone or
+ * with parts of one size, else the first that holds it. */
 typedef struct eg_alias { const char *ours, *theirs, *axes; int part, parts; } eg_alias;          /* a list ends with ours NULL */
 /* Styles: "torch" (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder" (TransformerDecoderLayer,
  * TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq without its ends), and linear layers called "W_q" (W_q W_k W_v W_o),

@@ -179,7 +179,9 @@ typedef struct eg_trainer_load_args {
     eg_data *data;                      /* the user's own task, or the corpus from elsewhere; what the file names */
     bool    answers;                    /* a corpus is not read: the model can generate, but not train or be evaluated */
 } eg_trainer_load_args;
-EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refused: data of another name, vocabulary or text */
+EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refused: data of another name, vocabulary or text; a number
+                                                                         * out of its range; sizes that its tensors do not have,
+                                                                         * before anything is made of them */
 
 #ifndef __cplusplus
 #define eg_sgd(...)         eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))

@@ -2,62 +2,85 @@
  * { dtype, shape, data_offsets }, and "__metadata__": string → string), and the data, little-endian, row-major, without holes. */
 #include <eingrad/io.h>
 #include "file.h"
+#include "json.h"
 #include "text.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { HEADER_MAX = 100000000 };
 static const char metadata_key[] = "__metadata__";
 
-typedef struct entry {
-    char    *name;
-    eg_tensor *x;
+typedef struct entry {                  /* of a header                                               */
+    const char *name;
+    eg_tensor  *x;
     const eg__encoding *encoding;
-    int      rank;
-    int64_t *dims;
-    size_t   begin, end;
+    int    rank, file;
+    size_t at, begin, end;              /* of its sizes among all; of its data                       */
 } entry;
+typedef struct named { const char *name; eg_tensor *x; int file; } named;
 
 struct eg_safetensors {
     eg_owner *owner;
-    char     *path;                     /* "" of memory                                              */
-    int       count, pairs;
-    entry    *entries;                  /* in the order of the data                                  */
-    entry   **by_name;
-    char    **metadata;                 /* key, value, key, value                                    */
+    const char *path;                   /* "" of memory                                              */
+    int     files, count, pairs;
+    const char **file;                  /* path, or those of the shards                              */
+    named  *tensors, **by_name;         /* in the order of the data; in the order of the names       */
+    char  **metadata;                   /* key, value, key, value                                    */
 };
 
-/* -- reading: the header -------------------------------------------------------------------------------------------------------- */
-static char *keep_text(eg_safetensors *st, const char *text)
+/* -- reading: lists that grow, texts ------------------------------------------------------------- */
+typedef struct list { void *item; size_t count, room, width; } list;
+
+/* What is known while files are read. The order of the entries is that of the files' names, then of the data. */
+typedef struct reader {
+    eg_safetensors *st;
+    eg__input *in;                      /* the file that is being read                               */
+    size_t room;                        /* bytes of its data                                         */
+    bool   has_metadata;
+    char  *text;                        /* where the next decoded text goes: no longer than its source */
+    list   entries, dims, pairs, rows;
+} reader;
+
+/* Room for n more items at the end; NULL after recording "out of memory". */
+static void *st_more(reader *r, list *l, size_t n)
 {
-    char *copy = eg_owner_alloc(st->owner, strlen(text) + 1);
-    return copy ? strcpy(copy, text) : NULL;
+    if (l->count + n > l->room) {
+        size_t room = 2 * l->room > l->count + n ? 2 * l->room : l->count + n + 16;
+        void *item = realloc(l->item, room * l->width);
+        if (!item) {
+            eg__file_refuse(r->in, "out of memory");
+            return NULL;
+        }
+        l->item = item, l->room = room;
+    }
+    l->count += n;
+    return (char *)l->item + (l->count - n) * l->width;
 }
 
-static bool read_metadata(const eg__input *in, eg_safetensors *st, json_t *object)
+/* A JSON string takes at least two bytes more than what it stands for: all fit where the JSON was. */
+static char *st_text(reader *r, const char *text)
 {
-    const char *key;
-    json_t *value;
-    if (!object)
-        return true;
-    if (!json_is_object(object))
-        return eg__file_refuse(in, "'%s' is not an object", metadata_key);
-    st->metadata = eg_owner_alloc(st->owner, (2 * json_object_size(object) + 1) * sizeof *st->metadata);
-    if (!st->metadata)
-        return false;
-    json_object_foreach(object, key, value) {
-        if (!json_is_string(value))
-            return eg__file_refuse(in, "'%s' in '%s' is not a string", key, metadata_key);
-        char *k = keep_text(st, key), *v = keep_text(st, json_string_value(value));
-        if (!k || !v)
-            return false;
-        st->metadata[2 * st->pairs] = k, st->metadata[2 * st->pairs + 1] = v;
-        st->pairs++;
-    }
-    return true;
+    size_t n = strlen(text) + 1;
+    char *copy = memcpy(r->text, text, n);
+    r->text += n;
+    return copy;
+}
+
+/* -- reading: the header ------------------------------------------------------------------------- */
+static bool st_pair(eg__json *j, void *user, const char *key)
+{
+    reader *r = user;
+    json_t *value = eg__json_value(j, j->length);
+    if (value && !json_is_string(value))
+        eg__file_refuse(r->in, "'%s' in '%s' is not a string", key, metadata_key);
+    char **pair = json_is_string(value) ? st_more(r, &r->pairs, 2) : NULL;
+    if (pair)
+        pair[0] = st_text(r, key), pair[1] = st_text(r, json_string_value(value));
+    json_decref(value);
+    return pair != NULL;
 }
 
 /* A whole number ≥ 0. */
@@ -67,49 +90,76 @@ static bool natural(json_t *value, int64_t *out)
     return *out >= 0;
 }
 
-static bool read_entry(const eg__input *in, eg_safetensors *st, entry *e, const char *name, json_t *value, size_t room)
+/* Fills e from { dtype, shape, data_offsets }; other members are passed over, as the format's own reader does. */
+static bool st_entry(reader *r, entry *e, json_t *value)
 {
+    const eg__input *in = r->in;
     json_t *dtype = json_object_get(value, "dtype"), *shape = json_object_get(value, "shape");
     json_t *range = json_object_get(value, "data_offsets");
-    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(range) || json_object_size(value) != 3)
+    const char *name = e->name, *type = json_string_value(dtype);
+    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(range))
         return eg__file_refuse(in, "the entry of tensor '%s' is not { dtype, shape, data_offsets }", name);
-    const char *type = json_string_value(dtype);
     e->encoding = eg__encodings;
     while (e->encoding->dtype && strcmp(e->encoding->safetensors, type))
         e->encoding++;
     if (!e->encoding->dtype)
-        return eg__file_refuse(in, "tensor '%s' has dtype '%s', which is not supported; F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are",
-                               name, type);
+        return eg__file_refuse(in, "tensor '%s' has dtype '%s', which is not supported; "
+                               "F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are", name, type);
     if (json_array_size(shape) > EG_RANK_MAX)
         return eg__file_refuse(in, "tensor '%s' has more than %d axes", name, EG_RANK_MAX);
     e->rank = (int)json_array_size(shape);
-    e->name = keep_text(st, name);
-    e->dims = eg_owner_alloc(st->owner, (size_t)(e->rank + 1) * sizeof *e->dims);
-    if (!e->name || !e->dims)
+    e->at = r->dims.count;
+    int64_t begin, end, *dims = st_more(r, &r->dims, (size_t)e->rank);
+    if (!dims)
         return false;
     for (int k = 0; k < e->rank; k++)
-        if (!natural(json_array_get(shape, (size_t)k), &e->dims[k]))
+        if (!natural(json_array_get(shape, (size_t)k), &dims[k]))
             return eg__file_refuse(in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
-    int64_t begin, end;
-    if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) || !natural(json_array_get(range, 1), &end) ||
-        begin > end)
+    if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) ||
+        !natural(json_array_get(range, 1), &end) || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
-    if ((uint64_t)end > room)
-        return eg__file_refuse(in, "tensor '%s' ends at byte %" PRId64 " of the data, but the file has %zu bytes of data", name, end,
-                               room);
+    if ((uint64_t)end > r->room)
+        return eg__file_refuse(in, "tensor '%s' ends at byte %" PRId64 " of the data, but the file has %zu bytes of data",
+                               name, end, r->room);
     e->begin = (size_t)begin, e->end = (size_t)end;
     size_t bytes;
     char text[EG_RANK_MAX * 22];
-    eg__encoding_dims(e->rank, e->dims, text, sizeof text);
-    if (!eg__encoding_size(e->encoding, e->rank, e->dims, &bytes))
+    eg__encoding_dims(e->rank, dims, text, sizeof text);
+    if (!eg__encoding_size(e->encoding, e->rank, dims, &bytes))
         return eg__file_refuse(in, "the shape %s of tensor '%s' is too large for any memory", text, name);
     if (bytes != e->end - e->begin)
-        return eg__file_refuse(in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name, text, type,
-                               bytes, e->end - e->begin);
+        return eg__file_refuse(in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name, text,
+                               type, bytes, e->end - e->begin);
     return true;
 }
 
-static int order_of_data(const void *a, const void *b)
+static bool st_member(eg__json *j, void *user, const char *key)
+{
+    enum { ENTRY_MOST = 1 << 16 };      /* an entry of 32 axes takes less than a kilobyte            */
+    reader *r = user;
+    if (!strcmp(key, metadata_key)) {
+        char next = eg__json_peek(j);
+        if (r->has_metadata)
+            return eg__file_refuse(r->in, "its header is not valid JSON: '%s' is there twice", key);
+        if (next != '{' && next != 'n')
+            return eg__file_refuse(r->in, "'%s' is not an object", key);
+        r->has_metadata = true;
+        if (next == '{')
+            return eg__json_object(j, st_pair, r);
+        json_t *null = eg__json_value(j, 8);
+        json_decref(null);
+        return null != NULL;
+    }
+    entry *e = st_more(r, &r->entries, 1);
+    json_t *value = e ? eg__json_value(j, ENTRY_MOST) : NULL;
+    if (value)
+        *e = (entry){ .name = st_text(r, key) };
+    bool good = value && st_entry(r, e, value);
+    json_decref(value);
+    return good;
+}
+
+static int st_order_of_data(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
     if (x->begin != y->begin)
@@ -119,116 +169,238 @@ static int order_of_data(const void *a, const void *b)
     return strcmp(x->name, y->name);                /* empty tensors at one place                    */
 }
 
-static int order_of_names(const void *a, const void *b)
+/* True if the entries from `first` on cover the data without holes and overlaps. */
+static bool st_cover(const reader *r, size_t first)
 {
-    return strcmp((*(entry *const *)a)->name, (*(entry *const *)b)->name);
-}
-
-static bool read_entries(eg__input *in, eg_safetensors *st, json_t *root)
-{
-    const char *key;
-    json_t *value;
-    size_t room = in->left, at = 0;
-    json_t *metadata = json_object_get(root, metadata_key);
-    size_t count = json_object_size(root) - (metadata != NULL);
-    if (!read_metadata(in, st, metadata))
-        return false;
-    st->entries = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->entries);
-    st->by_name = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->by_name);
-    if (!st->entries || !st->by_name)
-        return false;
-    json_object_foreach(root, key, value)
-        if (strcmp(key, metadata_key) && !read_entry(in, st, &st->entries[st->count++], key, value, room))
-            return false;
-    if (st->count)
-        qsort(st->entries, count, sizeof *st->entries, order_of_data);
-    for (int k = 0; k < st->count; k++) {
-        const entry *e = &st->entries[k];
+    entry *all = r->entries.item;
+    size_t at = 0;
+    if (r->entries.count > first)
+        qsort(all + first, r->entries.count - first, sizeof *all, st_order_of_data);
+    for (size_t k = first; k < r->entries.count; k++) {
+        const entry *e = &all[k];
         if (e->begin > at)
-            return eg__file_refuse(in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor", e->name, at,
-                                   e->begin);
+            return eg__file_refuse(r->in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
+                                   e->name, at, e->begin);
         if (e->begin < at)
-            return eg__file_refuse(in, "tensors '%s' and '%s' overlap at byte %zu of the data", st->entries[k - 1].name, e->name,
+            return eg__file_refuse(r->in, "tensors '%s' and '%s' overlap at byte %zu of the data", all[k - 1].name, e->name,
                                    e->begin);
         at = e->end;
-        st->by_name[k] = &st->entries[k];
     }
-    if (at != room)
-        return eg__file_refuse(in, "a hole: the last %zu bytes of the data belong to no tensor", room - at);
-    if (st->count)
-        qsort(st->by_name, count, sizeof *st->by_name, order_of_names);
-    return true;
+    return at == r->room || eg__file_refuse(r->in, "a hole: the last %zu bytes of the data belong to no tensor", r->room - at);
 }
 
-static json_t *read_json(eg__input *in)
+/* The text of a file's JSON, `length` bytes; room for the texts in it is made too. NULL after an error; the caller frees it. */
+static char *st_json(reader *r, size_t length)
 {
+    char *text = malloc(length + 1);
+    r->text = text ? eg_owner_alloc(r->st->owner, length + 1) : NULL;
+    if (!text)
+        eg__file_refuse(r->in, "out of memory");
+    if (r->text && eg__file_take(r->in, text, length))
+        return text;
+    free(text);
+    return NULL;
+}
+
+static bool st_header(reader *r)
+{
+    eg__input *in = r->in;
     uint8_t start[8];
     uint64_t length = 0;
-    json_error_t error;
-    if (in->left < 8) {
-        eg__file_refuse(in, "is %zu bytes long, too short for a safetensors file", in->left);
-        return NULL;
-    }
-    eg__file_take(in, start, 8);
+    if (in->left < 8)
+        return eg__file_refuse(in, "is %zu bytes long, too short for a safetensors file", in->left);
+    if (!eg__file_take(in, start, 8))
+        return false;
     for (int k = 8; k--;)
         length = length << 8 | start[k];
-    if (length > HEADER_MAX) {
-        eg__file_refuse(in, "is not a safetensors file: its first 8 bytes give a header of %" PRIu64 " bytes, more than %d", length,
-                        HEADER_MAX);
-        return NULL;
-    }
-    if (length > in->left) {
-        eg__file_refuse(in, "is cut short: its header has %" PRIu64 " bytes, but only %zu follow", length, in->left);
-        return NULL;
-    }
-    char *text = malloc((size_t)length + 1);
-    json_t *root = NULL;
-    if (!text) {
-        eg__file_refuse(in, "out of memory");
-    } else if (eg__file_take(in, text, (size_t)length)) {
-        errno = 0;                                  /* jansson takes a lack of memory for bad syntax … */
-        if (!length || *text != '{')
-            eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'");
-        else if (!(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error)) && errno == ENOMEM)
-            eg__file_refuse(in, "out of memory");
-        else if (!root)
-            eg__file_refuse(in, "its header is not valid JSON at byte %d: %s", error.position, error.text);
-        /* … and drops a character of a string whose buffer cannot grow (2.14): what is read twice must be the same */
-        json_t *again = root ? json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error) : NULL;
-        if (root && !json_equal(root, again)) {
-            eg__file_refuse(in, "out of memory");
-            json_decref(root);
-            root = NULL;
-        }
-        json_decref(again);
-    }
+    if (length > HEADER_MAX)
+        return eg__file_refuse(in, "is not a safetensors file: its first 8 bytes give a header of %" PRIu64
+                               " bytes, more than %d", length, HEADER_MAX);
+    if (length > in->left)
+        return eg__file_refuse(in, "is cut short: its header has %" PRIu64 " bytes, but only %zu follow", length, in->left);
+    char *text = st_json(r, (size_t)length);
+    eg__json j = { in, "header", text, 0, (size_t)length };
+    r->room = in->left, r->has_metadata = false;
+    bool good = text && (eg__json_peek(&j) == '{' ||
+                         eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'"));
+    good = good && eg__json_object(&j, st_member, r) && eg__json_end(&j);
     free(text);
-    return root;
-}
-
-/* -- reading: the data ----------------------------------------------------------------------------------------------------------- */
-static bool read_all(eg__input *in, eg_safetensors *st)
-{
-    json_t *root = read_json(in);
-    bool good = root && read_entries(in, st, root);
-    json_decref(root);
-    for (int k = 0; k < st->count && good; k++) {
-        entry *e = &st->entries[k];
-        e->x = eg_owner_tensor(st->owner, e->encoding->dtype, e->rank, e->dims);
-        good = eg__encoding_take(in, e->encoding, !eg__encoding_little(), e->x);
-    }
     return good;
 }
 
-static eg_safetensors *finish(eg__input *in, bool open)
+/* -- reading: one file --------------------------------------------------------------------------- */
+static bool st_file(reader *r)
+{
+    size_t first = r->entries.count;
+    bool good = st_header(r) && st_cover(r, first);
+    for (size_t k = first; k < r->entries.count && good; k++) {
+        entry *e = (entry *)r->entries.item + k;
+        e->file = r->st->files;
+        e->x = eg_owner_tensor(r->st->owner, e->encoding->dtype, e->rank, (int64_t *)r->dims.item + e->at);
+        good = eg__encoding_take(r->in, e->encoding, !eg__encoding_little(), e->x);
+    }
+    r->st->files++;
+    r->dims.count = 0;
+    return good;
+}
+
+/* -- reading: shards, named by an index: { "metadata": …, "weight_map": { tensor: file, … } } ---- */
+typedef struct row { const char *name, *file; } row;
+
+static bool st_row(eg__json *j, void *user, const char *key)
+{
+    reader *r = user;
+    json_t *value = eg__json_value(j, j->length);
+    const char *file = json_string_value(value);
+    bool good = file && *file && !strchr(file, '/') && !strchr(file, '\\');
+    if (value && !good)
+        eg__file_refuse(r->in, "the file of tensor '%s' is not the name of a file in the same folder", key);
+    row *one = good ? st_more(r, &r->rows, 1) : NULL;
+    if (one)
+        one->name = st_text(r, key), one->file = st_text(r, file);
+    json_decref(value);
+    return one != NULL;
+}
+
+static bool st_index_member(eg__json *j, void *user, const char *key)
+{
+    enum { OTHER_MOST = 1 << 16 };
+    if (!strcmp(key, "weight_map") && eg__json_peek(j) == '{')
+        return eg__json_object(j, st_row, user);
+    json_t *value = eg__json_value(j, OTHER_MOST);
+    json_decref(value);
+    return value != NULL;
+}
+
+static int st_order_of_files(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    int c = strcmp(x->file, y->file);
+    return c ? c : strcmp(x->name, y->name);
+}
+
+static bool st_names(reader *r);
+
+/* Each tensor of the index is in the shard that the index names. */
+static bool st_agree(const reader *r, const eg__input *index)
+{
+    const row *rows = r->rows.item;
+    for (size_t k = 0; k < r->rows.count; k++) {
+        int at = eg_safetensors_find(r->st, rows[k].name);
+        const char *file = eg_safetensors_file(r->st, at), *slash = file ? strrchr(file, '/') : NULL;
+        if (!file || strcmp(slash ? slash + 1 : file, rows[k].file))
+            return eg__file_refuse(index, "tensor '%s' is in %s, not in %s", rows[k].name, file ? file : "none of the shards",
+                                   rows[k].file);
+    }
+    return true;
+}
+
+static bool st_shards(reader *r)
+{
+    eg__input *index = r->in, shard;
+    const char *path = index->path, *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash + 1 - path) : 0;
+    size_t length = index->left;
+    if (length > HEADER_MAX)
+        return eg__file_refuse(index, "is an index of %zu bytes, more than %d", length, HEADER_MAX);
+    char *text = st_json(r, length);
+    eg__json j = { index, "index", text, 0, length };
+    bool good = text && eg__json_object(&j, st_index_member, r) && eg__json_end(&j);
+    free(text);
+    if (good && !r->rows.count)
+        good = eg__file_refuse(index, "is an index without \"weight_map\": it names no file");
+    const row *rows = r->rows.item;
+    if (good)
+        qsort(r->rows.item, r->rows.count, sizeof *rows, st_order_of_files);
+    for (size_t k = 0; k < r->rows.count && good; k++) {
+        if (k && !strcmp(rows[k].file, rows[k - 1].file))
+            continue;
+        size_t room = (size_t)folder + strlen(rows[k].file) + 1;
+        char *name = eg_owner_alloc(r->st->owner, room);
+        const char **files = eg_owner_alloc(r->st->owner, (size_t)(r->st->files + 1) * sizeof *files);
+        if (!name || !files)
+            return false;
+        snprintf(name, room, "%.*s%s", folder, path, rows[k].file);
+        if (r->st->files)
+            memcpy(files, r->st->file, (size_t)r->st->files * sizeof *files);
+        files[r->st->files] = name, r->st->file = files;
+        if (!eg__file_open(&shard, index->cx, "safetensors", name))
+            return false;
+        r->in = &shard;
+        good = st_file(r);
+        eg__file_close(&shard);
+        r->in = index;
+    }
+    return good && st_names(r) && st_agree(r, index);
+}
+
+/* -- reading: all -------------------------------------------------------------------------------- */
+static int st_order_of_names(const void *a, const void *b)
+{
+    return strcmp((*(const named *const *)a)->name, (*(const named *const *)b)->name);
+}
+
+static int st_order_of_keys(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Lists that last as long as the file, and the names in order. */
+static bool st_names(reader *r)
+{
+    eg_safetensors *st = r->st;
+    const entry *all = r->entries.item;
+    size_t count = r->entries.count, pairs = r->pairs.count;
+    st->tensors = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->tensors);
+    st->by_name = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->by_name);
+    st->metadata = eg_owner_alloc(st->owner, (pairs + 1) * sizeof *st->metadata);
+    if (!st->tensors || !st->by_name || !st->metadata)
+        return false;
+    for (size_t k = 0; k < count; k++) {
+        st->tensors[k] = (named){ all[k].name, all[k].x, all[k].file };
+        st->by_name[k] = &st->tensors[k];
+    }
+    if (count)
+        qsort(st->by_name, count, sizeof *st->by_name, st_order_of_names);
+    for (size_t k = 1; k < count; k++)
+        if (!strcmp(st->by_name[k]->name, st->by_name[k - 1]->name))
+            return eg__file_refuse(r->in, st->files > 1 ? "two of its shards have a tensor '%s'"
+                                                        : "its header is not valid JSON: the key '%s' is there twice",
+                                   st->by_name[k]->name);
+    if (pairs) {
+        memcpy(st->metadata, r->pairs.item, pairs * sizeof *st->metadata);
+        qsort(r->pairs.item, pairs / 2, 2 * sizeof(char *), st_order_of_keys);
+    }
+    for (size_t k = 2; k < pairs && st->files == 1; k += 2)
+        if (!strcmp(((char **)r->pairs.item)[k], ((char **)r->pairs.item)[k - 2]))
+            return eg__file_refuse(r->in, "its header is not valid JSON: '%s' has the key '%s' twice", metadata_key,
+                                   ((char **)r->pairs.item)[k]);
+    st->count = (int)count, st->pairs = (int)(pairs / 2);
+    return true;
+}
+
+static bool st_is_index(const char *path)
+{
+    static const char end[] = ".json";
+    size_t n = path ? strlen(path) : 0;
+    return n >= sizeof end && !strcmp(path + n - (sizeof end - 1), end);
+}
+
+static eg_safetensors *st_finish(eg__input *in, bool open)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
     eg_safetensors *st = owner ? eg_owner_alloc(owner, sizeof *st) : NULL;
+    size_t room = strlen(in->path ? in->path : "") + 1;
+    char *path = st ? eg_owner_alloc(owner, room) : NULL;
+    const char **file = path ? eg_owner_alloc(owner, sizeof *file) : NULL;
     bool good = false;
-    if (st) {
-        st->owner = owner;
-        st->path = keep_text(st, in->path ? in->path : "");
-        good = st->path && read_all(in, st);
+    if (file) {
+        reader r = { .st = st, .in = in, .entries.width = sizeof(entry), .dims.width = sizeof(int64_t),
+                     .pairs.width = sizeof(char *), .rows.width = sizeof(row) };
+        memcpy(path, in->path ? in->path : "", room);
+        file[0] = path;
+        *st = (eg_safetensors){ .owner = owner, .path = path, .file = file };
+        good = st_is_index(in->path) ? st_shards(&r) : st_file(&r) && st_names(&r);
+        void *const lists[] = { r.entries.item, r.dims.item, r.pairs.item, r.rows.item };
+        for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+            free(lists[k]);
     }
     if (!good)
         eg_owner_close(owner);
@@ -237,18 +409,37 @@ static eg_safetensors *finish(eg__input *in, bool open)
     return good ? st : NULL;
 }
 
+/* The path itself; if nothing is there, the index of its shards, or what it is the stem of. */
+static char *st_found(const char *path)
+{
+    static const char *const ends[] = { "", ".index.json", ".safetensors", ".safetensors.index.json" };
+    size_t room = strlen(path) + 32;
+    char *found = malloc(room);
+    for (size_t k = 0; found && k < sizeof ends / sizeof *ends; k++) {
+        snprintf(found, room, "%s%s", path, ends[k]);
+        if (!access(found, F_OK))
+            return found;
+    }
+    if (found)
+        strcpy(found, path);            /* opening it says why it cannot be read                     */
+    return found;
+}
+
 eg_safetensors *eg_safetensors_open(eg_ctx *cx, const char *path)
 {
-    eg__input in;
-    bool open = eg__file_open(&in, cx, "safetensors", path);
-    return finish(&in, open);
+    eg__input in = { .cx = cx, .format = "safetensors", .path = path };
+    char *found = path ? st_found(path) : NULL;
+    bool open = path && !found ? eg__file_refuse(&in, "out of memory") : eg__file_open(&in, cx, "safetensors", found);
+    eg_safetensors *st = st_finish(&in, open);
+    free(found);
+    return st;
 }
 
 eg_safetensors *eg_safetensors_read(eg_ctx *cx, const void *bytes, size_t count)
 {
     eg__input in;
     bool open = eg__file_open_bytes(&in, cx, "safetensors", bytes, count);
-    return finish(&in, open);
+    return st_finish(&in, open);
 }
 
 void eg_safetensors_close(eg_safetensors *st)
@@ -257,12 +448,13 @@ void eg_safetensors_close(eg_safetensors *st)
         eg_owner_close(st->owner);
 }
 
-/* -- asking ---------------------------------------------------------------------------------------------------------------------- */
-static entry *at(const eg_safetensors *st, int k) { return st && k >= 0 && k < st->count ? &st->entries[k] : NULL; }
+/* -- asking -------------------------------------------------------------------------------------- */
+static const named *st_at(const eg_safetensors *st, int k) { return st && k >= 0 && k < st->count ? &st->tensors[k] : NULL; }
 
 int eg_safetensors_count(const eg_safetensors *st) { return st ? st->count : 0; }
-const char *eg_safetensors_name(const eg_safetensors *st, int k) { return at(st, k) ? at(st, k)->name : NULL; }
-eg_tensor *eg_safetensors_at(const eg_safetensors *st, int k) { return at(st, k) ? at(st, k)->x : NULL; }
+const char *eg_safetensors_name(const eg_safetensors *st, int k) { return st_at(st, k) ? st_at(st, k)->name : NULL; }
+eg_tensor *eg_safetensors_at(const eg_safetensors *st, int k) { return st_at(st, k) ? st_at(st, k)->x : NULL; }
+const char *eg_safetensors_file(const eg_safetensors *st, int k) { return st_at(st, k) ? st->file[st_at(st, k)->file] : NULL; }
 
 const char *eg_safetensors_key(const eg_safetensors *st, int k)
 {
@@ -271,19 +463,82 @@ const char *eg_safetensors_key(const eg_safetensors *st, int k)
 
 int eg_safetensors_find(const eg_safetensors *st, const char *name)
 {
-    entry key = { .name = (char *)name }, *k = &key, **found = NULL;
+    const named key = { .name = name }, *k = &key, *const *found = NULL;
     if (st && name && st->count)
-        found = bsearch(&k, st->by_name, (size_t)st->count, sizeof *st->by_name, order_of_names);
-    return found ? (int)(*found - st->entries) : -1;
+        found = bsearch(&k, st->by_name, (size_t)st->count, sizeof *st->by_name, st_order_of_names);
+    return found ? (int)(*found - st->tensors) : -1;
+}
+
+/* Levenshtein's distance of two names, both cut to LENGTH; `most` + 1 if it is larger than `most`. */
+static int st_distance(const char *a, const char *b, int most)
+{
+    enum { LENGTH = 128 };
+    int n = (int)strnlen(a, LENGTH), m = (int)strnlen(b, LENGTH), row_of[LENGTH + 1];
+    if (abs(n - m) > most)
+        return most + 1;
+    for (int k = 0; k <= m; k++)
+        row_of[k] = k;
+    for (int i = 1; i <= n; i++) {
+        int corner = row_of[0], least = row_of[0] = i;
+        for (int k = 1; k <= m; k++) {
+            int change = corner + (a[i - 1] != b[k - 1]), step = (row_of[k] < row_of[k - 1] ? row_of[k] : row_of[k - 1]) + 1;
+            corner = row_of[k];
+            row_of[k] = change < step ? change : step;
+            least = row_of[k] < least ? row_of[k] : least;
+        }
+        if (least > most)
+            return most + 1;
+    }
+    return row_of[m];
+}
+
+const char *eg_safetensors_nearest(const eg_safetensors *st, const char *name)
+{
+    const char *nearest = NULL;
+    int most = name ? (int)strnlen(name, 128) / 2 : 0;
+    for (int k = 0; st && name && k < st->count && most >= 0; k++) {
+        int d = st_distance(name, st->tensors[k].name, most);
+        if (d <= most)
+            nearest = st->tensors[k].name, most = d - 1;
+    }
+    return nearest;
 }
 
 eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
 {
     int k = eg_safetensors_find(st, name);
+    const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
     if (k < 0 && st)
-        return eg_fail(eg_owner_context(st->owner), "safetensors: %s%sno tensor is named '%s'", st->path, *st->path ? ": " : "",
-                       name ? name : "(NULL)");
+        return eg_fail(eg_owner_context(st->owner), "safetensors: %s%sno tensor is named '%s'%s%s%s", st->path,
+                       *st->path ? ": " : "", name ? name : "(NULL)", near ? "; the nearest name is '" : "", near ? near : "",
+                       near ? "'" : "");
     return eg_safetensors_at(st, k);
+}
+
+eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name, const char *whose, int rank,
+                               const int64_t *dims)
+{
+    int k = eg_safetensors_find(st, name);
+    eg_tensor *x = eg_safetensors_at(st, k);
+    bool same = k >= 0 && eg_rank(x) == rank;
+    for (int d = 0; same && d < rank; d++)
+        same = eg_dim(x, d) == dims[d];
+    bool real = k >= 0 && (eg_type(x) == EG_F32 || eg_type(x) == EG_F64);
+    if (!st || (same && real))
+        return x;
+    char have[EG_RANK_MAX * 22], need[EG_RANK_MAX * 22];
+    eg_ctx *cx = eg_owner_context(st->owner);
+    const char *file = st->files > 1 && k >= 0 ? eg_safetensors_file(st, k) : path ? path : st->path;
+    const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
+    eg__encoding_dims(rank, dims, need, sizeof need);
+    if (k >= 0)
+        eg__encoding_dims(eg_rank(x), eg_dims(x), have, sizeof have);
+    if (k < 0)
+        return eg_fail(cx, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s", file, name, whose, need,
+                       near ? "; the nearest name is \"" : "", near ? near : "", near ? "\"" : "");
+    if (!same)
+        return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file, name, have, whose, need);
+    return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64", file, name, eg_type_name(eg_type(x)), whose);
 }
 
 const char *eg_safetensors_metadata(const eg_safetensors *st, const char *key)

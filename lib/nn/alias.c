@@ -6,22 +6,32 @@
 
 enum { NAME = 256 };
 
+static size_t alias_digits(const char *s) { return strspn(s, "0123456789"); }
+
+/* True if `ours` is a name of the row; digits, count: what its '*' stands for. */
+static bool alias_ours(const eg_alias *a, const char *ours, const char **digits, size_t *count)
+{
+    const char *star = strchr(a->ours, '*');
+    size_t lead = star ? (size_t)(star - a->ours) : 0;
+    *digits = star ? ours + lead : "", *count = 0;
+    if (!star)
+        return !strcmp(ours, a->ours);
+    if (strncmp(ours, a->ours, lead))
+        return false;
+    *count = alias_digits(*digits);
+    return *count && !strcmp(*digits + *count, star + 1);
+}
+
 /* theirs of a parameter: '*' in ours stands for a number, which '*' in theirs repeats; '#' is `head`, if that is not negative */
 static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, char *out)
 {
-    const char *star = strchr(a->ours, '*'), *digits = "";
-    size_t lead = star ? (size_t)(star - a->ours) : 0, count = 0;
-    if (star) {
-        if (strncmp(ours, a->ours, lead))
-            return false;
-        digits = ours + lead;
-        count = strspn(digits, "0123456789");
-        if (!count || strcmp(digits + count, star + 1))
-            return false;
-    } else if (strcmp(ours, a->ours))
+    const char *digits;
+    size_t count, n = strlen(under), stars = 0;
+    if (!alias_ours(a, ours, &digits, &count))
         return false;
-    size_t n = strlen(under);
-    if (n + strlen(a->theirs) + count + 24 >= NAME)
+    for (const char *c = a->theirs; *c; c++)
+        stars += *c == '*' || *c == '#';
+    if (n + strlen(a->theirs) + stars * (count + 24) >= NAME)
         return false;
     memcpy(out, under, n);
     for (const char *c = a->theirs; *c; c++)
@@ -36,9 +46,27 @@ static bool named(const eg_alias *a, const char *ours, const char *under, int64_
     return true;
 }
 
+/* True if a row { "", theirs } is about the tensor `name`, which is told without `under`. */
+static bool alias_leaves_out(const eg_alias *list, const char *name)
+{
+    for (const eg_alias *a = list; a->ours; a++) {
+        const char *c = a->theirs, *s = name;
+        bool same = !*a->ours;
+        for (; same && *c; c++) {
+            size_t n = *c == '*' || *c == '#' ? alias_digits(s) : *c == *s;
+            same = n > 0;
+            s += n;
+        }
+        if (same && !*s)
+            return true;
+    }
+    return false;
+}
+
 /* -- sizes by letter ----------------------------------------------------------------------------------------------------------------- */
-/* theirs of `one` through `a`: its shape, the spec that turns it into ours, and the axis that '#' counts */
-typedef struct plan { int rank; int64_t dims[8]; char read[128], write[128]; int counted; bool heads; } plan;
+/* theirs of `one` through `a`: its shape, the spec that turns it into ours, and the axis that '#' counts. Of parts that follow each
+ * other on one axis, `joined`, the shape and the spec are those of this part alone; −1: there are none. */
+typedef struct plan { int rank; int64_t dims[8]; char read[128], write[128]; int counted, joined; bool heads; } plan;
 
 static int letters(const char *axes, char *out)
 {
@@ -51,11 +79,12 @@ static int letters(const char *axes, char *out)
 
 static bool planned(const eg_named *one, const eg_alias *a, plan *p)
 {
-    char ours[8] = "", theirs[64] = "", target[32] = "";
-    int count = letters(one->axes, ours), n = 0, t = 0;
+    char ours[8] = "", theirs[64] = "", target[32] = "", axes[64] = "";
+    int count = letters(one->axes, ours), n = 0, t = 0, w = 0;
+    const char *lead = a->parts ? strstr(a->axes, "(c") : NULL;
     bool group = false;
-    *p = (plan){ .counted = -1, .heads = strchr(a->theirs, '#') != NULL };
-    if (count != eg_rank(one->x))
+    *p = (plan){ .counted = -1, .joined = -1, .heads = strchr(a->theirs, '#') != NULL };
+    if (count != eg_rank(one->x) || strlen(a->axes) >= sizeof axes)
         return false;
     for (const char *c = a->axes; *c; c++) {
         int k = 0;
@@ -65,21 +94,26 @@ static bool planned(const eg_named *one, const eg_alias *a, plan *p)
         group = *c == '(' || (group && *c != ')');
         if (*c == '(')
             p->dims[p->rank++] = 1;
+        if (lead && c == lead + 1) {                    /* the parts' letter and the blank behind it         */
+            p->joined = p->rank - 1;
+            c += c[1] == ' ';
+            continue;
+        }
+        axes[w++] = *c;
         if (!isalpha((unsigned char)*c)) {
             theirs[n++] = *c;
             continue;
         }
         if (!size || n > 32 || p->rank > 6)
             return false;
-        if (group)
-            p->dims[p->rank - 1] *= size;
-        else
-            p->dims[p->rank++] = size;
+        int64_t *dim = &p->dims[group ? p->rank - 1 : p->rank++];
+        if (__builtin_mul_overflow(group ? *dim : 1, size, dim))
+            return false;
         n += snprintf(theirs + n, sizeof theirs - (size_t)n, "%c=%lld", *c, (long long)size);
         if (isalpha((unsigned char)c[1]))
             theirs[n++] = ' ';
     }
-    if (a->parts)
+    if (a->parts && p->joined < 0)
         target[t++] = 'c', target[t++] = ' ';
     for (int k = 0; k < count; k++)
         if (strchr(a->axes, ours[k]))
@@ -89,20 +123,10 @@ static bool planned(const eg_named *one, const eg_alias *a, plan *p)
         else
             return false;
     snprintf(p->read, sizeof p->read, "%s -> %s", theirs, target);
-    snprintf(p->write, sizeof p->write, "%s -> %s", target, a->axes);
+    snprintf(p->write, sizeof p->write, "%s -> %s", target, axes);
     return !p->heads || p->counted >= 0;
 }
 
-static void shape_text(int rank, const int64_t *dims, char *out, size_t room)
-{
-    size_t at = (size_t)snprintf(out, room, "(");
-    for (int k = 0; k < rank && at < room; k++)
-        at += (size_t)snprintf(out + at, room - at, k ? ", %lld" : "%lld", (long long)dims[k]);
-    if (at < room)
-        snprintf(out + at, room - at, ")");
-}
-
-/* -- reading ------------------------------------------------------------------------------------------------------------------------- */
 static const char *relative(const eg_params *p, const eg_named *one)   /* its name under p, or NULL */
 {
     const char *prefix = eg__nn_prefix(p);
@@ -110,60 +134,100 @@ static const char *relative(const eg_params *p, const eg_named *one)   /* its na
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-static int read_one(eg_ctx *cx, const eg_named *one, const eg_alias *a, const plan *p, eg_tensor *x, int64_t head, const char *theirs,
-                    const char *path)
+/* The parameter that is part `part` of the tensor of which `name` is one through `a`, and its plan; NULL: none, or in another shape. */
+static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name, int part, plan *q)
 {
-    char have[96], need[96];
-    bool same = eg_rank(x) == p->rank;
-    for (int k = 0; same && k < p->rank; k++)
-        same = eg_dim(x, k) == p->dims[k];
-    shape_text(eg_rank(x), eg_dims(x), have, sizeof have);
-    shape_text(p->rank, p->dims, need, sizeof need);
-    if (!same)
-        eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", path, theirs, have, one->name, need);
-    else if (eg_type(x) != EG_F32 && eg_type(x) != EG_F64)
-        eg_fail(cx, "%s: tensor \"%s\" is %s, but parameters are f32 or f64", path, theirs, eg_type_name(eg_type(x)));
-    if (eg_error(cx))
+    const char *digits, *prefix = eg__nn_prefix(p);
+    size_t count;
+    alias_ours(a, name, &digits, &count);
+    for (const eg_alias *b = list; b->ours; b++) {
+        const char *star = strchr(b->ours, '*');
+        char full[NAME];
+        if (b->parts != a->parts || b->part != part || strcmp(b->theirs, a->theirs) || strlen(prefix) + strlen(b->ours) + count >= NAME)
+            continue;
+        snprintf(full, sizeof full, "%s%.*s%.*s%s", prefix, star ? (int)(star - b->ours) : (int)strlen(b->ours), b->ours,
+                 star ? (int)count : 0, digits, star ? star + 1 : "");
+        const eg_named *one = eg__nn_named(p, full);
+        if (one && planned(one, b, q))
+            return one;
+    }
+    return NULL;
+}
+
+/* -- reading ------------------------------------------------------------------------------------------------------------------------- */
+typedef struct source {                 /* what is read from                                             */
+    eg_ctx *cx;
+    const eg_params *p;
+    const eg_safetensors *file;
+    const char *path, *under;
+    const eg_alias *list;
+    bool *used;                         /* tensors of the file                                           */
+} source;
+
+/* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of all in `whole`. A part
+ * that the model has no parameter for (a bias that it does without) is as wide as this one. */
+static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p, plan *whole)
+{
+    int64_t before = 0, all = 0;
+    for (int part = 0; part < a->parts; part++) {
+        plan q;
+        const eg_named *one = alias_part(s->p, s->list, a, name, part, &q);
+        int64_t size = (one && q.joined == p->joined ? &q : p)->dims[p->joined];
+        before = part == a->part ? all : before;
+        if (__builtin_add_overflow(all, size, &all))
+            all = INT64_MAX;
+    }
+    *whole = *p;
+    whole->dims[p->joined] = all;
+    return before;
+}
+
+static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a, const plan *p, int64_t head,
+                    const char *theirs)
+{
+    plan whole = *p;
+    int64_t at = p->joined < 0 ? 0 : alias_offset(s, a, name, p, &whole);
+    eg_tensor *in = eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
+    if (!eg_ok(in))
         return -1;
-    eg_tensor *in = eg_rearrange(p->read, x);
-    if (a->parts)
+    s->used[eg_safetensors_find(s->file, theirs)] = true;
+    if (p->joined >= 0)
+        in = eg_slice(in, p->joined, at, at + p->dims[p->joined], 1);
+    in = eg_rearrange(p->read, in);
+    if (a->parts && p->joined < 0)
         in = eg_select(in, 0, a->part);
     return eg_assign(p->heads ? eg_select(one->x, p->counted, head) : one->x, eg_cast(in, eg_type(one->x)));
 }
 
 /* the first of the list whose tensor is in the file */
-static int read_param(eg_ctx *cx, const eg_named *one, const char *name, const eg_safetensors *file, const char *path, const char *under,
-                      const eg_alias *list, bool *used)
+static int read_param(const source *s, const eg_named *one, const char *name)
 {
-    char theirs[NAME], first[NAME] = "";
-    for (const eg_alias *a = list; a->ours; a++) {
-        plan p;
+    char theirs[NAME];
+    const eg_alias *first = NULL;
+    plan p;
+    for (const eg_alias *a = s->list; a->ours; a++) {
         bool heads = strchr(a->theirs, '#') != NULL;
-        if (!named(a, name, under, heads ? 0 : -1, theirs) || !planned(one, a, &p))
+        if (!named(a, name, s->under, heads ? 0 : -1, theirs))
             continue;
-        if (!*first)
-            snprintf(first, sizeof first, "%s", theirs);
-        if (eg_safetensors_find(file, theirs) < 0)
+        if (!*a->theirs)
+            return 0;
+        if (!planned(one, a, &p))
             continue;
-        int64_t count = heads ? eg_dim(one->x, p.counted) : 1;
-        for (int64_t h = 0; h < count; h++) {
-            named(a, name, under, heads ? h : -1, theirs);
-            int at = eg_safetensors_find(file, theirs);
-            if (at < 0) {
-                eg_fail(cx, "%s: no tensor \"%s\", head %lld of \"%s\"", path, theirs, (long long)h, one->name);
-                return -1;
-            }
-            used[at] = true;
-            if (read_one(cx, one, a, &p, eg_safetensors_at(file, at), h, theirs, path))
-                return -1;
-        }
-        return 0;
+        first = first ? first : a;
+        if (eg_safetensors_find(s->file, theirs) < 0)
+            continue;
+        int bad = 0;
+        for (int64_t h = 0, count = heads ? eg_dim(one->x, p.counted) : 1; h < count && !bad; h++)
+            bad = !named(a, name, s->under, heads ? h : -1, theirs) || read_one(s, one, name, a, &p, h, theirs) ? -1 : 0;
+        return bad;
     }
-    if (*first)
-        eg_fail(cx, "%s: no tensor \"%s\" for \"%s\"", path, first, one->name);
-    else
-        eg_fail(cx, "%s: this style has no name for the parameter \"%s\"", path, one->name);
-    return -1;
+    if (!first) {
+        eg_fail(s->cx, "%s: this style has no name for the parameter \"%s\"", s->path, one->name);
+        return -1;
+    }
+    planned(one, first, &p);
+    named(first, name, s->under, p.heads ? 0 : -1, theirs);
+    return read_one(s, one, name, first, &p, 0, theirs);    /* says which tensor is missing */
 }
 
 int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under, const eg_alias *list)
@@ -180,17 +244,21 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     eg_owner *owner = eg_owner_open(cx);
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL, was = eg_nograd(cx, true);
     int bad = used ? 0 : -1;
+    const source s = { cx, p, file, path ? path : "", under, list, used };
     for (int k = 0; !bad && eg_params_at(p, k); k++) {
         const char *name = relative(p, eg_params_at(p, k));
         eg_mark inner = eg_push(cx);
-        bad = name ? read_param(cx, eg_params_at(p, k), name, file, path, under, list, used) : 0;
+        bad = name ? read_param(&s, eg_params_at(p, k), name) : 0;
         eg_pop(cx, inner);
     }
-    for (int k = 0; !bad && k < eg_safetensors_count(file); k++)
-        if (!used[k] && !strncmp(eg_safetensors_name(file, k), under, strlen(under))) {
-            eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter", path, eg_safetensors_name(file, k));
-            bad = -1;
-        }
+    for (int k = 0; !bad && k < eg_safetensors_count(file); k++) {
+        const char *name = eg_safetensors_name(file, k);
+        if (used[k] || strncmp(name, under, strlen(under)) || alias_leaves_out(list, name + strlen(under)))
+            continue;
+        eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter; a row { \"\", \"%s\", \"\" } leaves it out", s.path, name,
+                name + strlen(under));
+        bad = -1;
+    }
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad;
@@ -238,25 +306,25 @@ static bool emit(out *o, const char *name, eg_tensor *x)
     return true;
 }
 
-/* all the parts of a tensor of theirs, in their order; false if one is missing or has another shape */
-static bool gathered(const eg_params *p, const eg_alias *list, const char *under, const char *theirs, int parts, const plan *first,
-                     eg_tensor **xs)
+/* All the parts of a tensor of theirs, in their order, and the spec of each; false if one is missing or does not fit beside the first.
+ * uneven: parts that follow each other may differ in size. */
+enum { PARTS = 8 };
+static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name, bool uneven, eg_tensor **xs)
 {
-    int found = 0;
-    for (const eg_alias *a = list; a->ours; a++)
-        for (int k = 0; eg_params_at(p, k); k++) {
-            const char *name = relative(p, eg_params_at(p, k));
-            char other[NAME];
-            plan q;
-            if (!name || a->parts != parts || !named(a, name, under, -1, other) || strcmp(other, theirs) ||
-                !planned(eg_params_at(p, k), a, &q))
-                continue;
-            if (q.rank != first->rank || memcmp(q.dims, first->dims, sizeof q.dims) || a->part >= parts)
+    plan first = { 0 }, q = { 0 };
+    for (int part = 0; part < a->parts; part++) {
+        const eg_named *one = alias_part(p, list, a, name, part, &q);
+        first = part ? first : q;
+        if (!one || q.rank != first.rank || q.joined != first.joined)
+            return false;
+        for (int d = 0; d < q.rank; d++)
+            if (q.dims[d] != first.dims[d] && !(uneven && d == q.joined))
                 return false;
-            xs[a->part] = eg_params_at(p, k)->x;
-            found++;
-        }
-    return found == parts;
+        if (a->part)
+            continue;                                   /* the first part is written with all of them        */
+        xs[part] = q.joined < 0 ? one->x : eg_rearrange(q.write, one->x);
+    }
+    return true;
 }
 
 static bool same_sizes(int count, eg_tensor *const *xs)
@@ -268,30 +336,33 @@ static bool same_sizes(int count, eg_tensor *const *xs)
     return true;
 }
 
-static bool write_param(const eg_params *p, const eg_named *one, const char *name, const char *under, const eg_alias *list, out *o)
+/* 1: written (or part of a tensor that is); 0: no row can hold it; −1: an error */
+static int write_param(const eg_params *p, const eg_named *one, const char *name, const char *under, const eg_alias *list, bool uneven,
+                       out *o)
 {
-    enum { PARTS = 8 };
     char theirs[NAME];
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        bool heads = strchr(a->theirs, '#') != NULL;
-        if (a->parts > PARTS || !named(a, name, under, -1, theirs) || !planned(one, a, &q))
+        if (a->parts > PARTS || !named(a, name, under, -1, theirs))
+            continue;
+        if (!*a->theirs)
+            return 1;
+        if (!planned(one, a, &q))
             continue;
         if (a->parts) {
-            if (!gathered(p, list, under, theirs, a->parts, &q, xs) || !same_sizes(a->parts, xs))
+            if (!gathered(p, list, a, name, uneven, xs) || (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
                 continue;                               /* one matrix cannot hold them: the next name has its own  */
-            return a->part || emit(o, theirs, eg_rearrange(q.write, eg_stack_n(0, a->parts, xs)));
+            eg_tensor *all = a->part ? NULL : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
+                                                           : eg_concat_n(q.joined, a->parts, xs);
+            return a->part || emit(o, theirs, all) ? 1 : -1;
         }
-        if (!heads)
-            return emit(o, theirs, eg_rearrange(q.write, one->x));
-        bool good = true;
-        for (int64_t h = 0; good && h < eg_dim(one->x, q.counted); h++)
+        bool good = q.heads || emit(o, theirs, eg_rearrange(q.write, one->x));
+        for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
             good = named(a, name, under, h, theirs) && emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
-        return good;
+        return good ? 1 : -1;
     }
-    eg_fail(eg_params_context(p), "params_save_as: this style has no name for the parameter \"%s\"", one->name);
-    return false;
+    return 0;
 }
 
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
@@ -308,7 +379,11 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
     bool was = eg_nograd(cx, true), good = o.owner != NULL;
     for (int k = 0; good && eg_params_at(p, k); k++) {
         const char *name = relative(p, eg_params_at(p, k));
-        good = !name || write_param(p, eg_params_at(p, k), name, under ? under : "", list, &o);
+        int wrote = name ? write_param(p, eg_params_at(p, k), name, under ? under : "", list, false, &o) : 1;
+        wrote = wrote ? wrote : write_param(p, eg_params_at(p, k), name, under ? under : "", list, true, &o);
+        if (!wrote)
+            eg_fail(cx, "params_save_as: this style has no name for the parameter \"%s\"", eg_params_at(p, k)->name);
+        good = wrote > 0;
     }
     int bad = good && !eg_error(cx) ? eg_safetensors_save(cx, path, o.count, o.names, o.xs, NULL) : -1;
     eg_nograd(cx, was);

@@ -117,6 +117,8 @@ static eg_head mean_of(const sums *s)
     return h;
 }
 
+static const int64_t OFFSET_MOST = (int64_t)1 << 53;
+
 const eg_head *eg_heads_with(const eg_heads_args *given)
 {
     OPTIONS(eg_heads_args, o, given);
@@ -128,6 +130,10 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     if (!read_form("heads", spec, w, &f)) return NULL;
     if (f.query < 0) { eg_fail(cx, "heads: \"%s\" has no letter for the query", spec); return NULL; }
     if (o->top < 0) { eg_fail(cx, "heads: .top is %lld", (long long)o->top); return NULL; }
+    if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {      /* so that sums with it fit, and are exact as doubles */
+        eg_fail(cx, "heads: .offset is %lld, not within ±2^53", (long long)o->offset);
+        return NULL;
+    }
     const int64_t heads = eg_dim(w, f.head), queries = eg_dim(w, f.query), keys = eg_dim(w, f.key), top = o->top ? o->top : 3;
     eg_owner *keep = eg_owner_open(cx);
     eg_head *out = keep ? eg_owner_alloc(keep, (size_t)(heads + 1) * sizeof *out) : NULL;

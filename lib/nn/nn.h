@@ -16,6 +16,8 @@ static inline int64_t width_or(int64_t given, int64_t otherwise) { return given 
     const type *a = &a##_copy
 
 const char *eg__nn_prefix(const eg_params *);           /* "" or "name." */
+const eg_named *eg__nn_named(const eg_params *, const char *full);      /* by its whole name; NULL if there is none */
+void eg__nn_read(eg_params *);                          /* the values were read: no file is expected any more */
 /* -- strings of letters or names ----------------------------------------------------------------------------------------------------- */
 static inline bool name_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
 /* Names: two stand apart by blanks alone, and one has two characters or more. */

@@ -12,6 +12,8 @@ typedef struct list {
     int       count, room;
     int64_t   numbers;
     eg_named **item;
+    int      *table, slots;             /* hash table of the names: place in `item` + 1; 0: empty        */
+    const eg_safetensors *expected; const char *path;
 } list;
 
 struct eg_params { list *all; const char *prefix; };    /* prefix "" or "name."                                */
@@ -33,7 +35,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
         eg_owner_close(owner);
         return NULL;
     }
-    *all = (list){ .owner = owner, .dtype = dtype };
+    *all = (list){ .owner = owner, .dtype = dtype, .expected = a->expected, .path = a->path };
     *p = (eg_params){ all, "" };
     return p;
 }
@@ -76,14 +78,37 @@ eg_params *eg_params_under(eg_params *p, const char *name)
     return in;
 }
 
-static const eg_named *find(const list *all, const char *prefix, const char *name)
+/* FNV-1a of prefix and name */
+static uint64_t params_hash(const char *prefix, const char *name)
 {
-    size_t first = strlen(prefix);
-    for (int k = 0; k < all->count; k++)
-        if (!strncmp(all->item[k]->name, prefix, first) && !strcmp(all->item[k]->name + first, name))
-            return all->item[k];
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const char *c = prefix; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = name; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+/* Where the name is in the table, or the empty place for it; NULL: there is no table yet. */
+static int *params_slot(const list *all, const char *prefix, const char *name)
+{
+    size_t first = strlen(prefix), slots = (size_t)all->slots;
+    for (size_t at = slots ? params_hash(prefix, name) % slots : 0; slots; at = (at + 1) % slots) {
+        const char *full = all->table[at] ? all->item[all->table[at] - 1]->name : NULL;
+        if (!full || (!strncmp(full, prefix, first) && !strcmp(full + first, name)))
+            return &all->table[at];
+    }
     return NULL;
 }
+
+static const eg_named *find(const list *all, const char *prefix, const char *name)
+{
+    const int *at = params_slot(all, prefix, name);
+    return at && *at ? all->item[*at - 1] : NULL;
+}
+
+const eg_named *eg__nn_named(const eg_params *p, const char *full) { return p ? find(p->all, "", full) : NULL; }
+void eg__nn_read(eg_params *p) { p->all->expected = NULL; }
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
@@ -118,8 +143,12 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
             return false;
         if (all->count)
             memcpy(item, all->item, (size_t)all->count * sizeof *item);
-        all->item = item;
-        all->room = room;
+        int *table = eg_params_alloc(p, 2 * (size_t)room * sizeof *table);
+        if (!table)
+            return false;
+        all->item = item, all->room = room, all->table = table, all->slots = 2 * room;
+        for (int k = 0; k < all->count; k++)
+            *params_slot(all, "", item[k]->name) = k + 1;
     }
     eg_named *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL, *full = letters ? joined(p, name, "") : NULL;
@@ -127,6 +156,7 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
         return false;
     memcpy(letters, axes, strlen(axes) + 1);
     *one = (eg_named){ full, letters, x };
+    *params_slot(all, "", full) = all->count + 1;
     all->item[all->count++] = one;
     all->numbers += eg_size(x);
     return true;
@@ -153,6 +183,11 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix, name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
             return eg_fail(cx, "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers", p->prefix, name, k);
+    }
+    if (p->all->expected) {
+        char *full = joined(p, name, "");
+        if (!full || !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
+            return eg_fail(cx, "param \"%s%s\": the file has no tensor for it", p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
     if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) || !add(p, name, axes, x))

@@ -44,7 +44,8 @@ static const eg_alias gpt2[] = {
     { "W_v", "c_attn.weight", "m (c h e)", 2, 3 },
     { "b_q", "c_attn.bias", "(c h d)", 0, 3 }, { "b_k", "c_attn.bias", "(c h d)", 1, 3 }, { "b_v", "c_attn.bias", "(c h e)", 2, 3 },
     { "W_qkv", "c_attn.weight", "m (c h d)", 0, 0 }, { "b_qkv", "c_attn.bias", "(c h d)", 0, 0 },
-    { "W_o", "c_proj.weight", "(h e) m", 0, 0 }, { "b_o", "c_proj.bias", "m", 0, 0 }, END };
+    { "W_o", "c_proj.weight", "(h e) m", 0, 0 }, { "b_o", "c_proj.bias", "m", 0, 0 },
+    { "", "bias", "", 0, 0 }, { "", "masked_bias", "", 0, 0 }, END };          /* buffers of its mask */
 static const eg_alias heads[] = {
     { "W_q", "W_q.#.weight", "d m", 0, 0 }, { "W_k", "W_k.#.weight", "d m", 0, 0 }, { "W_v", "W_v.#.weight", "e m", 0, 0 },
     { "b_q", "W_q.#.bias", "d", 0, 0 }, { "b_k", "W_k.#.bias", "d", 0, 0 }, { "b_v", "W_v.#.bias", "e", 0, 0 },

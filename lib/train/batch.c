@@ -126,11 +126,35 @@ static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *
     return (closed){ l, shortest < l };
 }
 
+/* Room for a batch of so many rows, made when the first one is filled: a model that answers needs none. */
+static bool batch_room(eg_trainer *t, int64_t rows)
+{
+    size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1), sources = n * (size_t)(t->source_longest + 1);
+    if (rows <= t->rows)
+        return true;
+    t->rows = 0;
+    t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
+    t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
+    t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
+    t->length = eg_owner_alloc(t->owner, 2 * n * sizeof *t->length);
+    if (t->kind->apart) {
+        t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
+        t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
+    }
+    if (!t->tokens || !t->target || !t->keep || !t->length || (t->kind->apart && (!t->source || !t->source_keep)))
+        return false;
+    t->source_length = t->length + rows;
+    t->rows = rows;
+    return true;
+}
+
 static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows, void (*next)(eg_trainer *, int64_t, row *))
 {
     int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     if (t->data->free_text && !t->data->tokens)
         eg_fail(t->cx, "%s: the text was left out when the model was loaded, so it can neither be trained nor evaluated", t->data->name);
+    if (eg_error(t->cx) || !batch_room(t, rows))
+        return (eg__batch){ 0 };
     for (int64_t k = 0; k < rows; k++) {
         row r = { t->tokens + k * wide, t->target + k * wide, t->kind->apart ? t->source + k * wide_source : NULL, 0, 0 };
         if (!eg_error(t->cx))

@@ -1,11 +1,13 @@
 /* checkpoint.c: a trainer as one safetensors file. Numbers are written so that they read back as the same bits. */
 #include "trainer.h"
 #include <eingrad/io.h>
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- the numbers in __metadata__, a row each: key, kind, where ---------------------------------------------------------------------- */
 typedef struct saved {
@@ -14,17 +16,30 @@ typedef struct saved {
     int64_t context, micro_batches, evaluate, early_stop, waited, best_step, longest_step, characters, sum;
     double smoothing, held, best, longest_norm;
 } saved;
-typedef struct field { const char *key; bool real; size_t at; } field;
+typedef struct field { const char *key; bool real; size_t at; int64_t least, most; } field;
 static const field fields[] = {
-#define WHOLE(name) { #name, false, offsetof(saved, name) }
-#define REAL(name)  { #name, true,  offsetof(saved, name) }
-    WHOLE(layers), WHOLE(d_model), WHOLE(heads), WHOLE(width), WHOLE(batch), WHOLE(steps), WHOLE(seed), WHOLE(decay), WHOLE(warmup),
-    WHOLE(decay_steps), WHOLE(vocabulary), WHOLE(longest), WHOLE(step), WHOLE(cursor), WHOLE(draws), WHOLE(dtype),
+/* A step and an example are counted on by less than 2^20 at a time; numbers of a text's symbols are multiplied by 2^16. */
+#define STEPS    ((int64_t)1 << 53)
+#define EXAMPLES ((int64_t)1 << 62)
+#define SYMBOLS  ((int64_t)1 << 44)
+#define WHOLE(name, least, most) { #name, false, offsetof(saved, name), least, most }
+#define REAL(name)               { #name, true,  offsetof(saved, name), 0, 0 }
+    WHOLE(layers, 1, SIZE_MOST), WHOLE(d_model, 1, SIZE_MOST), WHOLE(heads, 1, SIZE_MOST),
+    WHOLE(width, 1, SIZE_MOST), WHOLE(batch, 1, SIZE_MOST), WHOLE(steps, 1, STEPS),
+    WHOLE(seed, INT64_MIN, INT64_MAX), WHOLE(decay, 0, INT32_MAX), WHOLE(warmup, 0, STEPS),
+    WHOLE(decay_steps, 0, STEPS), WHOLE(vocabulary, 1, SIZE_MOST), WHOLE(longest, 1, SIZE_MOST),
+    WHOLE(step, 0, STEPS), WHOLE(cursor, 0, EXAMPLES), WHOLE(draws, INT64_MIN, INT64_MAX),
+    WHOLE(dtype, 0, INT32_MAX),
     REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(exact),
-    WHOLE(context), WHOLE(micro_batches), WHOLE(evaluate), WHOLE(early_stop), WHOLE(waited), WHOLE(best_step), WHOLE(longest_step),
-    WHOLE(characters), WHOLE(sum), REAL(smoothing), REAL(held), REAL(best), REAL(longest_norm),
+    WHOLE(context, 0, SIZE_MOST), WHOLE(micro_batches, 1, SIZE_MOST), WHOLE(evaluate, 0, STEPS),
+    WHOLE(early_stop, 0, STEPS), WHOLE(waited, 0, STEPS), WHOLE(best_step, 0, STEPS),
+    WHOLE(longest_step, 0, STEPS), WHOLE(characters, 0, SYMBOLS), WHOLE(sum, INT64_MIN, INT64_MAX),
+    REAL(smoothing), REAL(held), REAL(best), REAL(longest_norm),
 #undef WHOLE
 #undef REAL
+#undef STEPS
+#undef EXAMPLES
+#undef SYMBOLS
 };
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
@@ -36,16 +51,25 @@ static void put(const field *f, const saved *s, char *out)
         snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)((const char *)s + f->at));
 }
 
-static bool get(const field *f, saved *s, const char *text)
+/* True if the text is a number within the field's range, which *s then has; else recorded. */
+static bool get(eg_ctx *cx, const char *path, const field *f, saved *s, const char *text)
 {
-    char *end;
-    if (!text || !*text)
-        return false;
-    if (f->real)
+    char *end = NULL;
+    errno = 0;
+    if (!text || !*text || isspace((unsigned char)*text))
+        eg_fail(cx, "%s: the metadata lacks a number for \"%s\"", path, f->key);
+    else if (f->real)
         *(double *)((char *)s + f->at) = strtod(text, &end);
-    else
-        *(int64_t *)((char *)s + f->at) = strtoll(text, &end, 10);
-    return !*end;
+    else {
+        int64_t value = strtoll(text, &end, 10);
+        *(int64_t *)((char *)s + f->at) = value;
+        if (!*end && (errno || value < f->least || value > f->most))
+            eg_fail(cx, "%s: the metadata's \"%s\" is %.40s, not within %lld and %lld", path, f->key, text,
+                    (long long)f->least, (long long)f->most);
+    }
+    if (end && (*end || end == text))
+        eg_fail(cx, "%s: the metadata's \"%s\" is \"%.40s\", not a number", path, f->key, text);
+    return !eg_error(cx);
 }
 
 static saved gather(const eg_trainer *t)
@@ -68,7 +92,7 @@ static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model,
     return (eg_trainer_args){
         .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
         .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
-        .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
+        .dropout = s->dropout, .lr = unless_zero(s->lr), .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
         .micro_batches = s->micro_batches, .smoothing = s->smoothing, .evaluate = s->evaluate, .early_stop = s->early_stop,
         .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps, s->last },
     };
@@ -206,6 +230,18 @@ static bool same_data(const eg_data *d, const char *name, bool text, const saved
     return !eg_error(d->cx);
 }
 
+/* True if the path that a checkpoint names is a file that can have so many characters, of one to four bytes; else recorded. */
+static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const char *path)
+{
+    struct stat about;
+    if (stat(corpus, &about))
+        eg_fail(cx, "%s: %s", corpus, strerror(errno));
+    else if (!S_ISREG(about.st_mode) || about.st_size > 4 * s->characters)
+        eg_fail(cx, "%s: %s is not the text that it was trained on: no file of at most %lld bytes", path, corpus,
+                4 * (long long)s->characters);
+    return !eg_error(cx);
+}
+
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"), *pairs = eg_safetensors_metadata(file, "pairs");
@@ -221,7 +257,7 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (corpus && o->answers)
         return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", (uint64_t)s->sum, s->characters);
     if (corpus) {
-        d = eg_data_corpus(o->cx, corpus);
+        d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
@@ -232,20 +268,12 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     return eg_data_task(o->cx, eg_task_find(task));
 }
 
-static bool sound(eg_ctx *cx, const saved *s, const char *path)
+static bool same_type(eg_ctx *cx, const saved *s, const char *path)
 {
-    const int64_t sizes[] = { s->layers, s->d_model, s->heads, s->width, s->batch, s->vocabulary, s->longest };
-    bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT &&
-                s->decay <= EG_COSINE;
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        good &= sizes[k] > 0 && sizes[k] <= SIZE_MOST;
-    good &= s->waited >= 0 && s->best_step >= 0 && s->longest_step >= 0 && s->characters >= 0;
-    if (!good)
-        eg_fail(cx, "%s: the metadata describes no model (a size is not in 1 … %lld, or a step is negative)", path, (long long)SIZE_MOST);
-    else if (s->dtype != (int64_t)eg_default_type(cx))
+    if (s->dtype != (int64_t)eg_default_type(cx))
         eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32",
                 eg_type_name(eg_default_type(cx)));
-    return good && !eg_error(cx);
+    return !eg_error(cx);
 }
 
 static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
@@ -256,15 +284,43 @@ static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
     return !eg_error(t->cx);
 }
 
+static bool state_fits(const eg_named *one, const eg_tensor *x)
+{
+    bool same = eg_ok(x) && eg_type(x) == eg_type(one->x) && eg_rank(x) == eg_rank(one->x);
+    for (int k = 0; same && k < eg_rank(x); k++)
+        same = eg_dim(x, k) == eg_dim(one->x, k);
+    return same;
+}
+
+/* Counts are within 0 and 2^53, the learning rate is what eg_opt_set_lr takes; moments may be any numbers. */
+static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
+{
+    const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
+    for (int64_t k = 0; count && k < eg_size(x); k++)
+        if (count[k] < 0 || count[k] > STEP_MOST)
+            eg_fail(cx, "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path, one->name, (long long)count[k],
+                    (long long)STEP_MOST);
+    if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
+        eg_fail(cx, "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path, one->name, eg_item(x));
+    return !eg_error(cx);
+}
+
 static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *path)
 {
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
-        eg_tensor *x = eg_safetensors_get(file, one->name);
-        if (!eg_ok(x) || eg_assign(one->x, x)) {
-            eg_fail(t->cx, "%s: tensor \"%s\" cannot be used", path, one->name);
+        int at = eg_safetensors_find(file, one->name);
+        eg_tensor *x = eg_safetensors_at(file, at);
+        bool real = eg_type(one->x) == eg_params_type(t->params);
+        if (real && !eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x), eg_dims(one->x))))
+            return false;
+        if (!state_fits(one, x)) {
+            eg_fail(t->cx, "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld numbers", path, one->name,
+                    at < 0 ? "missing" : "another", eg_type_name(eg_type(one->x)), eg_rank(one->x), (long long)eg_size(one->x));
             return false;
         }
+        if (!state_sound(t->cx, one, x, path) || eg_assign(one->x, x))
+            return false;
     }
     return true;
 }
@@ -276,7 +332,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         eg_fail(l->cx, "%s: the metadata names no model", l->path);
         return NULL;
     }
-    eg_trainer *t = eg__trainer_make(&o, s->vocabulary, s->longest);
+    eg_trainer *t = eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
     if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) || eg_params_read(t->params, file, l->path) ||
         !read_state(t, file, l->path))
         return NULL;
@@ -306,9 +362,8 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     else if (strcmp(format, "eingrad trainer 2"))
         eg_fail(o.cx, "%s: a model of another version, in the format \"%s\"", o.path, format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
-        if (!get(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key)))
-            eg_fail(o.cx, "%s: the metadata lacks a number for \"%s\"", o.path, fields[k].key);
-    eg_data *data = !eg_error(o.cx) && sound(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
+        get(o.cx, o.path, &fields[k], &s, eg_safetensors_metadata(file, fields[k].key));
+    eg_data *data = !eg_error(o.cx) && same_type(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
     eg_safetensors_close(file);
     return t;

@@ -15,6 +15,7 @@ struct eg_data {
     bool  free_text;            /* tokens are one text; symbols may be single bytes                               */
     int   symbols, room;        /* tokens, PAD SEP STOP included                                                  */
     eg__symbol *symbol;
+    char *texts; size_t texts_left;     /* where the next symbol's text goes                                      */
     int32_t *table; int slots;  /* hash table of tokens by text; 0: empty                                         */
     int64_t count; eg__pair *pairs; int32_t *tokens;    /* pairs, or tokens of a text                             */
     int longest_input, longest_output;

@@ -50,8 +50,9 @@ static bool in_range(const eg_trainer_args *o)
     const struct { const char *name; int64_t value, least, most; } sizes[] = {
         { "layers", o->layers, 1, SIZE_MOST }, { "d_model", o->d_model, 1, SIZE_MOST }, { "heads", o->heads, 1, SIZE_MOST },
         { "width", o->width, 1, SIZE_MOST }, { "batch", o->batch, 1, SIZE_MOST }, { "context", o->context, o->data->free_text, SIZE_MOST },
-        { "micro_batches", o->micro_batches, 1, SIZE_MOST }, { "steps", o->steps, 1, INT64_MAX }, { "evaluate", o->evaluate, 0, INT64_MAX },
-        { "early_stop", o->early_stop, 0, INT64_MAX },
+        { "micro_batches", o->micro_batches, 1, SIZE_MOST }, { "steps", o->steps, 1, STEP_MOST }, { "evaluate", o->evaluate, 0, STEP_MOST },
+        { "early_stop", o->early_stop, 0, STEP_MOST }, { "schedule.warmup", o->schedule.warmup, 0, STEP_MOST },
+        { "schedule.steps", o->schedule.steps, 0, STEP_MOST },
     };
     const struct { const char *name; double value, below; const char *range; } shares[] = {
         { "dropout", o->dropout, 1, "in [0, 1)" }, { "smoothing", o->smoothing, 1, "in [0, 1)" },
@@ -60,7 +61,8 @@ static bool in_range(const eg_trainer_args *o)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
             const char *low = sizes[k].least ? "must be positive" : "must not be negative";
-            const char *what = sizes[k].value > sizes[k].most ? "is at most 2^20" : low;
+            const char *what = sizes[k].value <= sizes[k].most ? low : sizes[k].most == SIZE_MOST ? "is at most 2^20"
+                                                                                                  : "is at most 2^53";
             eg_fail(cx, "trainer: %s %s, not %lld", sizes[k].name, what, (long long)sizes[k].value);
         }
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
@@ -83,7 +85,8 @@ static bool defaults(eg_trainer_args *o)
     bool text = o->data->free_text;
     int64_t span = o->data->count - 1 - o->data->held;
     o->layers = integer(o->layers, text ? 3 : 2), o->d_model = integer(o->d_model, text ? 128 : 64), o->heads = integer(o->heads, 4);
-    o->width = integer(o->width, o->d_model > SIZE_MOST ? 1 : 4 * o->d_model), o->batch = integer(o->batch, text ? 32 : 64);
+    /* in_range refuses another d_model, whose four-fold may not fit */
+    o->width = integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1), o->batch = integer(o->batch, text ? 32 : 64);
     o->steps = integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = integer(o->context, !text ? 0 : span < 64 ? span : 64);
     o->micro_batches = integer(o->micro_batches, 1), o->smoothing = option(o->smoothing, 0);
@@ -97,25 +100,14 @@ static bool defaults(eg_trainer_args *o)
     return in_range(o) && model_kind(o);
 }
 
-static bool room(eg_trainer *t)                         /* what a step, a look and an answer need */
+static bool room(eg_trainer *t)                         /* what a look and an answer need */
 {
-    size_t rows = (size_t)t->o.batch, places = rows * (size_t)(t->longest + 1), sources = rows * (size_t)(t->source_longest + 1);
     size_t most = (size_t)(t->longest + t->source_longest + 2);
-    t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
-    t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
-    t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
-    t->length = eg_owner_alloc(t->owner, 2 * rows * sizeof *t->length);
-    t->source_length = t->length + rows;
-    if (t->kind->apart) {
-        t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
-        t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
-    }
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
-    t->label[1] = t->label[0] + most;
+    t->label[1] = t->label[0] ? t->label[0] + most : NULL;
     t->asked = eg_owner_alloc(t->owner, 3 * most * sizeof *t->asked);
     t->weights = eg_owner_alloc(t->owner, (size_t)eg_trainer_attentions(t) * sizeof *t->weights);
-    return t->weights && t->asked && t->tokens && t->target && t->keep && t->length && t->label[0] &&
-           (!t->kind->apart || (t->source && t->source_keep)) && eg__attention_names(t);
+    return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
 static bool sums(eg_trainer *t)                         /* of gradients, where a batch comes in parts */
@@ -133,7 +125,17 @@ static bool sums(eg_trainer *t)                         /* of gradients, where a
     return t->sum && !eg_error(t->cx);
 }
 
-eg_trainer *eg__trainer_make(const eg_trainer_args *given, int64_t vocabulary, int64_t longest)
+/* True if a model of such lengths has places for the data's longest example; else recorded. */
+static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t needed)
+{
+    bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
+    if (!good)
+        eg_fail(t->cx, "%s: a model of %lld places, but %s needs %lld", r->path, (long long)r->longest, t->data->name,
+                (long long)needed);
+    return good;
+}
+
+eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
     if (given)                                      /* a caller built with an older header has fewer options */
@@ -152,19 +154,23 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, int64_t vocabulary, i
                        .least = text || !kind->writes ? EG_FIRST : EG_STOP,
                        .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
     int64_t in = o.data->longest_input, out = o.data->longest_output;
-    t->longest = longest ? longest : text ? o.context : kind->apart ? separator + out : kind->writes ? in + separator + out : in;
+    int64_t needed = text ? o.context : kind->apart ? separator + out : kind->writes ? in + separator + out : in;
+    t->longest = r ? r->longest : needed;
     t->source_longest = kind->apart ? in : 0;
-    t->vocabulary = vocabulary ? vocabulary : eg_data_symbols(o.data);
-    if (!room(t) || !eg__batch_tests(t))
+    t->vocabulary = r ? r->vocabulary : eg_data_symbols(o.data);
+    if (!long_enough(t, r, needed))
         return NULL;
     eg_seed(cx, o.seed);
-    t->params = eg_params_open(cx);
+    t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
+    /* before all that depends on its sizes alone: those of a checkpoint are compared with its tensors here */
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
+    if (!made || !room(t) || !eg__batch_tests(t))
+        return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
-    return made && sums(t) && !eg_error(cx) ? t : NULL;
+    return sums(t) && !eg_error(cx) ? t : NULL;
 }
 
-eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, 0, 0); }
+eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
 /* -- a step -------------------------------------------------------------------------------------------------------------------------- */
 static bool is_finite(eg_trainer *t, double loss)

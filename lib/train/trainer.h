@@ -6,6 +6,7 @@
 #include <eingrad/model.h>
 
 enum { SIZE_MOST = 1 << 20 };   /* of layers, widths and batch: products of two fit, and what is saved can be loaded  */
+static const int64_t STEP_MOST = (int64_t)1 << 53;      /* of steps: a double holds each of them, and sums of two fit   */
 
 /* A batch, or rows of one: rows × length tokens; target EG_PAD: does not count */
 typedef struct eg__batch {
@@ -51,6 +52,7 @@ struct eg_trainer {
     int64_t   longest, source_longest, vocabulary;
     uint64_t  cursor;           /* number of the next training example                                            */
     int64_t   tests; uint64_t *test; /* numbers of the test examples; of a corpus, places                          */
+    int64_t   rows;             /* that there is room for in:                                                     */
     int32_t  *tokens, *target, *source; bool *keep, *source_keep; int64_t *length, *source_length;     /* one batch */
     eg_progress now;            /* of the last step                                                               */
     int64_t   waited;           /* looks without a smaller held-out loss                                          */
@@ -63,7 +65,9 @@ struct eg_trainer {
     int32_t  *asked;            /* tokens of a question and its answer                                            */
 };
 
-eg_trainer *eg__trainer_make(const eg_trainer_args *, int64_t vocabulary, int64_t longest);
+/* What a checkpoint says of the model beside its options; its tensors must be those of the model */
+typedef struct eg__restored { int64_t vocabulary, longest; const eg_safetensors *file; const char *path; } eg__restored;
+eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);       /* NULL: a new model           */
 
 /* -- batch.c ------------------------------------------------------------------------------------------------------------------------- */
 eg__batch eg__batch_rows(const eg__batch *, int64_t from, int64_t to);

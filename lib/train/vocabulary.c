@@ -101,13 +101,29 @@ static bool grow(eg_data *d)
     return true;
 }
 
+/* Zeroed room for a symbol's text, one behind the other: an owner gives 64 bytes at least, a word has few. */
+static char *symbol_text(eg_data *d, size_t room)
+{
+    enum { TEXTS = 4096 };
+    if (room > d->texts_left) {
+        size_t more = room > TEXTS ? room : TEXTS;
+        d->texts = eg_owner_alloc(d->owner, more);
+        d->texts_left = d->texts ? more : 0;
+    }
+    if (room > d->texts_left)
+        return NULL;
+    char *text = d->texts;
+    d->texts += room, d->texts_left -= room;
+    return text;
+}
+
 int32_t eg__data_token(eg_data *d, const char *s, size_t n)
 {
     if (d->symbols == d->room && !grow(d))
         return -1;
     int32_t *at = slot(d, s, n);
     if (!*at) {
-        char *copy = eg_owner_alloc(d->owner, n + 1);
+        char *copy = symbol_text(d, n + 1);
         if (!copy)
             return -1;
         memcpy(copy, s, n);

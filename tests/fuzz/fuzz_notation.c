@@ -1,4 +1,4 @@
-/* fuzz_notation.c: any bytes are a spec or a predicate; nothing may crash, leak, loop, or fail without a sentence.
+/* fuzz_notation.c: any bytes are a spec; nothing may crash, leak, loop, or fail without a sentence.
  *
  * Input: one byte of flags, one of operands, one nibble of rank and two bits of size an axis, then the string.
  * clang: -fsanitize=fuzzer,address,undefined with the static library. Without libFuzzer: -DFUZZ_MAIN reads files, or N random inputs. */
@@ -48,39 +48,12 @@ static void bind_bytes(const uint8_t *data, size_t size)
     }
 }
 
-static void where_bytes(const uint8_t *data, size_t size)
-{
-    const int64_t sizes[3] = { data[1] & 7, data[1] >> 3 & 7, 1 + (data[1] >> 6) }, low[3] = { 0, 1, 0 };
-    const eg_axis_name i = { "i", 1, sizes[0], 0 }, j = { "j", 1, sizes[1], 0 }, key = { "key", 3, sizes[2], 0 };
-    char *text = malloc(size - 1);
-    if (!text) return;
-    memcpy(text, data + 2, size - 2);
-    text[size - 2] = 0;
-    const eg_predicate *p = eg__where_parse(cx, "fuzz", text, 3, (const eg_axis_name *const[]){ &i, &j, &key });
-    free(text);
-    if (!p) { if (!eg_error(cx)) abort(); return; }
-    const int64_t high[3] = { 4, 5, 3 };
-    const eg_three three = eg__where_tile(p, low, high, sizes);
-    bool any = false, all = true;
-    for (int64_t a = low[0]; a < high[0]; a++)
-        for (int64_t b = low[1]; b < high[1]; b++) {
-            uint8_t row[3];
-            eg__where_row(p, 2, 3, (int64_t[]){ a, b, 0 }, sizes, row);
-            for (int64_t c = 0; c < 3; c++) {
-                const bool is = eg__where_test(p, (int64_t[]){ a, b, c }, sizes);
-                if (is != row[c]) abort();
-                any |= is, all &= is;
-            }
-        }
-    if ((three == EG_NONE && any) || (three == EG_EVERY && !all)) abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!cx) cx = eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     if (size < 2 || !cx) return 0;
     const eg_mark mark = eg_push(cx);
-    if (data[0] & 128) where_bytes(data, size); else bind_bytes(data, size);
+    bind_bytes(data, size);
     eg_clear(cx);
     eg_pop(cx, mark);
     return 0;

@@ -1,0 +1,44 @@
+/* fuzz_pairs.c: any bytes are a file of pairs, and a text. What is read is asked for every example, and its vocabulary writes what it reads.
+ * Built as fuzz_npy.c says. */
+#include <eingrad/train.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+static void ask(eg_ctx *cx, const eg_data *d)
+{
+    if (!d != !!eg_error(cx))
+        abort();
+    eg_example e;
+    for (int64_t k = 0; d && !eg_data_free(d) && k < eg_data_size(d); k++) {
+        char text[EG_LONGEST * 64];
+        int32_t again[EG_LONGEST];
+        if (eg_data_example(d, 7, (uint64_t)k, &e) || e.inputs < 1 || e.outputs < 1 || e.inputs > EG_LONGEST || e.outputs > EG_LONGEST)
+            abort();
+        eg_data_held_out(d, &e);
+        size_t n = eg_data_write(d, e.inputs, e.input, text, sizeof text);
+        if (n < sizeof text && (eg_data_read(d, text, EG_LONGEST, again) != e.inputs ||
+                                memcmp(again, e.input, (size_t)e.inputs * sizeof *again)))
+            abort();
+    }
+    for (int k = 0; d && k < eg_data_symbols(d); k++)
+        if (!eg_data_symbol(d, k))
+            abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    char *text = malloc(count + 1);
+    if (!text)
+        return 0;
+    memcpy(text, bytes, count);
+    text[count] = 0;
+    ask(cx, eg_data_parse(cx, text, "pairs"));
+    eg_clear(cx);
+    ask(cx, eg_data_corpus_of(cx, text, count, "text"));
+    eg_close(cx);
+    free(text);
+    return 0;
+}
