@@ -26,5 +26,5 @@ eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double sc
 typedef struct eg_mask_option { const char *option; eg_masked mask; int term; } eg_mask_option;
 /* called: the operands' names in messages; those of the masks are filled in */
 const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *, const char *names, eg_tensor **xs,
-                           int *n);
+                           const char **called, int *n);
 #endif
