@@ -67,15 +67,15 @@ static void line(const eg_score *s, bool text)
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
-    printf("\nwithout    %s   loss      more than with it\n", text ? "foretold" : "   exact");
+    const double unit = text ? log(2) : 1;
+    printf("\nwithout    %s   %s      more than with it\n", text ? "foretold" : "   exact", text ? "bits" : "loss");
     for (int k = 0; eg_trainer_attention(t, k); k++)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
             char name[48];
             if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s)) return EXIT_FAILURE;
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
             double share = text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
-            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss,
-                   s.loss - all->loss);
+            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss / unit, (s.loss - all->loss) / unit);
             fflush(stdout);
         }
     return EXIT_SUCCESS;
@@ -93,7 +93,7 @@ static int run(const command *c, int count, char **word)
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_data *data = o.text ? eg_data_corpus(cx, o.text) : NULL;
     eg_trainer *t = eg_trainer_load(cx, w.word[0], .data = data);
-    int status = t ? EXIT_SUCCESS : say_error(cx, NULL);
+    int status = t ? EXIT_SUCCESS : say_load_error(cx, w.word[0], o.text);
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     eg_score s;
     bool text = t && eg_data_free(eg_trainer_data(t));

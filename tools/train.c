@@ -103,7 +103,7 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
 {
     eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
     eg_trainer *t = eg_trainer_load(cx, path, o->model.steps, .data = text);
-    if (!t) { say_error(cx, NULL); return NULL; }
+    if (!t) { say_load_error(cx, path, o->text); return NULL; }
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
     if (asked && strcmp(name, asked) != 0) {
         say("%s was trained on %s, not on %s", path, name, asked);
@@ -213,7 +213,7 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path)
     eg_score s;
     if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
-    return show(t, path, &s, &p, &u.g);
+    return show(t, path, o->best, &s, &p, &u.g);
 }
 
 static int run(const command *c, int count, char **word)
