@@ -77,6 +77,7 @@ prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2
+refuses 'ask for it with --broadcast, or leave' explain 'ij,ij->ij' 1x4 3x4
 refuses 'einsum' explain '->ij' 2
 refuses 'is not a shape' explain ij 4x
 refuses 'explain needs SPEC' explain ij
@@ -96,6 +97,9 @@ prints 'empty' gradcheck 'ij->' 0x3
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2
+refuses 'ask for it with --broadcast, or leave' gradcheck 'ij,ij->ij' 1x4 3x4
+refuses 'einsum: the string has 2 operands but 1 was given' gradcheck 'ij,jk->ik' 2x3
+refuses 'einsum: the string has 1 operand but 2 were given' gradcheck 'ij' 2x3 3x4
 refuses 'einsum' gradcheck '->ij' 2
 refuses 'einsum' gradcheck '-x' 2
 refuses 'is not a shape' gradcheck ij 4x
@@ -184,6 +188,8 @@ for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradient
 done
 awk '/gradients checked: /{ exit !($3 == $5 && $3 > 0) }' out || bad "train copy: $(grep 'gradients checked' out)"
 [ "$(grep -c '^{.*}$' log.json)" = 14 ] || bad "train copy: the log is $(cat log.json)"
+grep -q '.where = ' out && bad 'train copy: an encoder has no causal mask, but the listing shows one'
+grep -q 'without its causal mask' out || bad 'train copy: the listing does not say that the mask is left out'
 prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 || bad 'predict: lines of standard input'
@@ -195,6 +201,8 @@ grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
 runs attend copy.safetensors hello -o map.png
 [ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] || bad 'attend: map.png is no PNG'
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
+refuses 'input 2: copy: "!" is not in the vocabulary' predict copy.safetensors hello 'he!' hello
+refuses 'an encoder answers all places at once, it does not go on with a text; predict gives its answer' generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
 refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq
 refuses 'the input is empty' predict copy.safetensors ''
@@ -499,7 +507,17 @@ refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
-refuses 'a text has no answers' predict whole.safetensors rage
+refuses 'a text has no answers; generate goes on with it' predict whole.safetensors rage
+(cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) && bad 'evaluate: found a text that lies elsewhere'
+grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 || bad "evaluate: $(cat ../err2)"
+(cd .. && "$eingrad" train --resume new/whole.safetensors --steps 70 >out2 2>err2) && bad 'train: found a text that lies elsewhere'
+grep -q -- '; --text FILE says where' ../err2 || bad "train --resume: $(cat ../err2)"
+# shellcheck disable=SC2086
+runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 40 --evaluate 5 --lr 1 --out worse.safetensors
+grep -q 'unseen loss was smallest at step [0-9]*, [0-9.]* bits a character' out || bad "train --text: $(grep smallest out)"
+grep -qF 'worse.safetensors has the last model, not that one: --best FILE keeps it' out || bad "train --text: the best is not spoken of"
+grep -q 'train --resume worse' out && bad 'train --text: more steps are advised although the unseen loss grew'
+rm worse.safetensors ../out2 ../err2
 printf 'more' >>../rage.txt
 refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
 rm -f out err; cd ..
@@ -516,6 +534,14 @@ prints '' predict new/both.safetensors a7
 prints '' generate new/both.safetensors --prompt a7 --beam 3
 prints 'layer 0, head 1' attend new/both.safetensors a7
 prints 'layer 0, head 1' attend new/both.safetensors a7 --part encoder
+grep -q ' self ' out || bad 'attend --part encoder: no share of the own place'
+prints 'cross attention: rows look at columns' attend new/both.safetensors a7
+grep -q 'previous\|self\|distance' out && bad 'attend: places of two sequences are compared'
+runs attend new/both.safetensors a7 -o new/map.svg
+for text in 'cross attention: a7' 'token written' 'looks at' 0.2 0.4 1; do
+    grep -qF ">$text</text>" new/map.svg || bad "attend -o map.svg: '$text' is not in it"
+done
+rm new/map.svg
 prints 'sequences exactly right' evaluate new/both.safetensors --heads-off e0.1,c0.0
 prints 'c0.1  ' evaluate new/both.safetensors --each-head
 runs predict new/both.safetensors --heads-off d0.0 a7

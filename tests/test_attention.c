@@ -337,7 +337,7 @@ START_TEST(attention_refuses)
         { "bid,bjd,bje->be", "index 'i' is in the query alone and not in the output; nothing says what becomes of it\n  bid,bjd,bje->be\n   ^" },
         { "bid,bjf,bje->bie", "index 'd' is in the query alone" }, { "bid,bjd,bke->bie", "index 'j' is in the key alone" },
         { "bid,bjd,bjf->bi", "index 'f' is in the value alone" }, { "bid,bjd,bje->bije", "no index to attend over" },
-        { "bid,bjd,bje", "-> and the output are missing" }, { "bid,bjd,cje->bie", "index 'c' is in the value alone" }, { "bid,bdj,bje->bie", "index 'd' is 3 in operand 1 but 5 in operand 2" },
+        { "bid,bjd,bje", "-> and the output are missing" }, { "bid,bjd,cje->bie", "index 'c' is in the value alone" }, { "bid,bdj,bje->bie", "index 'd' is 3 in the query but 5 in the key" },
         { "bid,bjd->bie", "2 operands" }, { "bi[d],bjd,bje->bie", "brackets" }, { "bid,bjd,bje->bieq", "'q'" },
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
@@ -346,7 +346,14 @@ START_TEST(attention_refuses)
         eg_assert_error(cx, bad[n].says);
     }
     eg_attention("bid,bjd,bje->bie", q, eg_cast(k, EG_F64), v);
-    eg_assert_error(cx, "attention: operand 1 is f32 but operand 2 is f64");
+    eg_assert_error(cx, "attention: the query is f32 but the key is f64");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .keep = { "bj", eg_ones(cx, 2, 6) });
+    eg_assert_error(cx, "attention: index 'j' is 5 in the key but 6 in .keep\n  bid,bjd,bje,bj->bie\n       ^       ^       "
+                        "the key is (2, 5, 3), .keep is (2, 6)");
+    eg_attention("bid,bjd,bje->bie", q, k, v, .bias = { "ijb", eg_ones(cx, 2, 4, 5) });
+    eg_assert_error(cx, "\n  .bias would fit as 'bij'");
+    eg_softmax("b i [j]", eg_ones(cx, 2, 4, 5), .bias = { "ij", eg_ones(cx, 4, 6) });
+    eg_assert_error(cx, "softmax: index 'j' is 5 in operand 1 but 6 in .bias");
     eg_attention("bid,bjd,bje->bie", q, k, v, .keep = { "bj", eg_ones(cx, 2, 5) });
     eg_assert_error(cx, "attention: .keep is f32");
     eg_attention("bid,bjd,bje->bie", q, k, v, .keep = { "bd", eg_cast(eg_ones(cx, 2, 3), EG_BOOL) });

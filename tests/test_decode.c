@@ -146,6 +146,41 @@ START_TEST(a_cache_is_told_its_rows)            /* a step function that remember
 }
 END_TEST
 
+/* As any user writes it: run what is new, pick the rows that the search goes on with. The first call has one row. */
+typedef struct told { eg_transformer *net; eg_cache *cache; } told;
+static eg_tensor *behind_a_cache(void *user, const eg_prefixes *p)
+{
+    const told *u = user;
+    int64_t fresh = u->cache && p->from ? 1 : p->length;
+    if (u->cache && p->from && eg_cache_pick(u->cache, eg_from(cx, p->from, p->rows)))
+        return NULL;
+    int32_t tokens[64];
+    for (int64_t r = 0; r < p->rows; r++)
+        memcpy(tokens + r * fresh, p->tokens + (r + 1) * p->length - fresh, (size_t)fresh * sizeof *tokens);
+    return eg_select(eg_transformer_run(u->net, eg_from(cx, tokens, p->rows, fresh), .where = "j <= i", .cache = u->cache), 1, fresh - 1);
+}
+START_TEST(a_cache_needs_no_padding)
+{
+    for (int beam = 1; beam < 6; beam++) {
+        eg_params *p = eg_params_open(cx);
+        eg_transformer *net = eg_transformer_new(p, "", .vocabulary = CLASSES, .d_model = 8, .heads = 2, .layers = 2, .length = 2 + LONGEST);
+        eg_nograd(cx, true);
+        told full = { net, NULL }, cached = { net, eg_cache_new(eg_params_owner(p), 2 + LONGEST) };
+        const eg_decoded *a = eg_decode(.cx = cx, .next = behind_a_cache, .user = &full, .prompt = prompt, .prompts = 2,
+                                        .longest = LONGEST, .beam = beam),
+                         *b = eg_decode(.cx = cx, .next = behind_a_cache, .user = &cached, .prompt = prompt, .prompts = 2,
+                                        .longest = LONGEST, .beam = beam);
+        eg_assert_ok(cx);
+        eg_nograd(cx, false);
+        ck_assert(a && b && a->count == b->count && a->count == beam);
+        for (int64_t k = 0; k < a->count; k++) {
+            ck_assert_double_eq_tol(a->sequence[k].log_p, b->sequence[k].log_p, 1e-4);
+            ck_assert(!memcmp(a->sequence[k].tokens, b->sequence[k].tokens, (size_t)a->sequence[k].count * sizeof(int32_t)));
+        }
+    }
+}
+END_TEST
+
 START_TEST(greedy_takes_the_likeliest)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -334,6 +369,7 @@ Suite *suite_decode(void)
     tcase_add_test(t, a_late_winner_is_waited_for);
     tcase_add_test(t, a_sequence_has_its_own_score);
     tcase_add_test(t, a_cache_is_told_its_rows);
+    tcase_add_test(t, a_cache_needs_no_padding);
     tcase_add_test(t, greedy_takes_the_likeliest);
     tcase_add_test(t, draws_have_their_shares);
     tcase_add_test(t, a_seed_is_a_sequence);

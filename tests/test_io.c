@@ -681,6 +681,39 @@ START_TEST(heatmap_text)
 }
 END_TEST
 
+static const char *saved_curve(double low, double high, bool logarithmic)
+{
+    static char text[1 << 16];
+    const double x[] = { 1, 700 }, y[] = { high, low };
+    ck_assert_int_eq(eg_curves_save(in_folder("c.svg"), cx, 1, &(eg_curve){ "training", 2, x, y }, .x_name = "step", .y_name = "loss",
+                                    .logarithmic = logarithmic), 0);
+    text[slurp(in_folder("c.svg"), (uint8_t *)text, sizeof text - 1)] = 0;
+    unlink(in_folder("c.svg"));
+    return text;
+}
+START_TEST(ticks_are_round)
+{
+    static const struct { double low, high; bool logarithmic; const char *has[8]; } rows[] = {
+        { 1.08, 4.09, true, { "1.5", "2", "4", "100", "700" } }, { 0.0003, 4.09, true, { "0.001", "0.01", "0.1", "1" } },
+        { 0, 1, false, { "0", "0.2", "0.4", "1" } }, { -3, 70.8, false, { "0", "20", "60" } },
+        { 2, 2, false, { "2", "100" } }, { 1e-300, 1e300, true, { "1", "100" } }, { 5e9, 6e9, false, { "5.2e+09", "6e+09" } },
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const char *svg = saved_curve(rows[k].low, rows[k].high, rows[k].logarithmic);
+        for (int n = 0; n < 8 && rows[k].has[n]; n++) {
+            char want[32];
+            snprintf(want, sizeof want, ">%s</text>", rows[k].has[n]);
+            ck_assert_msg(strstr(svg, want) != NULL, "%g to %g: no tick %s", rows[k].low, rows[k].high, rows[k].has[n]);
+        }
+        int texts = 0;
+        for (const char *at = svg; (at = strstr(at, "<text")); at++) texts++;
+        ck_assert_msg(texts <= 3 + 2 * 8 && texts > 3 + 3, "%g to %g: %d texts", rows[k].low, rows[k].high, texts);
+        ck_assert_ptr_null(strstr(svg, ">70.8<"));
+        ck_assert_ptr_null(strstr(svg, ">1.08<"));
+    }
+}
+END_TEST
+
 START_TEST(heatmap_refuses)
 {
     ck_assert_ptr_null(PRINTED(eg_zeros(cx, 3)));
@@ -823,6 +856,7 @@ Suite *suite_io(void)
     tcase_add_test(tc, could_be_written);
     tcase_add_test(tc, pipes);
     tcase_add_test(tc, heatmap_text);
+    tcase_add_test(tc, ticks_are_round);
     tcase_add_test(tc, heatmap_refuses);
     tcase_add_test(tc, pictures);
     tcase_add_test(tc, no_memory);

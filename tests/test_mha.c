@@ -543,8 +543,12 @@ START_TEST(cache_cut_and_pick)
     ck_assert_int_eq(eg_cache_pick(c, index), 0);
     eg_tensor *last = eg_mha_run(m, eg_at("[b] i m, c -> c i m", eg_slice(x, 1, 5, 6, 1), index), .where = "j <= i", .cache = c);
     eg_assert_close(last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice(full, 1, 5, 6, 1)), index), 1e-12);
-    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 2)), -1);
-    eg_assert_error(cx, "cache: 2 batches were picked, but the cache has 3");
+    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 0)), -1);
+    eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the index has 1 axis and 0");
+    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 3, 1)), -1);
+    eg_assert_error(cx, "but the index has 2 axes and 3");
+    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
+    eg_assert_error(cx, "3");
     ck_assert_int_eq(eg_cache_cut(c, 7), -1);
     eg_assert_error(cx, "cache: cut to 7 places, but 6 are taken");
     ck_assert_int_eq(eg_cache_cut(c, 0), 0);
@@ -588,6 +592,71 @@ START_TEST(picked_rows_are_whole_passes)
         eg_assert_error(cx, "cache: its keys have no batch that could be picked; they come from the layout of one sequence");
     }
     eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(as_many_rows_as_are_picked)          /* 1 row, then 4, 2, 7: beams that a search begins with one prefix; a memory too          */
+{
+    const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 } })[_i];
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = form.heads, .kv_heads = form.kv_heads, .rotary = form.rotary);
+    randomise(p);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 5), *kept = eg_cache_new(eg_params_owner(p), 5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 8), *source = eg_normal(cx, 0, 1, 1, 3, 8);
+    eg_mha_run(m, x, .where = "j <= i", .cache = c);
+    eg_mha_run(m, x, .key = source, .cache = kept, .memory = true);
+    static const int64_t pick[3][7] = { { 0, 0, 0, 0 }, { 3, 1 }, { 1, 0, 0, 1, 1, 1, 0 } }, rows[] = { 4, 2, 7 };
+    for (int t = 0; t < 3; t++) {
+        eg_tensor *index = eg_from_n(cx, EG_I64, pick[t], 1, &rows[t]), *one = eg_normal(cx, 0, 1, rows[t], 1, 8);
+        ck_assert_int_eq(eg_cache_pick(c, index), 0);
+        ck_assert_int_eq(eg_cache_pick(kept, index), 0);
+        x = eg_concat(1, eg_at("[b] i m, c -> c i m", x, index), one);
+        source = eg_at("[b] i m, c -> c i m", source, index);
+        eg_tensor *y = eg_mha_run(m, one, .where = "j <= i", .cache = c), *whole = eg_mha_run(m, x, .where = "j <= i");
+        eg_assert_close(y, eg_contiguous(eg_slice(whole, 1, t + 2, t + 3, 1)), 1e-12);
+        eg_assert_close(eg_mha_run(m, one, .key = source, .cache = kept, .memory = true), eg_mha_run(m, one, .key = source), 1e-12);
+    }
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 4, 1, 8), .cache = c)));
+    eg_assert_error(cx, "the batch is 7 in the cache but 4 in the new keys");
+    ck_assert_int_eq(eg_cache_cut(c, 0), 0);            /* an empty cache takes any number of rows                    */
+    eg_tensor *fresh = eg_normal(cx, 0, 1, 9, 3, 8);
+    eg_assert_close(eg_mha_run(m, fresh, .where = "j <= i", .cache = c), eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
+    eg_nograd(cx, false);
+}
+END_TEST
+
+START_TEST(errors_name_module_and_option)
+{
+    eg_mha *m = eg_mha_new(eg_params_open(cx), "enc.0.attn", .d_model = 8, .heads = 2), *grouped =
+        eg_mha_new(eg_params_open(cx), "g", .d_model = 8, .heads = 4, .kv_heads = 2);
+    eg_linear *up = eg_linear_new(eg_params_open(cx), "up", .in = 8, .out = 4);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *mask = eg_cast(eg_ones(cx, 2, 6), EG_BOOL);
+    eg_mha_run(m, x, .keep = { "bj", mask });
+    eg_assert_error(cx, "mha \"enc.0.attn\": attention: index 'j' is 5 in the key but 6 in .keep\n");
+    eg_mha_run(grouped, x, .bias = { "hij", eg_ones(cx, 4, 5, 6) });
+    eg_assert_error(cx, "mha \"g\": attention: index 'j' is 5 in the key but 6 in .bias");
+    eg_mha_run(m, x, .lengths = { "b", eg_from(cx, (int64_t[]){ 5, 9 }, 2) });
+    eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths has 9 at place 1");
+    eg_mha_run(m, x, .where = "k <= i");
+    eg_assert_error(cx, "mha \"enc.0.attn\": .where: index 'k' is not one of 'b', h, i, j: \"k <= i\"");
+    eg_mha_run(grouped, x, .where = "g <= i");
+    eg_assert_error(cx, "mha \"g\": .where: index 'g' is not one of 'b', h, i, j");
+    eg_mha_run(m, x, .where = "j <=");
+    eg_assert_error(cx, "mha \"enc.0.attn\": attention: ");
+    eg_mha_run(m, x, .fill = -1e9, .where = "j <= i", .form = EG_FUSED);
+    eg_assert_error(cx, "mha \"enc.0.attn\": .fill changes scores in memory, which the form EG_FUSED does not have");
+    eg_mha_run(m, eg_cast(x, EG_F32));
+    eg_assert_error(cx, "mha \"enc.0.attn\": the key times W_k: affine: x is f32 but W is f64; eg_cast one of them");
+    eg_linear_run(up, eg_cast(x, EG_F32));
+    eg_assert_error(cx, "linear \"up\": affine: x is f32 but W is f64; eg_cast one of them");
+    eg_fail(cx, "before");                              /* an error that was there already stays as it is              */
+    eg_mha_run(m, x);
+    eg_linear_run(up, x);
+    ck_assert_str_eq(eg_error(cx), "before");
+    eg_clear(cx);
+    eg_fail_in(cx, "nothing failed");
+    ck_assert_ptr_null(eg_error(cx));
 }
 END_TEST
 
@@ -851,6 +920,8 @@ Suite *suite_mha(void)
     tcase_add_loop_test(t, cached_is_full, 0, 7);
     tcase_add_loop_test(t, predicates_behind_a_cache, 0, 2);
     tcase_add_test(t, cache_cut_and_pick);
+    tcase_add_loop_test(t, as_many_rows_as_are_picked, 0, 2);
+    tcase_add_test(t, errors_name_module_and_option);
     tcase_add_loop_test(t, picked_rows_are_whole_passes, 0, 5);
     tcase_add_test(t, cache_of_a_memory);
     tcase_add_test(t, cache_refuses);

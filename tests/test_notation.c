@@ -146,6 +146,7 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "    ^    ^         operand 1 is (10, 2, 8, 64), operand 2 is (12, 2, 64, 8)\n"
       "  operand 2 would fit as 'jbdh'" },
     { "einsum", I, "ij,jk->ik", "4x5, 3x4", "\n  operands 1 and 2 exchanged would fit" },
+    { "on", UNION, "bijh,hij", "2x9x9x3, 9x9x3", "\n  operand 2 would fit as 'ijh'" },   /* 'jih' fits as well */
     { "einsum", I, "batch query d, batch key d -> query key", "2x3x4, 5x2x4", "\n  operand 2 would fit as 'key batch d'" },
     { "einsum", I, "ij,jk->ik", "4x5, 1x4",
       "einsum: index 'j' is 5 in operand 1 but 1 in operand 2\n"
@@ -157,9 +158,12 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
     { "einsum", I, "ii->i", "4x5", "einsum: index 'i' is 4 and 5 in operand 1\n  ii->i\n  ^^     operand 1 is (4, 5)" },
     { "einsum", I | ONES, "ii->i", "1x5", "einsum: index 'i' is 1 and 5 in operand 1" },
     { "einsum", I, "...ij,...jk", "7x4x5, 3x5x4",
-      "einsum: axis 1 of '...', counted from the right, is 7 in operand 1 but 3 in operand 2\n"
+      "einsum: under '...' axis 0 of operand 1 is 7 but axis 0 of operand 2 is 3\n"
       "  ...ij,...jk\n"
       "  ^^^   ^^^    operand 1 is (7, 4, 5), operand 2 is (3, 5, 4)" },
+    { "einsum", I, "...i,i...", "2x7x4, 4x9x7", "einsum: under '...' axis 0 of operand 1 is 2 but axis 1 of operand 2 is 9\n"
+      "  ...i,i...\n"
+      "  ^^^   ^^^  operand 1 is (2, 7, 4), operand 2 is (4, 9, 7)" },
     { "einsum", I, "...ij->ij", "7x4x5", "einsum: the output has no '...', which stands for 1 axis of operand 1\n  ...ij->ij\n  ^^^" },
     { "einsum", I, "ij,jk->ik", "2x3x4, 4x5", "einsum: operand 1 has rank 3: (2, 3, 4), its term 'ij' names 2 axes\n  ij,jk->ik\n  ^^" },
     { "einsum", I, "i...j", "2", "einsum: operand 1 has rank 1: (2,), its term 'i...j' names at least 2 axes" },
@@ -173,9 +177,27 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "einsum: with '...' the string can be read as letters and as names\n"
       "  ...k ij->...\n"
       "  for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'" },
-    { "einsum", I, "batch,batch->batch", "2, 2", "\n  every letter is an axis here: names stand apart by blanks, as in 'batch head'" },
+    { "einsum", I, "batch,batch->batch", "2, 2", "\n  every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch head'" },
     { "einsum", I, "ij,jk->ik", "2x3", "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
-    { "einsum", I, "ij->i", "2x3, 3, 4", "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^" },
+    { "einsum", I, "ij->i", "2x3, 3, 4", "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^\n"
+      "  operands stand apart by commas" },
+    { "einsum", I, "ij jk->ik", "2x3, 3x4", "einsum: the string has 1 operand but 2 were given\n  ij jk->ik\n       ^\n"
+      "  operands stand apart by commas: 'ij, jk ->ik'" },
+    { "einsum", I, "ij jk", "2x3, 3x4", "operands stand apart by commas: 'ij, jk'" },
+    { "einsum", I, "ij->I", "2x3", "einsum: output index 'I' is in no operand\n  ij->I\n      ^\n  is it 'i'?" },
+    { "einsum", I, "i1->i", "2", "einsum: operand 1 has rank 1: (2,), its term 'i1' names 2 axes\n  i1->i\n  ^^\n"
+      "  1 is an axis of size 1 here, no part of a name" },
+    { "einsum", I, "i1->i", "2x3", "einsum: axis 1 of operand 1 is 3 where the string has 1\n  i1->i\n   ^     operand 1 is (2, 3)\n"
+      "  1 is an axis of size 1 here, no part of a name" },
+    { "einsum", I, "i=>i", "2", "einsum: '=>' has no meaning here: the arrow is '->'\n  i=>i\n   ^^" },
+    { "einsum", I, "i => i", "2", "einsum: '=>' has no meaning here: the arrow is '->'\n  i => i\n    ^^" },
+    { "einsum", I, "i>", "2", "einsum: character '>' has no meaning here\n  i>\n   ^\n  the arrow is '->'" },
+    { "einsum", I, "i>i", "2", "\n  the arrow is '->'" },
+    { "einsum", I, "i→i", "2", "einsum: character '→' has no meaning here\n  i→i\n   ^\n  the arrow is '->'" },
+    { "einsum", I, "α->α", "2", "einsum: character 'α' has no meaning here\n  α->α\n  ^\n"
+      "  an index is a letter from a to z or A to Z" },
+    { "einsum", I, "i->éα", "2", "einsum: character 'é' has no meaning here\n  i->éα\n     ^" },
+    { "einsum", I, "i…", "2", "\n  an ellipsis is three dots" },
     { "einsum", I, "ij->ik", "2x3", "einsum: output index 'k' is in no operand\n  ij->ik\n       ^" },
     { "einsum", I, "ij->iJ", "2x3", "\n  is it 'j'?" },
     { "einsum", I, "batch query -> batch querry", "2x3", "einsum: output index 'querry' is in no operand\n  batch query -> batch querry\n                       ^^^^^^\n  is it 'query'?" },
@@ -189,12 +211,17 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
     { "einsum", I, "j->.j...", "2", "einsum: an ellipsis is three dots" },
     { "einsum", I, "...i...", "2x3", "einsum: a term has two ellipses, one is the most" },
     { "einsum", I, "i%...", "2x3", "einsum: character '%' has no meaning here\n  i%...\n   ^" },
-    { "einsum", I, "i\xc3\xa9", "2x3", "einsum: byte 0xc3 has no meaning here\n  i??\n   ^" },
+    { "einsum", I, "i\xc3\xa9", "2x3", "einsum: character '\xc3\xa9' has no meaning here\n  i\xc3\xa9\n   ^" },
+    { "einsum", I, "i\xc3", "2x3", "einsum: byte 0xc3 has no meaning here\n  i?\n   ^" },
+    { "einsum", I, "i\xff\xc2\x85j", "2x3", "einsum: byte 0xff has no meaning here\n  i??j\n   ^" },
     { "einsum", I, "i_k", "2x3", "einsum: '_' is not an index letter (names stand apart by blanks: 'd_k head')" },
     { "einsum", I, "i2", "2x3", "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
     { "einsum", I, "i0", "2x3", "einsum: a number stands for an axis only as 1" },
-    { "einsum", I, "i ([c2=2] d)", "2x6", "in 'r=2'\n  i ([c2=2] d)\n       ^\n  these are letters: for names two must stand apart by blanks alone" },
-    { "einsum", I, "=2i", "2x3", "einsum: '=' follows no name" },
+    { "einsum", I, "i ([c2=2] d)", "2x6", "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names two must stand apart by blanks alone" },
+    { "einsum", I, "=2i", "2x3", "einsum: '=' follows no name\n  =2i\n  ^\n  a size stands behind its name, as in 'h=8'" },
+    { "rearrange", NEW, "(h d)=8 -> h d", "8", "'=' follows no name\n  (h d)=8 -> h d\n       ^\n"
+      "  a size belongs to one name: it stands inside, as in '(h=8 d)'" },
+    { "rearrange", NEW, "(h 1=8) -> h", "8", "'=' follows no name" },
     { "einsum", I, "i=", "2", "einsum: 'i =' is not followed by a size" },
     { "einsum", I, "i=-2", "2", "einsum: 'i =' is not followed by a size" },
     { "einsum", I, "i=99999999999999999999", "2", "einsum: the size of 'i' does not fit in 64 bits" },
@@ -220,6 +247,11 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "  b (h d) -> b h d\n"
       "    ^^^^^           operand 1 is (2, 10)\n"
       "  write h=8 in the string, or .h = 8" },
+    { "rearrange", NEW, "(head=8) -> (head)", "64",
+      "rearrange: (head=8) is 64 in operand 1, and more than one of its sizes is unknown: 'h', 'e', 'a'\n"
+      "  (head=8) -> (head)\n"
+      "  ^^^^^^^^            operand 1 is (64,)\n"
+      "  every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch head'" },
     { "rearrange", NEW, "(h=2 d=3) -> h d", "10", "rearrange: (h=2 d=3) is 10 in operand 1, but h = 2, d = 3 gives another size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "0", "rearrange: (h=0 d) is 0 in operand 1, and with h = 0 any 'd' would do: give its size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "4", "which h = 0 does not divide" },

@@ -23,6 +23,13 @@ START_TEST(leaves_of_every_dtype)
     ck_assert_int_eq(eg_i32(eg_from(cx, ((int[]){ 7 }), 1))[0], 7);
     ck_assert_int_eq(eg_i64(eg_from(cx, ((long[]){ 1L << 60 }), 1))[0], 1L << 60);
     ck_assert(eg_bool(eg_from(cx, ((bool[]){ true }), 1))[0]);
+    eg_tensor *pair = eg_from(cx, (int64_t[]){ 0, -100 }, 2), *table = eg_from(cx, (const float[2 * 2]){ 1, 2, 3, 4 }, 2, 2);
+    ck_assert_int_eq(eg_i64(pair)[1], -100);            /* a compound literal needs no parentheses around it           */
+    ck_assert(eg_rank(table) == 2 && eg_f32(table)[3] == 4);
+    ck_assert(eg_i32(eg_from(cx, (int32_t[]){ 5, 6 } + 1, 1))[0] == 6 && eg_bool(eg_from(cx, (bool[]){ false, true }, 2))[1]);
+    float room[3] = { 7, 8, 9 }, *at = room;
+    ck_assert(eg_f32(eg_from(cx, room, 3))[2] == 9 && eg_f32(eg_from(cx, at + 1, 2))[0] == 8 && eg_f32(eg_from(cx, (at), 1))[0] == 7);
+    ck_assert(eg_rank(eg_from(cx, &(double){ 3 })) == 0 && eg_item(eg_from(cx, &(double){ 3 })) == 3);
     ck_assert_double_eq(eg_f64(eg_from(cx, ((double[]){ .1 }), 1))[0], .1);
     ck_assert_double_eq(eg_item(eg_scalar(cx, -2.5)), -2.5);
     ck_assert_int_eq(eg_rank(eg_scalar(cx, 1)), 0);

@@ -18,6 +18,10 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     eg_tensor *w = eg_trainer_look(t, input, o->part, &rows, &columns);         /* layer h i j */
     if (!w) return say_error(cx, NULL);
     if (!all_finite(w)) return say("attend: a weight of the model is NaN on this input");
+    const char *model = eg_trainer_config(t)->model, *part = o->part ? o->part : strcmp(model, "seq2seq") ? model : "cross";
+    const bool apart = !strcmp(part, "cross");
+    char title[512];
+    snprintf(title, sizeof title, "%s: %s", apart ? "cross attention" : part, input);
     int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1), n = layers * heads;
     enum { ROOM = 64 };
     char (*name)[ROOM] = calloc((size_t)n, sizeof *name);
@@ -30,7 +34,8 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     eg_tensor *x = eg_reshape(w, n, eg_dim(w, 2), eg_dim(w, 3));
     if (status) ;
     else if (o->out) {
-        if (eg_picture_save(o->out, x, .rows = rows, .columns = columns, .title = input, .panels = panel))
+        if (eg_picture_save(o->out, x, .rows = rows, .columns = columns, .title = title, .panels = panel, .low = EG_OFF, .high = 1,
+                            .row_axis = apart ? "token written" : "token", .column_axis = "looks at"))
             status = say_error(cx, NULL);
         else
             printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers, (long long)heads,
@@ -38,11 +43,12 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
     } else {
         bool text = eg_data_free(eg_trainer_data(t));
         const char *answer = text ? "" : eg_trainer_predict(t, input);
-        if (answer) printf("%s%s%s\nrows look at columns\n\n", input, text ? "" : " -> ", answer);
+        if (answer) printf("%s%s%s\n%s: rows look at columns\n\n", input, text ? "" : " -> ", answer,
+                           apart ? "cross attention" : part);
         if (!answer || eg_heatmap_print(stdout, x, .rows = rows, .columns = columns, .panels = panel, .low = EG_OFF, .high = 1,
                                         .colour = in_colour(stdout), .width = terminal_width()))
             status = say_error(cx, NULL);
-        else print_heads(w);
+        else print_heads(w, apart);
         if (!status && eg_error(cx)) status = say_error(cx, NULL);
     }
     free(name);

@@ -69,7 +69,8 @@ static int say_loss(double loss) { return say("the loss is %g: the model's numbe
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
-    printf("\nwithout    %s   loss      more than with it\n", text ? "foretold" : "   exact");
+    const double unit = text ? log(2) : 1;
+    printf("\nwithout    %s   %s      more than with it\n", text ? "foretold" : "   exact", text ? "bits" : "loss");
     for (int k = 0; eg_trainer_attention(t, k); k++)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
             char name[48];
@@ -78,8 +79,7 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
             if (!isfinite(s.loss)) return say_loss(s.loss);
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
             double share = text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
-            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss,
-                   s.loss - all->loss);
+            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss / unit, (s.loss - all->loss) / unit);
             fflush(stdout);
         }
     return EXIT_SUCCESS;

@@ -27,12 +27,13 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
     return eg_einsum_with(&a);
 }
 
-/* The letters of the operands, for the report, where each stands for one axis. */
-static const char *letters(const char *spec, char *out, size_t room)
+/* The letters of the operands, for the report, where each stands for one axis and there are as many terms as shapes. */
+static const char *letters(const char *spec, int count, char *out, size_t room)
 {
     const char *arrow = strstr(spec, "->");
     size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
-    if (n >= room || strcspn(spec, "([.1") < n) return NULL;
+    for (size_t k = 0; k < n; k++) count -= spec[k] == ',';
+    if (n >= room || strcspn(spec, "([.1") < n || count != 1) return NULL;
     memcpy(out, spec, n);
     out[n] = 0;
     return out;
@@ -52,7 +53,7 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
     }
     product f = { spec, count, o->broadcast };
     const eg_report *r = eg_gradcheck(.f = einsum, .user = &f, .count = count, .xs = x, .names = count <= 26 ? names : NULL,
-                                      .axes = letters(spec, axes, sizeof axes), .order = (int)o->order,
+                                      .axes = letters(spec, count, axes, sizeof axes), .order = (int)o->order,
                                       .directions = (int)o->directions, .full = o->full, .mutate = o->mutate,
                                       .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES, .seed = (uint64_t)o->seed);
     if (!r) return say_error(cx, NULL);

@@ -28,6 +28,6 @@ eg_trainer *load_model(eg_ctx *cx, const eg_trainer_load_args *a)
     eg_trainer_load_args o = *a;
     o.size = sizeof o, o.cx = cx;
     eg_trainer *t = cx ? eg_trainer_load_with(&o) : NULL;
-    if (!t) say_error(cx, NULL);
+    if (!t) say_load_error(cx, o.path, o.data ? "" : NULL);
     return t && finite_model(t, o.path) ? t : NULL;
 }

@@ -52,8 +52,11 @@ static int run(const command *c, int count, char **word)
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     if (t && !status && w.count == 1) status = answer_lines(cx, t);
-    for (int k = 1; t && !status && k < w.count; k++)
-        if (!answer(t, w.word[k])) status = say_error(cx, NULL);
+    for (int k = 1; t && !status && k < w.count; k++) {
+        char which[32];
+        snprintf(which, sizeof which, "input %d", k);
+        if (!answer(t, w.word[k])) status = say_error(cx, w.count > 2 ? which : NULL);
+    }
     eg_close(cx);
     return status;
 }

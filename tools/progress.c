@@ -201,16 +201,17 @@ bool progress_curve(const progress *g, eg_trainer *t)
 {
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
     if (!g->curve || !g->points) return true;
+    const double unit = g->text ? log(2) : 1;           /* of a text: bits, as everywhere on the screen */
     int64_t n = g->points, looks = 0;
     double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n, *u = column + 2 * n, *v = column + 3 * n;
     if (!column) { say("out of memory"); return false; }
     for (int64_t k = 0; k < n; k++) {
-        x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1];
-        if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2];
+        x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1] / unit;
+        if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2] / unit;
     }
     const eg_curve curves[] = { { "training", n, x, y }, { "unseen", looks, u, v } };
     int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves, .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
-                             .y_name = "loss", .logarithmic = true);
+                             .y_name = g->text ? "bits a character" : "loss", .logarithmic = true);
     free(column);
     if (bad) say_error(cx, NULL);
     return !bad;

@@ -164,7 +164,7 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
-static void clipping(eg_trainer *t, const eg_progress *p)
+static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
     double limit = eg_trainer_config(t)->clip_norm;
     if (limit > 0)
@@ -172,8 +172,12 @@ static void clipping(eg_trainer *t, const eg_progress *p)
     else
         printf("no gradient was clipped");
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
-    if (p->best >= 0 && p->best_step != p->step)
-        printf("unseen loss was smallest at step %lld, %.4f%s\n", (long long)p->best_step, p->best, p->stopped ? "; stopped early" : "");
+    if (p->best < 0 || p->best_step == p->step) return;
+    const bool text = eg_data_free(eg_trainer_data(t));
+    printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step, text ? p->best / log(2) : p->best,
+           text ? " bits a character" : "", p->stopped ? "; stopped early" : "");
+    if (best) printf("that model is saved in %s; %s has the last one\n", best, path);
+    else printf("%s has the last model, not that one: --best FILE keeps it\n", path);
 }
 
 static void saved(const eg_progress *p, const progress *g, const char *path)
@@ -182,7 +186,7 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
 }
 
 /* -- a text: how well it is foretold, and how it may go on ---------------------------------------------------------------------- */
-static int show_text(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
+static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     size_t bytes;
@@ -193,22 +197,36 @@ static int show_text(eg_trainer *t, const char *path, const eg_score *s, const e
     puts("\nA text of its own (temperature 0.8):\n");
     fwrite(text, 1, bytes, stdout);
     puts("\n");
-    clipping(t, p);
+    clipping(t, p, path, best);
     saved(p, g, path);
     printf("\nNext:\n  %s generate ", program());
     quoted(path);
-    printf(" --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one\n  %s train --resume ", program());
+    puts(" --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
+    if (p->best >= 0 && p->best_step != p->step) return EXIT_SUCCESS;   /* more steps would fit the seen text only */
+    printf("  %s train --resume ", program());
     quoted(path);
     printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));
     return EXIT_SUCCESS;
 }
 
-int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *p, const progress *g)
+/* The listing is causal; an encoder's attention and that between encoder and decoder are not. */
+static void print_listing(const char *model)
+{
+    static const char causal[] = ".where = \"j <= i\", ";
+    const char *at = strstr(listing, causal);
+    const bool encoder = !strcmp(model, "encoder"), both = !strcmp(model, "seq2seq");
+    printf("\nThe attention that was trained, in eingrad (examples/04_attention.c%s):\n\n",
+           encoder ? ", without its causal mask" : both ? "; .where in the decoder's attention to itself alone" : "");
+    if (encoder && at) printf("%.*s%s", (int)(at - listing), listing, at + strlen(causal));
+    else fputs(listing, stdout);
+}
+
+int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     char input[TEXT_ROOM] = "";
     eg_trainer_check_report r;
-    if (g->text) return show_text(t, path, s, p, g);
+    if (g->text) return show_text(t, path, best, s, p, g);
     printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact, (long long)s->sequences,
            100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
@@ -217,9 +235,9 @@ int show(eg_trainer *t, const char *path, const eg_score *s, const eg_progress *
     if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r)) return say_error(cx, NULL);
     printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right, (long long)r.entries, r.worst,
            r.worst_name ? r.worst_name : "none");
-    clipping(t, p);
+    clipping(t, p, path, best);
     saved(p, g, path);
-    printf("\nThe attention that was trained, in eingrad (examples/04_attention.c):\n\n%s", listing);
+    print_listing(eg_trainer_config(t)->model);
     next(t, path, input);
     return EXIT_SUCCESS;
 }

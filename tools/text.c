@@ -20,10 +20,29 @@ int say(const char *format, ...)
     return EXIT_FAILURE;
 }
 
+/* The library's sentence in the words of the command line: its options, no functions of C. */
+static const char *in_own_words(const char *error, char *out, size_t room)
+{
+    static const struct { const char *library, *program; } wording[] = {
+        { "ask for it with .broadcast", "ask for it with --broadcast" }, { "; eg_cast one of them", "" },
+    };
+    snprintf(out, room, "%s", error);
+    for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
+        char *at = strstr(out, wording[k].library);
+        size_t from = strlen(wording[k].library), to = strlen(wording[k].program);
+        if (!at || strlen(out) - from + to >= room) continue;
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, wording[k].program, to);
+    }
+    return out;
+}
+
 int say_error(eg_ctx *cx, const char *where)
 {
+    char text[1200];
     const char *error = eg_error(cx);
-    return say("%s%s%s", where ? where : "", where ? ": " : "", error ? error : "it failed without saying why");
+    return say("%s%s%s", where ? where : "", where ? ": " : "",
+               error ? in_own_words(error, text, sizeof text) : "it failed without saying why");
 }
 
 int say_error_of(eg_ctx *cx, const char *path, const char *shown)
@@ -31,6 +50,13 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
     const char *error = eg_error(cx), *at = error ? strstr(error, path) : NULL;
     if (!at) return say_error(cx, NULL);
     return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
+}
+
+int say_load_error(eg_ctx *cx, const char *model, const char *text)
+{
+    const char *error = eg_error(cx);
+    bool moved = !text && error && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
+    return moved ? say("%s; --text FILE says where the text lies now", error) : say_error(cx, NULL);
 }
 
 bool is_picture(const char *path)

@@ -59,6 +59,8 @@ eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *);     /* of finite
 /* -- text.c ------------------------------------------------------------------------------------------------------------------ */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */
+/* the same of a model that was not loaded: that its text, which `text` does not give, may have been moved */
+int  say_load_error(eg_ctx *, const char *model, const char *text);
 int  say_error_of(eg_ctx *, const char *path, const char *shown);   /* the same, with `shown` where it says `path`    */
 bool is_picture(const char *path);                      /* ends in .png or .svg                              */
 int  columns(const char *utf8);                         /* of a terminal, one a character                    */
@@ -90,10 +92,12 @@ void progress_clear(const progress *);  /* the bar goes away before something el
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 bool heads_off(eg_trainer *, const char *names);        /* evaluate.c: "0.1,1.3"; false after saying why        */
 /* the end of `train`; exit status */
-int  show(eg_trainer *, const char *path, const eg_score *, const eg_progress *, const progress *);
+/* path, best: where the last model is and the one of smallest unseen loss, or NULL */
+int  show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *, const progress *);
 
 /* -- heads.c ----------------------------------------------------------------------------------------------------------------- */
-void print_heads(eg_tensor *weights);   /* layer h i j: what each head does, and how alike they are         */
+/* layer h i j: what each head does, and how alike they are; apart: the queries are places of another sequence than the keys */
+void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, predict_command, evaluate_command, generate_command, attend_command, einsum_command, explain_command,
     gradcheck_command, mask_command, ops_command, info_command;

@@ -274,7 +274,7 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
     if (!isfinite(s.loss)) return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
-    return show(t, path, &s, &p, &u.g);
+    return show(t, path, o->best, &s, &p, &u.g);
 }
 
 static int run(const command *c, int count, char **word)

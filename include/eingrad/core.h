@@ -48,6 +48,13 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) /* record a failure
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
+/* If an error is recorded, puts these words and ": " before its sentence; returns the poison tensor. For a module that calls operations:
+ * eg_fail_in(cx, "linear \"%s\"", name) where one of them failed and eg_error(cx) was NULL before. */
+EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
 EG_API void    eg_seed(eg_ctx *, uint64_t seed);         /* restart the random draws                      */
 EG_API uint64_t eg_draws(const eg_ctx *);                /* number of the next random draw …              */
 EG_API void    eg_set_draws(eg_ctx *, uint64_t);         /* … and setting it: a resumed run draws the same */
@@ -79,6 +86,14 @@ EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t 
 
 /* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------------------------------------ */
 EG_API eg_tensor *eg_from_n   (eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
+/* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double, double _Complex, int32_t, int64_t or bool,
+ * a compound literal too: eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a type. */
+typedef struct eg_from_args {
+    size_t size; eg_ctx *cx; eg_dtype dtype; const void *data;
+    int64_t d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17, d18, d19, d20, d21, d22, d23, d24, d25, d26,
+        d27, d28, d29, d30, d31, d32;
+} eg_from_args;
+EG_API eg_tensor *eg_from_with(const eg_from_args *);
 EG_API eg_tensor *eg_full_n   (eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank, const int64_t *dims);   /* [low, high)       */
 EG_API eg_tensor *eg_normal_n (eg_ctx *, eg_dtype, double mean, double deviation, int rank, const int64_t *dims);
@@ -93,7 +108,23 @@ EG_API eg_tensor *eg_ones_like (const eg_tensor *x);
 #define EG_DIMS_(...)                (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ }
 #define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, double _Complex: EG_C128, int: EG_I32, long: EG_I64, \
                                               long long: EG_I64, _Bool: EG_BOOL)
-#define eg_from(cx, data, ...)       eg_from_n((cx), EG_TYPE_(*(data)), (data), EG_DIMS_(__VA_ARGS__)) /* dtype from the C type */
+/* The dtype is that of the C type. Commas in a compound literal's braces part the macro's arguments, so `data` is only its beginning: if
+ * that is (X)…, the type is that of X or of what X points to. */
+#define eg_from(context, ...)        eg_from_with(&(eg_from_args){ .size = sizeof(eg_from_args), .cx = (context), \
+                                         .dtype = EG_DATA_TYPE_(__VA_ARGS__, 0), .data = __VA_ARGS__, EG_END })
+#define EG_SECOND_(a, b, ...)        b
+#define EG_SECOND_OF_(...)           EG_SECOND_(__VA_ARGS__)
+#define EG_FIRST_(a, ...)            a
+#define EG_FIRST_OF_(...)            EG_FIRST_(__VA_ARGS__)
+#define EG_PAREN_(...)               ~, EG_ENCLOSED_TYPE_,              /* (…) becomes two arguments                */
+#define EG_ENCLOSED_(...)            (__VA_ARGS__),
+#define EG_DATA_TYPE_(data, ...)     EG_SECOND_OF_(EG_PAREN_ data, EG_POINTED_TYPE_, 0)(data)
+#define EG_POINTED_TYPE_(data)       EG_TYPE_(*(data))
+#define EG_ENCLOSED_TYPE_(data)      EG_ARRAY_TYPE_(EG_FIRST_OF_(EG_ENCLOSED_ data, 0))
+#define EG_ARRAY_OF_(T, dtype)       void (*)(T *): dtype, void (*)(const T *): dtype
+#define EG_ARRAY_TYPE_(X)            _Generic((void (*)(__typeof__ X))0, EG_ARRAY_OF_(float, EG_F32), EG_ARRAY_OF_(double, EG_F64), \
+                                         EG_ARRAY_OF_(double _Complex, EG_C128), EG_ARRAY_OF_(int, EG_I32), EG_ARRAY_OF_(long, EG_I64), \
+                                         EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(_Bool, EG_BOOL))
 #define eg_zeros(cx, ...)            eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)             eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
 #define eg_full(cx, value, ...)      eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
@@ -181,7 +212,10 @@ template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(c
     return EG_C128;
 }
 #define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
-template <class T_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, const T_ *data, D_... d) { EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(data), data, rank_, dims_)); }
+template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d) /* a pointer or an array, a temporary one too */
+{
+    EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
+}
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }
 template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_)); }
 template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_)); }

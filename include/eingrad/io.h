@@ -70,6 +70,7 @@ typedef struct eg_heatmap_args {
     double low, high;                   /* ends of the scale; 0 or the smallest entry below it, the largest entry          */
     bool   colour;                      /* terminal: 24-bit colours instead of the shades " .:-=+*#%@"                     */
     int    width;                       /* terminal: columns that panels may fill side by side; 80                         */
+    const char *row_axis, *column_axis; /* names of the axes; NULL: none                                                   */
 } eg_heatmap_args;
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *);          /* as text                                    */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *); /* by the name's end: .png or .svg            */

@@ -17,7 +17,8 @@ EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);  /* lives as the owner;
 EG_API int64_t   eg_cache_length(const eg_cache *);      /* places in slot 0                                                   */
 EG_API int64_t   eg_cache_room(const eg_cache *);
 EG_API int       eg_cache_cut(eg_cache *, int64_t length); /* forgets places from `length` on; 0: the memory's keys too; 0 or −1 */
-EG_API int       eg_cache_pick(eg_cache *, eg_tensor *index); /* batch b becomes what index[b] was (beams); as many as before; 0 or −1 */
+/* Batch b becomes what index[b] was (beams); as many as index has, at least 1, fewer or more than before. 0 or −1 */
+EG_API int       eg_cache_pick(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),  θ = (i + offset) base^(−2k/d), k the pair's number -----
  * "bihd, id": the letters of x, then those of place and width. Pairs: k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and

@@ -328,10 +328,10 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
 }
 
 /* The string bound: what is to be attended to, its terms, and the order of the weights' axes; NULL after a message */
-static eg_attending *bound(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs, roles *r,
-                           eg_tensor **x, int *order)
+static eg_attending *bound(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs,
+                           const char *const *called, roles *r, eg_tensor **x, int *order)
 {
-    const eg_bound *b = eg__bind("attention", spec, 0, n, xs, 0, NULL);
+    const eg_bound *b = eg__bind_called("attention", spec, 0, n, xs, 0, NULL, called);
     if (!b) return NULL;
     if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over"), NULL;
     if (!short_enough(b) || !assign(r, b) || !handed(r, o->weights_axes ? n - 1 : -1, order)) return NULL;
@@ -351,6 +351,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     eg_attention_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
+    const char *called[8] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of(3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
     for (int k = 0; k < 4; k++) if (out[k]) *out[k] = eg__poison(cx);
@@ -367,18 +368,18 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
-            return eg_fail(cx, "attention: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(o.q->dtype), k + 1,
+            return eg_fail(cx, "attention: the query is %s but %s is %s; eg_cast one of them", eg_type_name(o.q->dtype), called[k],
                            eg_type_name(xs[k]->dtype));
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];
     eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 }, [BIAS] = { ".bias", o.bias, -1 },
                                [LENGTHS] = { ".lengths", o.lengths, -1 }, [ALIBI] = { ".alibi", o.alibi, -1 } };
-    const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, &n);
+    const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
     if (!spec) return eg__poison(cx);
     const eg_key key = key_of(&o, spec, masks, n, xs);
     const known *m = eg__cache_find(cx, &key);
-    eg_attending *a = m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, &r, x, order);
+    eg_attending *a = m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
     if (!a) return eg__poison(cx);
     if (m) {
         memcpy(a, m + 1, m->bytes);

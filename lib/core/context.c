@@ -224,6 +224,23 @@ eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
     return &cx->poison;
 }
 
+eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
+{
+    char words[sizeof cx->message];
+    if (!cx) return NULL;
+    if (!cx->failed) return &cx->poison;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(words, sizeof words - 2, format, ap);
+    va_end(ap);
+    strcat(words, ": ");
+    const size_t n = strlen(words), old = strlen(cx->message), keep = old < sizeof words - n ? old : sizeof words - n - 1;
+    memmove(cx->message + n, cx->message, keep);
+    cx->message[n + keep] = 0;
+    memcpy(cx->message, words, n);
+    return &cx->poison;
+}
+
 /* -- scopes -------------------------------------------------------------------------------------------------------------------- */
 eg_mark eg_push(eg_ctx *cx)
 {

@@ -146,7 +146,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     if (c) return made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
-            return eg_fail(cx, "affine: operand 1 is %s but operand %d is %s; eg_cast one of them", eg_type_name(x->dtype), k + 1,
+            return eg_fail(cx, "affine: x is %s but %s is %s; eg_cast one of them", eg_type_name(x->dtype), k == 1 ? "W" : "b",
                            eg_type_name(given[k]->dtype));
     const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);

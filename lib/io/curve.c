@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT = 110, RIGHT = 30, TOP = 60, BOTTOM = 70, WIDE = 800, HIGH = 420, GRID = 5, CURVES = 8, WORD = 60, TICK = 6 };
+enum { LEFT = 110, RIGHT = 30, TOP = 60, BOTTOM = 70, WIDE = 800, HIGH = 420, TICKS = 8, CURVES = 8, WORD = 60, TICK = 6 };
 
 typedef struct axis { double low, high; bool logarithmic; } axis;
 typedef struct plot { const eg_curves_args *o; axis x, y; } plot;
@@ -16,11 +16,6 @@ static double on(const axis *a, double v)            /* in [0, 1]; NaN: a gap */
     if (a->logarithmic)
         v = log(v), low = log(low), high = log(high);
     return high > low ? (v - low) / (high - low) : 0.5;
-}
-
-static double off(const axis *a, double share)
-{
-    return a->logarithmic ? exp(log(a->low) + share * (log(a->high) - log(a->low))) : a->low + share * (a->high - a->low);
 }
 
 static void widen(axis *a, double v)
@@ -53,13 +48,17 @@ static void word(eg__canvas *c, int x, int y, int direction, const char *text)
 static void grid(const plot *p, eg__canvas *c)
 {
     char text[32];
-    for (int k = 0; k <= GRID; k++) {
-        int x = LEFT + k * WIDE / GRID, y = TOP + HIGH - k * HIGH / GRID;
+    double at[EG_TICKS_MOST];
+    for (int k = 0, n = eg__ticks(p->y.low, p->y.high, p->y.logarithmic, TICKS, at); k < n; k++) {
+        int y = TOP + HIGH - (int)lround(on(&p->y, at[k]) * HIGH);
         c->rectangle(c, LEFT, y, WIDE, 1, EG_GREY);
-        c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
-        snprintf(text, sizeof text, "%.3g", off(&p->y, (double)k / GRID));
+        snprintf(text, sizeof text, "%.6g", at[k]);
         word(c, LEFT - TICK, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
-        snprintf(text, sizeof text, "%.6g", round(off(&p->x, (double)k / GRID) * 1000) / 1000);
+    }
+    for (int k = 0, n = eg__ticks(p->x.low, p->x.high, p->x.logarithmic, TICKS, at); k < n; k++) {
+        int x = LEFT + (int)lround(on(&p->x, at[k]) * WIDE);
+        c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
+        snprintf(text, sizeof text, "%.6g", at[k]);
         word(c, x + (int)strlen(text) * EG_ADVANCE / 2, TOP + HIGH + TICK + 4, EG_FROM_RIGHT, text);
     }
     c->rectangle(c, LEFT, TOP, 1, HIGH, EG_INK);
@@ -72,7 +71,7 @@ static void draw(eg__canvas *c, const void *picture)
     grid(p, c);
     word(c, LEFT, 14, EG_FROM_LEFT, p->o->title);
     word(c, LEFT + WIDE, TOP + HIGH + 40, EG_FROM_RIGHT, p->o->x_name);
-    word(c, 4, TOP + HIGH, EG_UPWARD, p->o->y_name);
+    word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);        /* above the axis and its highest tick */
     for (int k = 0; k < p->o->count; k++) {
         const eg_curve *one = &p->o->curve[k];
         int before_x = 0, before_y = 0;

@@ -77,6 +77,50 @@ void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label
     eg__text_label(label, !map->o.panels ? text : map->o.panels[panel] ? map->o.panels[panel] : "", columns);
 }
 
+static int multiples(double low, double high, double step, double *tick)        /* of `step`; only counted if tick is NULL */
+{
+    const double first = ceil(low / step - 1e-9), last = floor(high / step + 1e-9);
+    int n = last - first < 1000 ? (int)(last - first) + 1 : 1000;
+    for (int k = 0; tick && k < n; k++)
+        tick[k] = (first + k) * step + 0.0;
+    return n > 0 ? n : 0;
+}
+
+static int powers(double low, double high, int every, double *tick) /* 1, 2, 5 times powers of ten; every third: the powers alone */
+{
+    static const double lead[] = { 1, 2, 5 };
+    int n = 0;
+    for (int k = 3 * (int)floor(log10(low)); k <= 3 * (int)ceil(log10(high)); k += every) {
+        double v = lead[(k % 3 + 3) % 3] * pow(10, floor(k / 3.0));
+        if (v < low * (1 - 1e-9) || v > high * (1 + 1e-9))
+            continue;
+        if (tick)
+            tick[n] = v;
+        n++;
+    }
+    return n;
+}
+
+int eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST])
+{
+    most = most < EG_TICKS_MOST ? most : EG_TICKS_MOST;
+    tick[0] = low;
+    if (!(high > low) || !isfinite(high - low))
+        return 1;
+    if (logarithmic && high / low >= 20)
+        for (int every = 1; every < 1000; every = every < 3 ? 3 : every + 3)
+            if (powers(low, high, every, NULL) <= most)
+                return powers(low, high, every, tick);
+    double power = pow(10, floor(log10((high - low) / most)));
+    static const double lead[] = { 1, 2, 5, 10, 20 };
+    for (size_t k = 0; k < sizeof lead / sizeof *lead; k++)
+        if (multiples(low, high, lead[k] * power, NULL) <= most) {
+            const int n = multiples(low, high, lead[k] * power, tick);
+            return n > 0 ? n : 1;
+        }
+    return 1;
+}
+
 /* Linear between five points of viridis (Smith, van der Walt 2015): even in lightness, also in grey and for the colour-blind. */
 void eg__heatmap_colour(double level, uint8_t rgb[3])
 {
@@ -228,6 +272,16 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
     if (map.o.title) {
         eg__text_label(&label, map.o.title, EG_LABEL_MAX / 2 - 1);
         put_blanks(&p, p.left + 1);
+        put_label(&p, &label, 0, label.count);
+        eg__file_put(&p.out, "\n", 1);
+    }
+    if (map.o.row_axis || map.o.column_axis) {
+        put_blanks(&p, p.left + 1);
+        eg__text_label(&label, map.o.row_axis ? map.o.row_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__file_print(&p.out, "rows: ");
+        put_label(&p, &label, 0, label.count);
+        eg__text_label(&label, map.o.column_axis ? map.o.column_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__file_print(&p.out, ", columns: ");
         put_label(&p, &label, 0, label.count);
         eg__file_put(&p.out, "\n", 1);
     }

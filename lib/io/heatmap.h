@@ -19,6 +19,10 @@ void   eg__heatmap_close(eg__heatmap *);
 double eg__heatmap_level(const eg__heatmap *, int panel, int row, int column);     /* in [0, 1]; NaN for NaN                */
 void   eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label *);  /* tokens[k], or the number k         */
 void   eg__heatmap_title(const eg__heatmap *, int panel, int columns, eg__label *);
+/* Round numbers in [low, high], at most `most`: multiples of 1, 2 or 5 times a power of ten; logarithmic over a wide range: such numbers
+ * themselves. The number of them, at least 1. */
+enum { EG_TICKS_MOST = 16 };
+int    eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST]);
 void   eg__heatmap_colour(double level, uint8_t rgb[3]);                           /* of a level in [0, 1], grey for NaN    */
 
 /* -- the canvas: picture.c draws on it, png.c and svg.c make it a file --------------------------------------------------------- */

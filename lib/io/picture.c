@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 5, TICK = 11,
+enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 6, TICK = 11,
        TOKEN = 24, TITLE = 60, SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
 
 typedef struct layout {
@@ -14,6 +14,7 @@ typedef struct layout {
     int left, above, title;             /* room for row labels, column labels, panel titles                               */
     int panel_width, panel_height, across, down;
     int top, bar_height;
+    int side, below;                    /* room for the axes' names: of the rows at the left, of the columns at the bottom */
     eg__canvas canvas;
 } layout;
 
@@ -65,11 +66,10 @@ static void arrange(layout *l)
     }
 }
 
-static void tick(const eg__heatmap *map, int k, eg__label *label)
+static void tick(double value, eg__label *label)
 {
     char text[32];
-    double value = map->low + (map->high - map->low) * k / (TICKS - 1);
-    snprintf(text, sizeof text, "%.3g", fabs(value) < 1e-9 * (map->high - map->low) ? 0.0 : value);
+    snprintf(text, sizeof text, "%.4g", value);
     eg__text_label(label, text, TITLE);
 }
 
@@ -78,8 +78,9 @@ static bool size(layout *l)
     const eg__heatmap *map = l->map;
     eg__label label;
     int ticks = 0, title = 0;
-    for (int k = 0; k < TICKS; k++) {
-        tick(map, k, &label);
+    double at[EG_TICKS_MOST];
+    for (int k = 0, n = eg__ticks(map->low, map->high, false, TICKS, at); k < n; k++) {
+        tick(at[k], &label);
         ticks = most(ticks, points(&label));
     }
     if (map->o.title) {
@@ -87,12 +88,13 @@ static bool size(layout *l)
         title = points(&label);
         l->top = title ? LINE + SPACE / 2 : 0;
     }
-    double width = (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks;
+    l->side = map->o.row_axis ? LINE + PAD : 0, l->below = map->o.column_axis ? LINE + PAD : 0;
+    double width = l->side + (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks;
     double height = (double)l->down * (l->panel_height + SPACE) - SPACE;
     double grid = height - l->title - l->above;
     l->bar_height = grid < BAR_LEAST ? BAR_LEAST : grid > BAR_MOST ? BAR_MOST : (int)grid;
     height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
-    width = fmax(width, title) + 2 * MARGIN, height += l->top + 2 * MARGIN;
+    width = fmax(width, title) + 2 * MARGIN, height += l->top + l->below + 2 * MARGIN;
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
         eg_fail(map->cx, "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than fit in one picture",
                 map->panels, map->rows, map->columns, width, height);
@@ -123,7 +125,7 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
 {
     const eg__heatmap *map = l->map;
     eg__label label;
-    int x = MARGIN + panel % l->across * (l->panel_width + SPACE) + l->left;
+    int x = MARGIN + l->side + panel % l->across * (l->panel_width + SPACE) + l->left;
     int y = MARGIN + l->top + panel / l->across * (l->panel_height + SPACE);
     eg__heatmap_title(map, panel, TITLE, &label);
     c->text(c, x, y, EG_FROM_LEFT, &label);
@@ -146,14 +148,31 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
 static void draw_scale(const layout *l, eg__canvas *c)
 {
     eg__label label;
-    int x = MARGIN + l->across * (l->panel_width + SPACE), y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
+    int x = MARGIN + l->side + l->across * (l->panel_width + SPACE), y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
     for (int k = 0; k < n; k++)
         c->rectangle(c, x, y + n - 1 - k, BAR, 1, (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
-    for (int k = 0; k < TICKS; k++) {
-        int at = y + (n - 1) * (TICKS - 1 - k) / (TICKS - 1);
-        tick(l->map, k, &label);
+    double value[EG_TICKS_MOST];
+    for (int k = 0, ticks = eg__ticks(l->map->low, l->map->high, false, TICKS, value); k < ticks; k++) {
+        int at = y + (int)lround((n - 1) * (l->map->high - value[k]) / (l->map->high - l->map->low));
+        tick(value[k], &label);
         c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
         c->text(c, x + BAR + TICK, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
+    }
+}
+
+/* Their names, once for all panels: at the left of the first one's map, and below the last row of panels. */
+static void draw_axes(const layout *l, eg__canvas *c)
+{
+    const eg_heatmap_args *o = &l->map->o;
+    eg__label label;
+    int top = MARGIN + l->top + l->title + l->above, cells = l->map->rows * l->cell;
+    if (o->row_axis) {
+        eg__text_label(&label, o->row_axis, TITLE);
+        c->text(c, MARGIN, top + most(cells, points(&label)), EG_UPWARD, &label);
+    }
+    if (o->column_axis) {
+        eg__text_label(&label, o->column_axis, TITLE);
+        c->text(c, MARGIN + l->side + l->left, l->canvas.height - MARGIN - EG_HEIGHT, EG_FROM_LEFT, &label);
     }
 }
 
@@ -165,6 +184,7 @@ static void draw(eg__canvas *c, const void *picture)
         eg__text_label(&label, l->map->o.title, TITLE);
         c->text(c, MARGIN, MARGIN, EG_FROM_LEFT, &label);
     }
+    draw_axes(l, c);
     for (int k = 0; k < l->map->panels; k++)
         draw_panel(l, c, k);
     draw_scale(l, c);

@@ -1,8 +1,8 @@
 /* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones
- * only. */
+ * only; of its first axis, the batch, `rows` are in use. */
 #include "nn.h"
 
-typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken; bool memory; } slot;
+typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken, rows; bool memory; } slot;
 struct eg_cache { eg_owner *owner; int64_t room; int slots; slot *slot; };
 
 static eg_ctx *context(const eg_cache *c)          { return c ? eg_owner_context(c->owner) : NULL; }
@@ -42,11 +42,50 @@ int eg_cache_cut(eg_cache *c, int64_t length)
     return 0;
 }
 
+static eg_tensor *made(eg_cache *c, const eg_tensor *like, int axis, int64_t room, int64_t rows)
+{
+    int64_t dims[EG_RANK_MAX];
+    for (int k = 0; k < eg_rank(like); k++)
+        dims[k] = k == axis ? room : k == 0 ? rows : eg_dim(like, k);
+    return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
+}
+
+/* what is in use: its rows, and on the places' axis [from, to) */
+static eg_tensor *part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
+{
+    return eg_slice(s->axis ? eg_slice(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
+}
+
+/* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds at most three times what is needed. */
+static int pick(eg_cache *c, slot *s, eg_tensor *index)
+{
+    int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0), room = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
+    eg_mark m = eg_push(context(c));
+    eg_tensor *k = eg_at("[b] ..., c -> c ...", part(s, s->k, 0, s->taken), index),
+              *v = eg_at("[b] ..., c -> c ...", part(s, s->v, 0, s->taken), index);
+    slot fresh = *s;
+    fresh.rows = rows;
+    if (room > held) {
+        fresh.k = made(c, s->k, s->axis, eg_dim(s->k, s->axis), room);
+        fresh.v = made(c, s->v, s->axis, eg_dim(s->v, s->axis), room);
+    }
+    int bad = eg_assign(part(&fresh, fresh.k, 0, s->taken), k) || eg_assign(part(&fresh, fresh.v, 0, s->taken), v) ? -1 : 0;
+    eg_pop(context(c), m);
+    if (!bad)
+        *s = fresh;
+    return bad;
+}
+
 int eg_cache_pick(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx))
         return -1;
+    if (eg_rank(index) != 1 || eg_size(index) < 1) {
+        eg_fail(cx, "cache: the batches to pick are one row of numbers, at least one, but the index has %d ax%s and %lld", eg_rank(index),
+                eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
+        return -1;
+    }
     bool was = eg_nograd(cx, true);
     int bad = 0;
     for (int k = 0; k < c->slots && !bad; k++) {
@@ -58,18 +97,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
             bad = -1;
             break;
         }
-        if (eg_rank(index) != 1 || eg_dim(index, 0) != eg_dim(s->k, 0)) {
-            eg_fail(cx, "cache: %lld batches were picked, but the cache has %lld", (long long)eg_size(index), (long long)eg_dim(s->k, 0));
-            bad = -1;
-            break;
-        }
-        eg_mark m = eg_push(cx);
-        eg_tensor *const xs[] = { s->k, s->v };
-        for (int n = 0; n < 2 && !bad; n++) {
-            eg_tensor *taken = eg_slice(xs[n], s->axis, 0, s->taken, 1);
-            bad = eg_assign(taken, eg_at("[b] ..., c -> c ...", taken, index));
-        }
-        eg_pop(cx, m);
+        bad = pick(c, c->slot + k, index);
     }
     eg_nograd(cx, was);
     return bad || eg_error(cx) ? -1 : 0;
@@ -90,63 +118,56 @@ static slot *at(eg_cache *c, int k)
     return c->slot + k;
 }
 
-static eg_tensor *made(eg_cache *c, eg_tensor *like, int axis, int64_t room)
-{
-    int64_t dims[EG_RANK_MAX];
-    for (int k = 0; k < eg_rank(like); k++)
-        dims[k] = k == axis ? room : eg_dim(like, k);
-    return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
-}
-
 /* x has the cache's sizes, places apart */
-static bool fits(eg_cache *c, const char *name, const eg_tensor *x, const eg_tensor *held, int axis)
+static bool fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis, int64_t rows)
 {
     for (int k = 0; k < eg_rank(held); k++)
-        if (k != axis && (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != eg_dim(held, k))) {
-            eg_fail(context(c), "mha \"%s\": %s is %lld in the cache but %lld in the new keys", name,
+        if (k != axis && (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != (k ? eg_dim(held, k) : rows))) {
+            eg_fail(context(c), "%s is %lld in the cache but %lld in the new keys",
                     k < axis ? "the batch" : "the heads' size",
-                    (long long)eg_dim(held, k), (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
+                    (long long)(k ? eg_dim(held, k) : rows), (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
             return false;
         }
     return true;
 }
 
-bool eg__cache_append(eg_cache *c, const char *name, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
+bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
 {
     eg_ctx *cx = context(c);
     bool recording = !eg_nograd(cx, true);
     eg_nograd(cx, !recording);
     if (recording)
-        return eg_fail(cx, "mha \"%s\": a cache keeps no history, so it needs eg_nograd", name), false;
+        return eg_fail(cx, "a cache keeps no history, so it needs eg_nograd"), false;
     if (k < 0 || k > 1 << 20)
-        return eg_fail(cx, "mha \"%s\": the cache has no slot %d", name, k), false;
+        return eg_fail(cx, "the cache has no slot %d", k), false;
     slot *s = at(c, k);
     if (!s)
         return false;
     if (*key) {
         if (!eg_ok(*key) || !eg_ok(*value))
             return false;
-        int64_t more = eg_dim(*key, axis), room = memory ? more : c->room;
-        if (!s->k || (memory && eg_dim(s->k, axis) != more)) {
-            slot fresh = { made(c, *key, axis, room), made(c, *value, axis, room), axis, 0, memory };
+        int64_t more = eg_dim(*key, axis), room = memory ? more : c->room, rows = eg_dim(*key, 0);
+        if (!s->k || (memory && eg_dim(s->k, axis) != more) || (!s->taken && axis && rows > eg_dim(s->k, 0))) {
+            slot fresh = { made(c, *key, axis, room, rows), made(c, *value, axis, room, rows), axis, 0, rows, memory };
             if (!eg_ok(fresh.k) || !eg_ok(fresh.v))
                 return false;
             *s = fresh;
         }
         if (s->memory != memory)
-            return eg_fail(cx, "mha \"%s\": slot %d of the cache holds %s", name, k, s->memory ? "a memory" : "places, no memory"), false;
+            return eg_fail(cx, "slot %d of the cache holds %s", k, s->memory ? "a memory" : "places, no memory"), false;
+        if (!s->taken && axis)
+            s->rows = rows;
         room = eg_dim(s->k, axis);
-        if (!fits(c, name, *key, s->k, axis) || !fits(c, name, *value, s->v, axis))
+        if (!fits(c, *key, s->k, axis, s->rows) || !fits(c, *value, s->v, axis, s->rows))
             return false;
         if (more > room - s->taken)
-            return eg_fail(cx, "mha \"%s\": the cache has room for %lld places, but %lld are taken and %lld more came", name,
+            return eg_fail(cx, "the cache has room for %lld places, but %lld are taken and %lld more came",
                            (long long)room, (long long)s->taken, (long long)more), false;
-        if (eg_assign(eg_slice(s->k, axis, s->taken, s->taken + more, 1), *key) ||
-            eg_assign(eg_slice(s->v, axis, s->taken, s->taken + more, 1), *value))
+        if (eg_assign(part(s, s->k, s->taken, s->taken + more), *key) || eg_assign(part(s, s->v, s->taken, s->taken + more), *value))
             return false;
         s->taken += more;
     }
-    *key = eg_slice(s->k, axis, 0, s->taken, 1);
-    *value = eg_slice(s->v, axis, 0, s->taken, 1);
+    *key = part(s, s->k, 0, s->taken);
+    *value = part(s, s->v, 0, s->taken);
     return true;
 }

@@ -25,5 +25,6 @@ eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
         return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
         return eg_fail(eg_context(x), "linear: x is NULL");
-    return eg_affine("...i,io->...o", x, m->weight, m->bias);
+    const bool before = failed(x);
+    return eg__nn_told("linear", m->name, x, before, eg_affine("...i,io->...o", x, m->weight, m->bias));
 }

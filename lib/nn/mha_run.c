@@ -1,4 +1,5 @@
-/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. */
+/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. Errors leave it with the module's name,
+ * whichever call below recorded them. */
 #include "nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         text[n++] = ' ';
     }
     text[n - 1] = 0;
-    return eg_fail(eg_context(x), "mha \"%s\": the %s has %d ax%s, but the layout \"%s\" needs %d%s", m->name, which, eg_rank(x),
+    return eg_fail(eg_context(x), "the %s has %d ax%s, but the layout \"%s\" needs %d%s", which, eg_rank(x),
                    eg_rank(x) == 1 ? "is" : "es", text, s->axes,
                    eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
@@ -28,7 +29,7 @@ static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *
         return at_least(m, which, letter, x), false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
-            eg_fail(eg_context(x), "mha \"%s\": 'm' is %lld in the module but %lld in the %s", m->name, (long long)width,
+            eg_fail(eg_context(x), "'m' is %lld in the module but %lld in the %s", (long long)width,
                     (long long)eg_dim(x, k), which);
             return false;
         }
@@ -42,7 +43,7 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
         char c = m->specs->letter[k];
         if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k))
             continue;
-        eg_fail(eg_context(a), "mha \"%s\": %s '%c' is %lld in the %s but %lld in the %s", m->name, c == 'i' ? "length" : "batch",
+        eg_fail(eg_context(a), "%s '%c' is %lld in the %s but %lld in the %s", c == 'i' ? "length" : "batch",
                 c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is, (long long)eg_dim(b, k), b_is);
         return false;
     }
@@ -51,7 +52,10 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
 
 static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 {
-    return eg_affine(m->specs->project[part], x, eg__mha_part(m, part, false), eg__mha_part(m, part, true));
+    static const char *const of[] = { "query", "key", "value" };
+    const bool before = failed(x);
+    eg_tensor *y = eg_affine(m->specs->project[part], x, eg__mha_part(m, part, false), eg__mha_part(m, part, true));
+    return eg_ok(y) || before ? y : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
 /* -- predicates: letters that the core does not have, or that a cache moves ---------------------------------------------------- */
@@ -76,7 +80,7 @@ static bool measures(const char *text, char letter)
 }
 
 /* text with a letter written as `as`, and the size of its axis, |h|, as `size` */
-static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter, const char *as, const char *size, char *out)
+static bool rewritten(eg_ctx *cx, const char *text, char letter, const char *as, const char *size, char *out)
 {
     size_t n = 0;
     for (const char *c = text; *c; ) {
@@ -89,12 +93,28 @@ static bool rewritten(const eg_mha *m, eg_ctx *cx, const char *text, char letter
         } else if (*c == letter && stands(text, c))
             piece = as, add = strlen(as);
         if (n + add >= ROOM)
-            return eg_fail(cx, "mha \"%s\": the predicate has more than %d characters", m->name, ROOM - 1), false;
+            return eg_fail(cx, "the predicate has more than %d characters", ROOM - 1), false;
         memcpy(out + n, piece, add);
         n += add;
         c = end;
     }
     out[n] = 0;
+    return true;
+}
+
+/* Every name in text is a letter of the scores; else recorded. */
+static bool known_letters(const eg_mha *m, eg_ctx *cx, const char *text, const char *whose)
+{
+    for (const char *c = text ? text : ""; *c; c++) {
+        size_t n = 0;
+        while (name_char(c[n]))
+            n++;
+        if (isalpha((unsigned char)*c) && (n > 1 || !(strchr("hij", *c) || strchr(m->batch, *c)))) {
+            eg_fail(cx, "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose, (int)(n < 40 ? n : 40), c, m->batch, text);
+            return false;
+        }
+        c += n ? n - 1 : 0;
+    }
     return true;
 }
 
@@ -105,6 +125,8 @@ static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, boo
 {
     const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
     char from[ROOM], place[48], size[48];
+    if (!known_letters(m, cx, a, "the module's .where") || !known_letters(m, cx, b, ".where"))
+        return NULL;
     bool over = a && b && snprintf(room, ROOM, "(%s) & (%s)", a, b) >= ROOM;
     bool moves = mentions(text, 'i'), heads = mentions(text, 'h'), others = heads;
     for (const char *c = m->batch; *c; c++)
@@ -113,11 +135,11 @@ static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, boo
     if (!over && (!*text || !*offset || left))
         return text;
     if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
-        return eg_fail(cx, "mha \"%s\": the predicates have more than %d characters", m->name, ROOM - 1), NULL;
+        return eg_fail(cx, "the predicates have more than %d characters", ROOM - 1), NULL;
     snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
     snprintf(size, sizeof size, "(|i|+%lld)", (long long)*offset);
     *offset = 0;
-    return rewritten(m, cx, from, 'i', place, size, room) ? room : NULL;
+    return rewritten(cx, from, 'i', place, size, room) ? room : NULL;
 }
 
 /* letters of a mask in which h is two letters, g and r */
@@ -219,17 +241,17 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     const int64_t offset = o.offset;
     const char *where = predicate(m, cx, a->where, o.alibi.x != NULL, &o.offset, room);
     if (!where)
-        return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
+        return eg_fail(cx, "the predicate cannot be used");
     if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail(cx, "mha \"%s\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, "
-                       "nor h or batches without i: \"%s\"", m->name, a->where ? a->where : m->where);
+        return eg_fail(cx, "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, "
+                       "nor h or batches without i: \"%s\"", a->where ? a->where : m->where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
         snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
-        if (!rewritten(m, cx, where, 'h', head, count, heads))
-            return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
+        if (!rewritten(cx, where, 'h', head, count, heads))
+            return eg_fail(cx, "the predicate cannot be used");
         o.where = *where ? heads : NULL;
         o.keep = grouped(o.keep, keep);
         o.bias = grouped(o.bias, bias);
@@ -262,7 +284,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
 {
     eg_ctx *cx = eg_context(o.q);
     if (a->score || m->score || a->fill || o.alibi.x)
-        return eg_fail(cx, "mha \"%s\": .score, .fill and .alibi need heads of one width", m->name);
+        return eg_fail(cx, ".score, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
     eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room) : NULL, *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
@@ -280,8 +302,8 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
         o.offset = offset;
         const char *text = predicate(m, cx, a->where, false, &o.offset, both);
-        if (!text || !rewritten(m, cx, text, 'h', head, count, where))
-            return eg_fail(cx, "mha \"%s\": the predicate cannot be used", m->name);
+        if (!text || !rewritten(cx, text, 'h', head, count, where))
+            return eg_fail(cx, "the predicate cannot be used");
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice(q, -1, at, at + d, 1);
         o.k = eg_slice(k, -1, at, at + d, 1);
@@ -322,7 +344,7 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
         const int at = c == 'i' ? m->specs->batch : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch) : -1;
         if (at < 0 || eg_dim(key, axis) == eg_dim(k, at))
             continue;
-        eg_fail(eg_context(key), "mha \"%s\": %s '%c' is %lld in the memory that the cache holds but %lld in the key", m->name,
+        eg_fail(eg_context(key), "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
                 c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at), (long long)eg_dim(key, axis));
         return false;
     }
@@ -335,39 +357,37 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     eg_tensor *key = a->key ? a->key : a->query, *value = a->value ? a->value : key;
     if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
         *k = *v = NULL;
-        return eg__cache_append(a->cache, m->name, a->slot, true, m->specs->batch, k, v) && (!a->key || held(m, a->key, *k));
+        return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) && (!a->key || held(m, a->key, *k));
     }
     if (!operand(m, "key", 'j', key, m->kdim) || !operand(m, "value", 'j', value, m->vdim))
-        return eg_fail(cx, "mha: the key is NULL"), false;
+        return eg_fail(cx, "the key is NULL"), false;
     if (!agree(m, "query", a->query, "key", key, false) || !agree(m, "key", key, "value", value, true))
         return false;
     *k = projected(m, EG_K, key);
     *v = projected(m, EG_V, value);
     if (m->rotary)
         *k = eg_rotary(m->specs->turn_k, *k, .base = m->rotary, .offset = before, .interleaved = m->interleaved);
-    return !a->cache || eg__cache_append(a->cache, m->name, a->slot, a->memory, m->specs->batch, k, v);
+    return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
+static eg_tensor *run(const eg_mha *m, const eg_mha_run_args *a)
 {
-    OPTIONS(eg_mha_run_args, a, given);
-    const eg_mha *m = a->mha;
-    eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse };
-    for (int k = 0; k < OUTS; k++)
-        if (handed[k])
-            *handed[k] = NULL;
-    if (!m)
-        return eg__nn_absent("mha", a->query);
     eg_ctx *cx = eg_context(a->query);
     if (!operand(m, "query", 'i', a->query, m->qdim))
-        return eg_fail(cx, "mha: the query is NULL");
+        return eg_fail(cx, "the query is NULL");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
-        return eg_fail(cx, "mha \"%s\": the offset is %lld", m->name, (long long)a->offset);
+        return eg_fail(cx, "the offset is %lld", (long long)a->offset);
     if (!isfinite(a->fill))
-        return eg_fail(cx, "mha \"%s\": .fill is %g, which is no score; 0 stands for -inf", m->name, a->fill);
+        return eg_fail(cx, ".fill is %g, which is no score; 0 stands for -inf", a->fill);
+    if (a->fill && a->form == EG_FUSED)
+        return eg_fail(cx, ".fill changes scores in memory, which the form EG_FUSED does not have; leave one of them out");
+    if (a->score && a->form == EG_FUSED)
+        return eg_fail(cx, ".score works on scores in memory, which the form EG_FUSED does not have; leave one of them out");
+    if (m->score && a->form == EG_FUSED)
+        return eg_fail(cx, "the module's .score works on scores in memory, which the form EG_FUSED does not have");
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail(cx, "mha \"%s\": the gain has %lld numbers, but there are %lld heads", m->name, (long long)eg_size(a->gain),
+        return eg_fail(cx, "the gain has %lld numbers, but there are %lld heads", (long long)eg_size(a->gain),
                        (long long)m->heads);
     eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
                             .weights = a->weights, .dropped = a->dropped, .scores = a->scores, .lse = a->lse, .empty = a->empty,
@@ -375,11 +395,22 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     if (m->alibi && !o.alibi.x)
         o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
-        return eg_fail(cx, "mha: no keys");
+        return eg_fail(cx, "there are no keys");
     o.q = projected(m, EG_Q, a->query);
     if (m->rotary)
         o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset, .interleaved = m->interleaved);
     eg_tensor *y = m->d_k_each ? one_by_one(m, a, o) : together(m, a, o);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
+}
+
+eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
+{
+    OPTIONS(eg_mha_run_args, a, given);
+    eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse };
+    const bool before = failed(a->query);
+    for (int k = 0; k < OUTS; k++)
+        if (handed[k])
+            *handed[k] = NULL;
+    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, run(a->mha, a)) : eg__nn_absent("mha", a->query);
 }

@@ -35,6 +35,9 @@ static inline bool in_names(const char *spec)
 char *eg__nn_name(eg_params *, const char *name);       /* the full name under p, kept as long as p; NULL after an error */
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
+/* y. If it failed and nothing had failed before, the error is told as this module's: 'linear "up": affine: …' */
+eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
+static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
 /* last axis of x is `width`; else recorded */
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
 bool eg__nn_share(eg_params *, const char *who, double dropout);                                /* in [0, 1); else recorded */
@@ -57,5 +60,5 @@ eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias); /* the logical wei
 int64_t eg__cache_taken(const eg_cache *, int slot);    /* places in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
 /* Puts k and v (places on `axis`) behind what the slot holds and makes them views of all of it; memory: the slot has just their room. */
-bool eg__cache_append(eg_cache *, const char *name, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
+bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 #endif

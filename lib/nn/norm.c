@@ -23,6 +23,8 @@ eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)
         return eg__nn_absent("norm", x);
     if (!eg__nn_width("norm", m->name, 'm', x, m->d_model))
         return eg_fail(eg_context(x), "norm: x is NULL");
-    return m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)
-                  : eg_layernorm("... [m]", x, .gain = m->gain, .bias = m->bias, .eps = m->eps);
+    const bool before = failed(x);
+    eg_tensor *y = m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)
+                          : eg_layernorm("... [m]", x, .gain = m->gain, .bias = m->bias, .eps = m->eps);
+    return eg__nn_told("norm", m->name, x, before, y);
 }

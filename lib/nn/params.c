@@ -254,6 +254,11 @@ eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
     return eg_fail(eg_context(x), "%s: the module is NULL", who);
 }
 
+eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y)
+{
+    return eg_ok(y) || failed ? y : eg_fail_in(eg_context(x), "%s \"%s\"", who, name);
+}
+
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p) { return p > 0 ? eg_dropout(x, p) : x; }
 
 char *eg__nn_text(eg_params *p, const char *format, ...)

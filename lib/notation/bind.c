@@ -139,8 +139,15 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
         (long long)x->size, (long long)size, a_length(B, a), a_name(B, a)), NULL;
 }
 
-const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size)
+const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes,
+    const eg_given *size)
 {
+    return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
+}
+const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes,
+    const eg_given *size, const char *const *called)
+{
+    operand_name name;
     eg_ctx *cx = eg__context_of(n, xs);
     if (!cx || eg__failed(cx)) return NULL;
     if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
@@ -149,7 +156,7 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
     eg_parse_room room;
     const eg_parsed *p = eg__parse(cx, who, spec, &room);
     if (!p) return NULL;
-    bind B = { .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p };
+    bind B = { .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p, .called = called };
     if (p->terms != n) return eg__bad_count(&B, n);
     if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS))
         return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL, "brackets have no meaning here"), NULL;
@@ -161,7 +168,7 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
         const int rank = xs[k] ? xs[k]->rank : t->slots;
         if (t->dots == 2)
             return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                "an ellipsis stands in a group of operand %d, so its axes cannot be told apart", k + 1), NULL;
+                "an ellipsis stands in a group of %s, so its axes cannot be told apart", eg__operand_name(called, k, &name)), NULL;
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(&B, k);
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
@@ -189,7 +196,7 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
         + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) + (size_t)items * sizeof(eg_letter) + (size_t)p->length + 1);
     if (!block) return NULL;
     eg_bound *b = B.b = (eg_bound *)block;
-    *b = (eg_bound){ .who = who, .cx = cx, .axes = axes, .dots = dots, .terms = n, .arrow = p->arrow || implicit };
+    *b = (eg_bound){ .who = who, .called = called, .cx = cx, .axes = axes, .dots = dots, .terms = n, .arrow = p->arrow || implicit };
     block += sizeof(eg_bound);
     b->axis = (eg_axis_name *)block, block += (size_t)axes * sizeof(eg_axis_name);
     b->term = (eg_bound_term *)block, block += (size_t)n * sizeof(eg_bound_term);
@@ -233,9 +240,10 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                     for (int q = pt->begin; q < pt->end; nth += !p->item[q].group || q + 1 == pt->end
                         || p->item[q + 1].group != p->item[q].group ? p->item[q].axis == EG_ITEM_DOTS ? e : 1 : 0, q++)
                         if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
-                    eg__say_operand(&tail, k, t->rank, t->dim);
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, NULL,
-                        "axis %d of operand %d is %lld where the string has 1", r, k + 1, (long long)t->dim[r]), NULL;
+                    eg__say_operand(&tail, called, k, t->rank, t->dim);
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, eg__touches_name(spec, at) ? EG_ONE_HINT : NULL,
+                        "axis %d of %s is %lld where the string has 1", r, eg__operand_name(called, k, &name),
+                        (long long)t->dim[r]), NULL;
                 }
             } else if (t->item[i].group) B.groups = true;
             else if (!meet(&B, t->item[i].axis, t->dim[r], k, i)) return NULL;
@@ -259,8 +267,8 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
                     for (int i = 0; i < b->term[k].items; i++)
                         if (b->term[k].item[i].axis >= p->axes && !b->term[k].item[i].bracket)
                             return eg__caret(cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 }, NULL, NULL,
-                                "the output has no '...', which stands for %d ax%s of operand %d", dots, dots == 1 ? "is" : "es",
-                                k + 1), NULL;
+                                "the output has no '...', which stands for %d ax%s of %s", dots, dots == 1 ? "is" : "es",
+                                eg__operand_name(called, k, &name)), NULL;
             o->last = place + pt->slots + (pt->dots == 1 ? dots - 1 : 0);
             fill(&B, o, pt, dots);
         } else {
@@ -364,7 +372,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
         while (end > at && s[end - 1] == ' ') end--;
         c = (eg_caret){ at, end - at };
     }
-    if (term < b->terms && t->x) eg__say_operand(&tail, term, t->rank, t->dim);
+    if (term < b->terms && t->x) eg__say_operand(&tail, b->called, term, t->rank, t->dim);
     return eg__caret(b->cx, b->who, b->spec, 1, &c, tail.s, NULL, "%s", sentence);
 }
 

@@ -11,6 +11,7 @@ typedef struct bind {
     const eg_parsed *p;
     eg_bound *b;
     bool groups, stretch;
+    const char *const *called;      /* names of operands, as "the query"; NULL, or NULL for one: "operand 1" */
 } bind;
 
 typedef struct words { char s[240]; size_t n; } words;  /* a sentence's part, built up piece by piece  */
@@ -18,7 +19,11 @@ static inline int clip(int length) { return length < 40 ? length : 40; }
 static inline const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
 static inline int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
 
-void eg__say_operand(words *, int k, int rank, const int64_t *dim);                 /* "operand 1 is (10, 2)" */
+/* "operand 1", or what operand k is called; room for it */
+typedef struct operand_name { char s[24]; } operand_name;
+const char *eg__operand_name(const char *const *called, int k, operand_name *);
+/* "operand 1 is (10, 2)" */
+void eg__say_operand(words *, const char *const *called, int k, int rank, const int64_t *dim);
 /* Each records its sentence and returns NULL. */
 const eg_bound *eg__bad_count(const bind *, int n);                                 /* n operands were given */
 const eg_bound *eg__bad_rank(const bind *, int k);                                  /* operand k's rank is not that of its term */
@@ -29,5 +34,7 @@ const eg_bound *eg__bad_group(const bind *, int k, int r, int64_t known, int unk
 const eg_bound *eg__bad_out(const bind *, int a, int at);                           /* the output's axis a is in no operand */
 /* a name that looks mistyped; only then *found is true */
 const eg_bound *eg__bad_name(const bind *, bool *found);
+/* A letter stands right before the 1 at this place: it was meant as one name. */
+bool eg__touches_name(const char *spec, int at);
 bool eg__also_letters(const bind *);                                                /* the names could be letters as well */
 #endif

@@ -37,6 +37,7 @@ typedef struct eg_bound_term {
 
 typedef struct eg_bound {
     const char *who, *spec;             /* operation; the string, copied: for messages                 */
+    const char *const *called;          /* operands' names in messages, or NULL: the caller's array     */
     eg_ctx *cx;
     int axes; eg_axis_name *axis;       /* in order of first appearance, ellipsis axes after all others */
     int dots;                           /* ellipsis axes: axis[axes − dots …]                          */
@@ -57,6 +58,9 @@ enum {
  * after recording a message with caret. Everything lives in the open scope. A size of 1 that stretches (ellipsis; letters with
  * ONES) loses its item: to the caller the letter is missing from that operand, and a missing letter broadcasts. */
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size);
+/* The same. Messages call operand k called[k], as "the query" or ".keep", or by its number where that is NULL. */
+const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes,
+    const eg_given *size, const char *const *called);
 eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);   /* y has one axis per item of out: merges groups and puts ones back (a reshape) */
 /* caret under that item; item −1: the whole term; term = terms: the output */
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -84,6 +88,12 @@ typedef struct eg_parse_room {
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *);
 
 typedef struct eg_caret { int at, length; } eg_caret;
+#define EG_LETTERS_HINT "every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch head'"
+#define EG_ONE_HINT     "1 is an axis of size 1 here, no part of a name"
+/* Bytes of the UTF-8 character at s, from 1 to 4; 1 for a byte that begins none. */
+int eg__utf8_bytes(const char *s);
+/* Refuses the character of `text` at byte `at`, which has no meaning in `where` ("here"). */
+void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
 /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the poison tensor */
 eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *, const char *tail, const char *hint,
     const char *format, ...)

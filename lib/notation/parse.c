@@ -19,9 +19,28 @@ enum { MESSAGE = 1000, SENTENCE = 480, WINDOW = 100 };
 typedef struct text { char s[MESSAGE]; int n; } text;
 static void put(text *t, char c) { if (t->n < MESSAGE - 1) t->s[t->n++] = c; }
 static void put_all(text *t, const char *s) { while (*s) put(t, *s++); }
-static char shown(char c) { return is_blank(c) ? ' ' : c < 32 || c > 126 ? '?' : c; }
 
-/* A long string is clipped to WINDOW columns that hold all marks if they can, else the last one. */
+int eg__utf8_bytes(const char *s)
+{
+    const unsigned c = (unsigned char)*s;
+    const int n = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
+    for (int k = 1; k < n; k++) if ((s[k] & 0xc0) != 0x80) return 1;
+    return n;
+}
+static bool inside(char c) { return (c & 0xc0) == 0x80; }           /* a byte of a character, not its first */
+/* Controls, bytes that begin no character, and marks that turn the direction of writing are shown as '?'. */
+static void put_character(text *t, const char *s, int n)
+{
+    const unsigned last = (unsigned char)s[n - 1];
+    const bool control = n == 1 ? *s < 32 || *s > 126 : n == 2 && s[0] == '\xc2' && last < 0xa0,
+        turns = n == 3 && ((!memcmp(s, "\xe2\x80", 2) && last >= 0xa8 && last <= 0xae)
+            || (!memcmp(s, "\xe2\x81", 2) && last >= 0xa6 && last <= 0xa9));
+    if (is_blank(*s)) put(t, ' ');
+    else if (control || turns) put(t, '?');
+    else for (int k = 0; k < n; k++) put(t, s[k]);
+}
+
+/* A long string is clipped to WINDOW bytes that hold all marks if they can, else the last one. */
 eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, const eg_caret *mark, const char *tail,
     const char *hint, const char *format, ...)
 {
@@ -46,23 +65,28 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
         if (from > length - WINDOW) from = length - WINDOW;
         if (from < 0) from = 0;
         to = from + WINDOW;
+        for (int k = 0; k < 3 && from > 0 && inside(spec[from]); k++) from++;       /* whole characters */
+        for (int k = 0; k < 3 && to < length && inside(spec[to]); k++) to--;
     }
     put_all(&t, "\n  ");
     if (from) put_all(&t, "…");
-    for (int i = from; i < to; i++) put(&t, shown(spec[i]));
-    if (to < length) put_all(&t, "…");
-
-    const int width = to - from + (from > 0) + (to < length);
-    int column = 0, end = 0;
+    uint8_t column[WINDOW + 2];         /* of each byte                                                */
+    int width = from > 0, end = 0;
+    for (int i = from, n; i < to; i += n, width++) {
+        n = eg__utf8_bytes(spec + i);
+        put_character(&t, spec + i, n);
+        for (int k = 0; k < n && i + k <= to; k++) column[i + k - from] = (uint8_t)width;
+    }
+    column[to - from] = (uint8_t)width;
+    if (to < length) put_all(&t, "…"), width++;
     char line[WINDOW + 8];
     memset(line, ' ', sizeof line);
     for (int k = 0; k < marks; k++)
         for (int i = 0; i < (mark[k].length > 0 ? mark[k].length : 1); i++) {
             const int at = mark[k].at + i;
-            if (at < from || at > to || at - from > WINDOW) continue;
-            column = at - from + (from > 0);
-            line[column] = '^';
-            if (column + 1 > end) end = column + 1;
+            if (at < from || at > to) continue;
+            line[column[at - from]] = '^';
+            if (column[at - from] + 1 > end) end = column[at - from] + 1;
         }
     if (tail && *tail) {
         if (end < width + 2) end = width + 2 < (int)sizeof line ? width + 2 : (int)sizeof line;
@@ -75,6 +99,25 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
     if (hint && *hint) put_all(&t, "\n  "), put_all(&t, hint);
     t.s[t.n] = 0;
     return eg_fail(cx, "%s", t.s);
+}
+
+void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, const char *place)
+{
+    static const struct { const char *is, *hint; } known[] = {
+        { ">", "the arrow is '->'" }, { "→", "the arrow is '->'" }, { "⟶", "the arrow is '->'" }, { "⇒", "the arrow is '->'" },
+        { "…", "an ellipsis is three dots" }, { "≤", "write <=" }, { "≥", "write >=" }, { "≠", "write !=" },
+        { "·", "write *" }, { "×", "write *" }, { "−", "write -" },
+    };
+    const char *s = spec + where, *hint = NULL;
+    const int n = eg__utf8_bytes(s);
+    const eg_caret mark = { where, n };
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (!strncmp(s, known[k].is, strlen(known[k].is))) hint = known[k].hint;
+    if (n > 1 && !hint) hint = "an index is a letter from a to z or A to Z";
+    if (n > 1 || (*s > 32 && *s < 127))
+        eg__caret(cx, who, spec, 1, &mark, NULL, hint, "character '%.*s' has no meaning %s", n, s, place);
+    else
+        eg__caret(cx, who, spec, 1, &mark, NULL, NULL, "byte 0x%02x has no meaning %s", (unsigned)(unsigned char)*s, place);
 }
 
 /* -- letters or names ---------------------------------------------------------------------------------------------------------- */
@@ -118,6 +161,17 @@ static const eg_parsed *at(eg_ctx *cx, const char *who, const char *spec, int wh
     return eg__caret(cx, who, spec, 1, &(eg_caret){ where, length }, NULL, NULL, "%s", sentence), NULL;
 }
 
+/* Why the '=' at `where` stands behind no name */
+static const char *size_hint(const char *spec, int where, bool names)
+{
+    int k = where;
+    while (k > 0 && is_blank(spec[k - 1])) k--;
+    if (spec[where + 1] == '>') return "the arrow is '->'";
+    if (k > 0 && (spec[k - 1] == ')' || spec[k - 1] == ']')) return "a size belongs to one name: it stands inside, as in '(h=8 d)'";
+    if (k > 0 && is_digit(spec[k - 1]) && !names) return EG_LETTERS_HINT;
+    return "a size stands behind its name, as in 'h=8'";
+}
+
 const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_parse_room *room)
 {
     eg_parsed *p = &room->head;
@@ -159,6 +213,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
                 int64_t v;
                 for (e++; is_blank(spec[e]); e++) { }
                 int digits = e;
+                if (spec[e] == '>') return at(cx, who, spec, e - 1, 2, "'=>' has no meaning here: the arrow is '->'");
                 if (!is_digit(spec[e]))
                     return eg__caret(cx, who, spec, 1, &(eg_caret){ e, 1 }, NULL, NULL, "'%.*s =' is not followed by a size",
                         n < 40 ? n : 40, spec + start), NULL;
@@ -189,8 +244,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             int e = i;
             while (is_digit(spec[e])) e++;
             return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL,
-                i > 0 && is_letter(spec[i - 1])
-                    ? "these are letters: for names two must stand apart by blanks alone, somewhere in the string" : NULL,
+                i > 0 && is_letter(spec[i - 1]) ? EG_LETTERS_HINT : NULL,
                 "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'", e - i < 20 ? e - i : 20, spec + i),
                 NULL;
         }
@@ -256,14 +310,11 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             groups = 0;
             continue;
         case '=':
-            return at(cx, who, spec, i, 1, "'=' follows no name");
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, size_hint(spec, i, p->names), "'=' follows no name"), NULL;
         case '_':
             return at(cx, who, spec, i, 1, "'_' is not an index letter (names stand apart by blanks: 'd_k head')");
         default:
-            if (c > 32 && c < 127)
-                return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "character '%c' has no meaning here", c), NULL;
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL, "byte 0x%02x has no meaning here",
-                (unsigned)(unsigned char)c), NULL;
+            return eg__caret_stray(cx, who, spec, i, "here"), NULL;
         }
     item:
         if (!group && ++t->slots > EG_RANK_MAX) goto many;

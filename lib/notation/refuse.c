@@ -20,10 +20,18 @@ static void say_dims(words *w, int rank, const int64_t *dim)
     for (int r = 0; r < rank; r++) say(w, "%s%lld", r ? ", " : "", (long long)dim[r]);
     say(w, rank == 1 ? ",)" : ")");
 }
-void eg__say_operand(words *w, int k, int rank, const int64_t *dim) /* "operand 1 is (10, 2)" */
+const char *eg__operand_name(const char *const *called, int k, operand_name *room)
 {
-    if (rank > 8) say(w, "%soperand %d has rank %d", w->n ? ", " : "", k + 1, rank);
-    else say(w, "%soperand %d is ", w->n ? ", " : "", k + 1), say_dims(w, rank, dim);
+    if (called && called[k]) return called[k];
+    snprintf(room->s, sizeof room->s, "operand %d", k + 1);
+    return room->s;
+}
+void eg__say_operand(words *w, const char *const *called, int k, int rank, const int64_t *dim)
+{
+    operand_name room;
+    say(w, "%s%s %s ", w->n ? ", " : "", eg__operand_name(called, k, &room), rank > 8 ? "has rank" : "is");
+    if (rank > 8) say(w, "%d", rank);
+    else say_dims(w, rank, dim);
 }
 static eg_caret term_caret(const bind *B, int k) /* the whole term, without the blanks around it */
 {
@@ -58,11 +66,12 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* ope
     }
     return true;
 }
+/* moved: pairs of letters whose order is not that of the string */
 typedef struct search {
     const eg_letter *item;
     const int64_t *dim;
-    int n, found, near, steps;
-    uint8_t order[8], best[8], nearest[8];
+    int n, found, moved, ties, steps;
+    uint8_t order[8], best[8];
     int64_t *size;
 } search;
 static void permute(search *s, int r, unsigned used)
@@ -70,9 +79,10 @@ static void permute(search *s, int r, unsigned used)
     if (s->steps++ > 20000) { s->found = 99; return; }
     if (r == s->n) {
         int moved = 0;
-        for (int i = 0; i < r; i++) moved += s->item[s->order[i]].axis != s->item[i].axis;
-        if (moved == 2 && s->near++ == 0) memcpy(s->nearest, s->order, sizeof s->order);
-        if (s->found++ == 0) memcpy(s->best, s->order, sizeof s->order);
+        for (int i = 0; i < r; i++)
+            for (int j = i + 1; j < r; j++) moved += s->order[i] > s->order[j];
+        if (s->found++ == 0 || moved < s->moved) memcpy(s->best, s->order, sizeof s->order), s->moved = moved, s->ties = 0;
+        else s->ties += moved == s->moved;
         return;
     }
     for (int i = 0; i < s->n; i++) {
@@ -86,10 +96,12 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
+/* Of the rearrangements that fit, the one that keeps most of the order is proposed, if it is the only one that does. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
     const int n = B->p->terms, tried[2] = { second, first };
+    operand_name name, other;
     if (!plain(B)) return NULL;
     for (int m = 0; m < 2; m++) {
         const int k = tried[m];
@@ -98,11 +110,10 @@ static const char *guess(const bind *B, words *w, int first, int second)
         if (B->xs[k]->rank != t->slots || t->slots > 8 || !fits(B, -1, -1, k, size)) continue;
         search s = { .item = B->p->item + t->begin, .dim = B->xs[k]->dim, .n = t->slots, .size = size };
         permute(&s, 0, 0);
-        if (s.near != 1 && s.found != 1) continue;
-        const uint8_t *order = s.near == 1 ? s.nearest : s.best;
-        say(w, "operand %d would fit as '", k + 1);
+        if (!s.found || s.ties || s.steps > 20000) continue;
+        say(w, "%s would fit as '", eg__operand_name(B->called, k, &name));
         for (int r = 0; r < s.n; r++) {
-            const int a = s.item[order[r]].axis;
+            const int a = s.item[s.best[r]].axis;
             say(w, "%s%.*s", B->p->names && r ? " " : "", a_length(B, a), a_name(B, a));
         }
         return say(w, "'");
@@ -111,17 +122,38 @@ static const char *guess(const bind *B, words *w, int first, int second)
     for (int i = 0; i < n && n <= 8; i++)
         for (int j = i + 1; j < n; j++)
             if (fits(B, i, j, -1, size)) x = i, y = j, found++;
-    return found == 1 ? say(w, "operands %d and %d exchanged would fit", x + 1, y + 1) : NULL;
+    if (found != 1) return NULL;
+    if (!B->called) return say(w, "operands %d and %d exchanged would fit", x + 1, y + 1);
+    return say(w, "%s and %s exchanged would fit", eg__operand_name(B->called, x, &name), eg__operand_name(B->called, y, &other));
 }
 
 /* -- refusals -------------------------------------------------------------------------------------------------------------------- */
+/* Names apart by blanks alone, as many as there are operands: "ij jk->ik" */
+static const char *missing_comma(const bind *B, int n, words *w)
+{
+    const eg_parsed_term *t = B->p->term;
+    if (n <= B->p->terms) return NULL;
+    if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' ')) return "operands stand apart by commas";
+    say(w, "operands stand apart by commas: '");
+    for (int i = t->begin; i < t->end; i++) {
+        const eg_letter *l = &B->p->item[i];
+        say(w, "%s%.*s", i > t->begin ? ", " : "", item_length(B, l), B->spec + l->at);
+    }
+    if (B->p->arrow) say(w, " %.*s", clip(B->p->length - t->stop), B->spec + t->stop);
+    return say(w, "'");
+}
+bool eg__touches_name(const char *spec, int at)
+{
+    return at > 0 && (unsigned)((spec[at - 1] | 32) - 'a') < 26;
+}
 const eg_bound *eg__bad_count(const bind *B, int n)
 {
     const int terms = B->p->terms;
     eg_caret c = { B->p->length, 1 };
     if (n < terms) c = term_caret(B, n);
     else if (B->p->arrow) c.at = B->p->term[terms - 1].stop;
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, NULL, "the string has %d operand%s but %d %s given", terms,
+    words w = { .n = 0 };
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, missing_comma(B, n, &w), "the string has %d operand%s but %d %s given", terms,
         terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
 }
 
@@ -140,11 +172,14 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     if (!hint && B->p->names && letters == x->rank && words_apart)
         hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
     if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3)
-        hint = "every letter is an axis here: names stand apart by blanks, as in 'batch head'";
+        hint = EG_LETTERS_HINT;
+    for (int i = t->begin; i < t->end && !hint; i++)
+        if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at)) hint = EG_ONE_HINT;
     say_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "operand %d has rank %d: %s, its term '%.*s' names %s%d ax%s",
-        k + 1, x->rank, dims.s,
+    operand_name name;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
+        eg__operand_name(B->called, k, &name), x->rank, dims.s,
         clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots,
             slots == 1 ? "is" : "es"), NULL;
 }
@@ -155,46 +190,47 @@ static int find(const eg_bound_term *t, int a, int skip) /* item of axis a, afte
     return -1;
 }
 
+/* the axis of the operand that item i makes, alone or with others */
+static int axis_of(const eg_bound_term *t, int i)
+{
+    int r = 0;
+    while (r + 1 < t->rank && t->last[r] <= i) r++;
+    return r;
+}
 /* axis a is axis->size already, and `size` under item i of operand k */
 const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
 {
     const eg_bound *b = B->b;
     const eg_axis_name *axis = &b->axis[a];
-    const int from = axis->from;
+    const int from = axis->from, j = from >= 0 ? find(&b->term[from], a, 0) : -1;
     const long long one = axis->size, other = size;
-    const eg_letter *there = &b->term[k].item[i], *here = NULL;
     eg_caret mark[2];
     int marks = 0;
     words tail = { .n = 0 }, w = { .n = 0 };
-    const char *hint = NULL;
-    if (from >= 0) {
-        const int j = find(&b->term[from], a, 0);
-        if (j >= 0) here = &b->term[from].item[j], mark[marks++] = (eg_caret){ here->at, item_length(B, here) };
-        if (from != k) eg__say_operand(&tail, from, b->term[from].rank, b->term[from].dim);
-    }
-    mark[marks++] = (eg_caret){ there->at, item_length(B, there) };
-    eg__say_operand(&tail, k, b->term[k].rank, b->term[k].dim);
+    operand_name name[2];
+    const char *hint = NULL, *it = eg__operand_name(B->called, k, &name[0]),
+        *before = from >= 0 ? eg__operand_name(B->called, from, &name[1]) : "";
+    if (j >= 0) mark[marks++] = (eg_caret){ b->term[from].item[j].at, item_length(B, &b->term[from].item[j]) };
+    if (from >= 0 && from != k) eg__say_operand(&tail, B->called, from, b->term[from].rank, b->term[from].dim);
+    mark[marks++] = (eg_caret){ b->term[k].item[i].at, item_length(B, &b->term[k].item[i]) };
+    eg__say_operand(&tail, B->called, k, b->term[k].rank, b->term[k].dim);
     if (a >= B->p->axes)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL,
-            "axis %d of '...', counted from the right, is %lld in operand %d but %lld in operand %d",
-            b->axes - a, one, from + 1, other, k + 1), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL, "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
+            axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it, other), NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
-        if (strcmp(B->who, "einsum") == 0)
-            say(&w, "a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand %d",
-                (one == 1 ? from : k) + 1);
-        else say(&w, "a size of 1 does not stretch under a letter: leave the letter out of operand %d, and it broadcasts",
-            (one == 1 ? from : k) + 1);
+        const bool sum = strcmp(B->who, "einsum") == 0;
+        say(&w, "a size of 1 does not stretch under a letter: %sleave the letter out of %s%s",
+            sum ? "ask for it with .broadcast, or " : "", one == 1 ? before : it, sum ? "" : ", and it broadcasts");
         hint = w.s;
     } else hint = guess(B, &w, from, k);
     if (from < 0)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-            "index '%.*s' is given as %lld but is %lld in operand %d", a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is given as %lld but is %lld in %s",
+            a_length(B, a), a_name(B, a), one, other, it), NULL;
     if (from == k)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in operand %d",
-            a_length(B, a), a_name(B, a), one, other, k + 1), NULL;
-    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-        "index '%.*s' is %lld in operand %d but %lld in operand %d", a_length(B, a), a_name(B, a), one, from + 1, other, k + 1),
-        NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in %s",
+            a_length(B, a), a_name(B, a), one, other, it), NULL;
+    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld in %s but %lld in %s",
+        a_length(B, a), a_name(B, a), one, before, other, it), NULL;
 }
 
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c) /* "(h d)" */
@@ -206,6 +242,12 @@ static const char *group_text(const bind *B, const eg_bound_term *t, int r, word
     *c = (eg_caret){ from, to + 1 - from };
     return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
 }
+/* two letters touch: "(head=8 d)" read as letters */
+static bool run_together(const char *s)
+{
+    for (; s[0] && s[1]; s++) if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
+    return false;
+}
 const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
 {
     const eg_bound_term *t = &B->b->term[k];
@@ -213,15 +255,17 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
     eg_caret c;
     const char *text = group_text(B, t, r, &w, &c);
     const long long n = t->dim[r];
-    eg__say_operand(&tail, k, t->rank, t->dim);
+    operand_name name;
+    const char *it = eg__operand_name(B->called, k, &name);
+    eg__say_operand(&tail, B->called, k, t->rank, t->dim);
     if (unknown == 0) {
         for (int i = t->first[r]; i < t->last[r]; i++)
             if (t->item[i].axis < B->p->axes)
                 say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis),
                     (long long)B->b->axis[t->item[i].axis].size);
         return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-            known < 0 ? "%s is %lld in operand %d, but the product of %s does not fit in 64 bits"
-            : "%s is %lld in operand %d, but %s gives another size", text, n, k + 1, v.s), NULL;
+            known < 0 ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
+            : "%s is %lld in %s, but %s gives another size", text, n, it, v.s), NULL;
     }
     if (unknown == 1) {
         const char *what = "";
@@ -236,10 +280,10 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         }
         if (known == 0 && n == 0)
             return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                "%s is 0 in operand %d, and with %s any '%.*s' would do: give its size", text, k + 1, what, a_length(B, a),
+                "%s is 0 in %s, and with %s any '%.*s' would do: give its size", text, it, what, a_length(B, a),
                 a_name(B, a)), NULL;
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in operand %d, which %s do%s not divide", text,
-            n, k + 1, what, count == 1 ? "es" : ""), NULL;
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in %s, which %s do%s not divide", text,
+            n, it, what, count == 1 ? "es" : ""), NULL;
     }
     int one = -1;
     for (int i = t->first[r]; i < t->last[r]; i++) {
@@ -249,11 +293,12 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
     words hint = { .n = 0 };
-    if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
+    if (run_together(text) && !B->p->names) say(&hint, "%s", EG_LETTERS_HINT);
+    else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
         say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one), a_length(B, one), a_name(B, one));
     else say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
     return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s,
-        "%s is %lld in operand %d, and more than one of its sizes is unknown: %s", text, n, k + 1, v.s), NULL;
+        "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n, it, v.s), NULL;
 }
 
 /* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or (inside the word) replaced.

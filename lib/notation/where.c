@@ -229,12 +229,7 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     const char c = text[p.at];
     if (c == ')') return refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
     if (c && is_start(c)) return refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
-    if (c > 32 && c < 127)
-        return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "character '%c' has no meaning in a predicate", c),
-            NULL;
-    if (c)
-        return eg__caret(cx, who, text, 1, &(eg_caret){ p.at, 1 }, NULL, NULL, "byte 0x%02x has no meaning in a predicate",
-            (unsigned)(unsigned char)c), NULL;
+    if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
     if (k == VALUE) return refuse(&p, 0, p.at, "compare it, as in i % 2 == 0", "the predicate is a number, not a truth"), NULL;
 
     int depth = 0;

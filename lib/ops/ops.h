@@ -109,8 +109,9 @@ eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double sc
 /* A string with the letters of the masks as further terms: "b h i [j]" → "b h i [j],bj,hij", before its arrow, and at last those of
  * `names` if it is not NULL. Appends to xs, sets the terms (−1: no such mask); NULL after a message. */
 typedef struct eg_mask_option { const char *option; eg_masked mask; int term; } eg_mask_option;
+/* called: the operands' names in messages; those of the masks are filled in */
 const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *, const char *names, eg_tensor **xs,
-                           int *n);
+                           const char **called, int *n);
 
 /* -- dropout.c -------------------------------------------------------------------------------------------------- */
 typedef struct eg_drop { uint64_t seed, draw, below; double factor; } eg_drop;  /* an element goes if its 32 bits are < below    */

@@ -358,7 +358,7 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
 }
 
 const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count, eg_mask_option *all, const char *names,
-                           eg_tensor **xs, int *n)
+                           eg_tensor **xs, const char **called, int *n)
 {
     const char *arrow = strstr(spec, "->");
     const size_t head = arrow ? (size_t)(arrow - spec) : strlen(spec);
@@ -377,10 +377,11 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                    NULL;
         if (!m->x) return eg_fail(cx, "%s: %s has the letters \"%s\" but its tensor is NULL", who, all[k].option, m->axes), NULL;
         all[k].term = *n;
+        called[*n] = all[k].option;
         xs[(*n)++] = m->x;
         at += sprintf(at, ",%s", m->axes);
     }
-    if (names) { xs[(*n)++] = NULL; at += sprintf(at, ",%s", names); }
+    if (names) { called[*n] = ".weights_axes"; xs[(*n)++] = NULL; at += sprintf(at, ",%s", names); }
     strcpy(at, spec + head);
     return out;
 }
@@ -393,12 +394,14 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     if (!o.spec) return eg_fail(o.x->cx, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };
+    const char *called[3] = { NULL };
     int n = 1;
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
-    const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, &n);
+    const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
     eg_masking m = { .where = o.where, .offset = o.offset, .keep = masks[0].term, .bias = masks[1].term };
     eg_focus f;
-    if (!spec || !(m.bound = eg__bind(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL)) || !eg__focus_bound(&f, m.bound, o.x))
+    if (!spec || !(m.bound = eg__bind_called(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL, called)) ||
+        !eg__focus_bound(&f, m.bound, o.x))
         return eg__poison(o.x->cx);
     if (m.bound->arrow) return eg__refuse(m.bound, m.bound->terms, -1, "the result has the operand's axes; there is no output to name");
     uint16_t axis[EG_RANK_MAX];

@@ -26,6 +26,17 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
     return y;
 }
 
+eg_tensor *eg_from_with(const eg_from_args *given)
+{
+    eg_from_args o = { .size = sizeof o };
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    int64_t dim[EG_RANK_MAX + 1];
+    int rank = 0;
+    memcpy(dim, &o.d0, sizeof dim);     /* d0 … d32 lie one after another                              */
+    while (rank <= EG_RANK_MAX && dim[rank] != EG_END) rank++;
+    return eg_from_n(o.cx, o.dtype, o.data, rank, dim);
+}
+
 eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const int64_t *dims)
 {
     eg_tensor *y;

@@ -65,9 +65,8 @@ static int64_t seen(int64_t n, int64_t context)
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
-typedef struct asking { eg_trainer *t; eg_cache *cache; eg_tensor *memory; int64_t rows; int32_t *window; int64_t *from; } asking;
+typedef struct asking { eg_trainer *t; eg_cache *cache; eg_tensor *memory; int64_t rows; int32_t *window; } asking;
 
-/* The cache has as many rows at every step; those that no prefix needs repeat the first. */
 static eg_tensor *next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
@@ -77,17 +76,14 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
         if (held && eg_cache_cut(a->cache, 0))
             return NULL;
         fresh = n;
-    } else if (a->rows > 1) {
-        for (int64_t r = 0; r < a->rows; r++)
-            a->from[r] = p->from[r < p->rows ? r : 0];
-        if (eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, a->from, 1, &a->rows)))
-            return NULL;
-    }
-    for (int64_t r = 0; r < a->rows; r++)
-        memcpy(a->window + r * fresh, p->tokens + ((r < p->rows ? r : 0) + 1) * p->length - fresh, (size_t)fresh * sizeof *a->window);
-    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = a->rows, .length = fresh, .tokens = a->window }, a->memory,
+    } else if (a->rows > 1 && eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, p->from, 1, &p->rows)))
+        return NULL;
+    for (int64_t r = 0; r < p->rows; r++)
+        memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh, (size_t)fresh * sizeof *a->window);
+    eg_tensor *memory = a->memory ? eg_expand(a->memory, p->rows, -1, -1) : NULL;
+    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window }, memory,
                                       a->cache);
-    return eg_slice(eg_select(logits, 1, fresh - 1), 0, 0, p->rows, 1);
+    return eg_select(logits, 1, fresh - 1);
 }
 
 static bool prepare(asking *a, const question *q)
@@ -95,14 +91,12 @@ static bool prepare(asking *a, const question *q)
     eg_trainer *t = a->t;
     eg_owner *owner = eg_owner_open(t->cx);
     a->window = owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
-    a->from = owner ? eg_owner_alloc(owner, (size_t)a->rows * sizeof *a->from) : NULL;
     a->cache = owner ? eg_cache_new(owner, t->longest) : NULL;
-    if (!a->window || !a->from || !a->cache)
+    if (!a->window || !a->cache)
         return false;
     if (t->kind->apart) {
         eg__batch b = batch_of(q, 1);
-        eg_tensor *one = t->kind->memory(&t->net, t->cx, &b);
-        a->memory = eg_contiguous(eg_expand(one, a->rows, -1, -1));
+        a->memory = t->kind->memory(&t->net, t->cx, &b);
     }
     return !eg_error(t->cx);
 }
@@ -148,7 +142,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     if (!t || eg_error(t->cx))
         return NULL;
     if (!t->kind->writes) {
-        eg_fail(t->cx, "generate: an encoder answers all places at once; ask it with eg_trainer_predict");
+        eg_fail(t->cx, "generate: an encoder answers all places at once, it does not go on with a text; predict gives its answer");
         return NULL;
     }
     if (!o.prompt && !t->data->free_text) {
@@ -210,7 +204,7 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
     if (!t || eg_error(t->cx))
         return NULL;
     if (t->data->free_text) {
-        eg_fail(t->cx, "%s: a text has no answers; go on with it by eg_trainer_generate", eg_data_name(t->data));
+        eg_fail(t->cx, "%s: a text has no answers; generate goes on with it", eg_data_name(t->data));
         return NULL;
     }
     answer a = answer_to(t, input);
