@@ -36,8 +36,9 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
             double loss = 0;
             if (counts(&j->a, target)) {
                 const double hit = j->m->at(x, target);
-                loss = hit == -INFINITY && !isnan(rest) ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
-                if (smoothing > 0) loss += smoothing * (rest - xent_mean_below(j, x, top));
+                const bool never = hit == -INFINITY && !isnan(rest);            /* and so is the mean −inf          */
+                loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
+                if (smoothing > 0 && !never) loss += smoothing * (rest - xent_mean_below(j, x, top));
             }
             put(p[0] + (first + r) * step[0], j->width, loss);
         }
