@@ -300,7 +300,8 @@ static void outcome_of(const forbidding *f, const law *l, eg_form form, bool tur
     eg_assert_ok(eg_context(o->y));
 }
 static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
-static void law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turned, uint64_t seed)
+/* How many rows saw what is not finite. */
+static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turned, uint64_t seed)
 {
     eg_ctx *cx = eg_open(.dtype = type, .seed = seed);
     const int n = f->queries, m = f->keys, d = 5, e = 3, width[] = { d, d, e };
@@ -328,7 +329,7 @@ static void law_holds(const forbidding *f, eg_dtype type, eg_form form, bool tur
         for (int h = 0; h < H; h++)
             for (int j = 0; j < m; j++) {
                 const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
-                which[b][h][j] = draw < (m > 100 ? .004 : .02) || j == (m > 100 ? n / 2 : m - 1) ? 1 + (int)(draw * 1e4) % 2 : 0;
+                which[b][h][j] = draw < (m > 100 ? .004 : .02) || (m > 100 ? j == n / 2 : j % 24 == 20) ? 1 + (int)(draw * 1e4) % 2 : 0;
                 if (!which[b][h][j]) continue;
                 const int k = which[b][h][j], at = place[b][h][j] = (int)(draw * 1e5) % width[k];
                 what[b][h][j] = odd[(int)(draw * 1e6) % 3];
@@ -373,13 +374,16 @@ static void law_holds(const forbidding *f, eg_dtype type, eg_form form, bool tur
                     for (int c = 0; c < width[k]; c++) { SAME(bad.d[k], good.d[k], b, h, i, c); SAME(bad.dd[k], good.dd[k], b, h, i, c); }
             }
         }
-    ck_assert_msg(clean > 0 && (hit > 0 || f->lengths), "%s: %d clean, %d hit", f->name, clean, hit);
+    ck_assert_msg(clean > 0, "%s: nothing is clean", f->name);
     eg_close(cx);
+    return hit;
 }
 START_TEST(what_is_forbidden_changes_nothing)
 {
+    int hit = 0;
     for (int t = 0; t < 8; t++)
-        law_holds(&forbids[_i], t & 1 ? EG_F64 : EG_F32, t & 2 ? EG_FUSED : EG_UNFUSED, t & 4, 100 + (uint64_t)t);
+        hit += law_holds(&forbids[_i], t & 1 ? EG_F64 : EG_F32, t & 2 ? EG_FUSED : EG_UNFUSED, t & 4, 100 + (uint64_t)t);
+    ck_assert_int_gt(hit, 0);
 }
 END_TEST
 
