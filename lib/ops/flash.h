@@ -86,8 +86,8 @@ typedef struct eg_flash_lanes {
     void (*ramp)  (int w, int64_t rows, void *x, const void *lane, const void *lane_slope, const void *row, const void *row_slope);
     void (*fade)  (int w, int64_t rows, void *x, const void *lane);             /* x lane                    */
     void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: 2^(x − most) share */
-    /* by row: weights (x − mean); a weight of 1 leaves nothing to the others: x − x, which is 0, whatever the mean's rounding */
-    void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean);
+    /* by row: weights (x − mean); centered: the mean is Σ weights x, so that where a weight is 1 it is x, whatever its rounding */
+    void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean, bool centered);
 } eg_flash_lanes;
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);                         /* NULL: w is no multiple of any vector */
 

@@ -127,7 +127,7 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
         eg__flash_stays(f, b, rows, keys, r->stay);
         f->lanes->thin(rows.count * wide, ds, r->stay, f->a->drop.factor);
     }
-    f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x);
+    f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x, e > 0);
     if (allow) f->lanes->thin(rows.count * wide, ds, allow, 1);
     if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->stay, f->a->drop.factor);
     if (e)

@@ -127,13 +127,14 @@ EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, con
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean)
+EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean, bool centered)
 {
+    const IVEC whole = (IVEC){ 0 } - (WORD)centered;
     const VEC *p = weights;
     VEC *d = tile;
     for (int64_t i = 0; i < rows; i++)
         for (int v = 0; v < w / LANES; v++, p++, d++)
-            *d = *p * (*d - PICK(*p == ALL(1), *d, ALL(((const REAL *)mean)[i])));
+            *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
 }
 static const eg_flash_lanes NAME(lanes) = {
     LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(finite), NAME(soften), NAME(ramp), NAME(fade), NAME(weigh), NAME(slope),
