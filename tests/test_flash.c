@@ -271,6 +271,195 @@ START_TEST(nan_stays)
 }
 END_TEST
 
+/* -- NaN and infinity in what a mask forbids: everything that does not see them has the same numbers as with zeros there; what sees a NaN is
+ * NaN. Random places, both forms, both types, contiguous and strided, values, gradients, tangents and second derivatives. ---------------- */
+enum { B = 2, H = 2, MOST = 300 };
+typedef struct forbidding { const char *name, *where, *keep, *bias; bool lengths; int queries, keys; } forbidding;
+static const forbidding forbids[] = {
+    { "causal", "j <= i", NULL, NULL, false, 37, 45 }, { "window", "i - 9 < j <= i", NULL, NULL, false, 70, MOST },
+    { "keep bj", NULL, "bj", NULL, false, 37, 45 }, { "keep bhij, causal", "j <= i + 5", "bhij", NULL, false, 37, 45 },
+    { "keep ij", NULL, "ij", NULL, false, 40, MOST }, { "lengths", NULL, NULL, NULL, true, 20, 45 },
+    { "lengths, keep ij, causal", "j <= i + 3", "ij", NULL, true, 37, 45 }, { "bias of -inf", NULL, NULL, "hij", false, 37, 45 },
+    { "bias of -inf, keep bj", NULL, "bj", "j", false, 37, 45 },
+};
+typedef struct law { eg_tensor *x[3], *keep, *bias, *lengths, *g, *move[3]; } law;
+typedef struct outcome { eg_tensor *y, *d[3], *dd[3], *move, *lse, *w; } outcome;
+static eg_tensor *strided(eg_tensor *x, bool yes) { return yes ? eg_transpose(eg_copy(eg_transpose(x, 1, 3)), 1, 3) : x; }
+static void outcome_of(const forbidding *f, const law *l, eg_form form, bool turned, outcome *o)
+{
+    eg_tensor *x[3];
+    for (int k = 0; k < 3; k++) x[k] = strided(l->x[k], turned);
+    o->y = eg_attention("bhid,bhjd,bhje->bhie", x[0], x[1], x[2], .where = f->where, .keep = { f->keep, l->keep },
+                        .bias = { f->bias, l->bias }, .lengths = { l->lengths ? "b" : NULL, l->lengths }, .form = form,
+                        .lse = &o->lse, .weights = &o->w, .weights_axes = "bhij");
+    eg_assert_ok(eg_context(o->y));
+    ck_assert(!eg_grad(o->y, l->g, 3, x, o->d));
+    o->move = eg_jvp(o->y, 3, x, (eg_tensor **)l->move);
+    eg_tensor *sum = eg_sum(NULL, eg_mul(o->d[0], l->move[0]));
+    ck_assert(!eg_grad(eg_add(sum, eg_sum(NULL, eg_mul(o->d[2], l->move[2]))), NULL, 3, x, o->dd));
+    eg_assert_ok(eg_context(o->y));
+}
+static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+/* How many rows saw what is not finite. */
+static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turned, uint64_t seed)
+{
+    eg_ctx *cx = eg_open(.dtype = type, .seed = seed);
+    const int n = f->queries, m = f->keys, d = 5, e = 3, width[] = { d, d, e };
+    law l = { .x = { eg_normal(cx, 0, 1, B, H, n, d), eg_normal(cx, 0, 1, B, H, m, d), eg_normal(cx, 0, 1, B, H, m, e) }, .g = eg_normal(cx, 0, 1, B, H, n, e) };
+    for (int k = 0; k < 3; k++) l.move[k] = eg_normal_n(cx, type, 0, 1, 4, eg_dims(l.x[k]));
+    const int64_t sizes[256] = { ['b'] = B, ['h'] = H, ['i'] = n, ['j'] = m };
+    int64_t dim[4];
+    int rank = 0;
+    for (const char *s = f->keep; s && *s; s++) dim[rank++] = sizes[(int)*s];
+    if (f->keep) l.keep = eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim), eg_full_n(cx, EG_F32, .4, 0, NULL));
+    rank = 0;
+    for (const char *s = f->bias; s && *s; s++) dim[rank++] = sizes[(int)*s];
+    if (f->bias) {
+        eg_tensor *some = eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim), eg_full_n(cx, EG_F32, .4, 0, NULL));
+        l.bias = eg_where(some, eg_normal_n(cx, type, 0, 1, rank, dim), eg_full_n(cx, type, -INFINITY, 0, NULL));
+    }
+    if (f->lengths) l.lengths = eg_from(cx, ((int32_t[]){ m - 9, 4 }), B);
+    /* some keys are bad: one of their numbers, in the key or in the value */
+    const double odd[] = { NAN, INFINITY, -INFINITY };
+    static int which[B][H][MOST], place[B][H][MOST];
+    static double what[B][H][MOST];
+    law zero = l;
+    for (int k = 1; k < 3; k++) { l.x[k] = eg_copy(l.x[k]); zero.x[k] = eg_copy(l.x[k]); }
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int j = 0; j < m; j++) {
+                const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
+                which[b][h][j] = draw < (m > 100 ? .004 : .02) || (m > 100 ? j == n / 2 : j % 24 == 20) ? 1 + (int)(draw * 1e4) % 2 : 0;
+                if (!which[b][h][j]) continue;
+                const int k = which[b][h][j], at = place[b][h][j] = (int)(draw * 1e5) % width[k];
+                what[b][h][j] = odd[(int)(draw * 1e6) % 3];
+                put(l.x[k], what[b][h][j], b, h, j, at);
+                put(zero.x[k], 0, b, h, j, at);
+            }
+    outcome bad, good;
+    outcome_of(f, &l, form, turned, &bad);
+    outcome_of(f, &zero, form, turned, &good);
+    int clean = 0, hit = 0;
+#define SAME(A, C, ...) ck_assert_msg(same_number(eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__)), "%s, %s, form %d, strided %d: %s at %d %d %d: %.9g, %.9g with zeros", f->name, \
+                                      type == EG_F64 ? "f64" : "f32", (int)form, turned, #A, b, h, i, eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__))
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++) {
+            bool touched[MOST] = { false };
+            for (int i = 0; i < n; i++) {
+                for (int j = 0; j < m; j++) {
+                    if (!(eg_get(good.w, b, h, i, j) > 0)) {
+                        ck_assert_msg(eg_get(bad.w, b, h, i, j) == 0, "%s: a forbidden weight is %g", f->name, eg_get(bad.w, b, h, i, j));
+                        continue;
+                    }
+                    if (!which[b][h][j]) continue;
+                    touched[i] = true;
+                    if (!isnan(what[b][h][j])) continue;
+                    ck_assert(isnan(eg_get(bad.y, b, h, i, which[b][h][j] == 2 ? place[b][h][j] : 0)));
+                    ck_assert_msg(isnan(eg_get(bad.d[0], b, h, i, 0)), "%s: dq does not see the NaN", f->name);
+                    if (which[b][h][j] == 1) ck_assert(isnan(eg_get(bad.lse, b, h, i)));
+                }
+                hit += touched[i];
+                if (touched[i]) continue;
+                clean++;
+                SAME(bad.lse, good.lse, b, h, i);
+                for (int c = 0; c < e; c++) { SAME(bad.y, good.y, b, h, i, c); SAME(bad.move, good.move, b, h, i, c); }
+                for (int c = 0; c < d; c++) { SAME(bad.d[0], good.d[0], b, h, i, c); SAME(bad.dd[0], good.dd[0], b, h, i, c); }
+            }
+            for (int j = 0; j < m; j++) {
+                bool seen = false;
+                for (int i = 0; i < n; i++) seen |= touched[i] && eg_get(good.w, b, h, i, j) > 0;
+                const int i = j;
+                clean += !seen;
+                for (int k = 1; !seen && k < 3; k++)
+                    for (int c = 0; c < width[k]; c++) { SAME(bad.d[k], good.d[k], b, h, i, c); SAME(bad.dd[k], good.dd[k], b, h, i, c); }
+            }
+        }
+    ck_assert_msg(clean > 0, "%s: nothing is clean", f->name);
+    eg_close(cx);
+    return hit;
+}
+START_TEST(what_is_forbidden_changes_nothing)
+{
+    int hit = 0;
+    for (int t = 0; t < 8; t++)
+        hit += law_holds(&forbids[_i], t & 1 ? EG_F64 : EG_F32, t & 2 ? EG_FUSED : EG_UNFUSED, t & 4, 100 + (uint64_t)t);
+    ck_assert_int_gt(hit, 0);
+}
+END_TEST
+
+/* Whole keys of garbage: what is beyond the lengths may be anything, also numbers so large that their products overflow. */
+START_TEST(padding_may_be_anything)
+{
+    const double garbage[] = { NAN, INFINITY, -INFINITY, 3e38, 0 };
+    for (int type = 0; type < 2; type++)
+        for (int form = 0; form < 2; form++) {
+            eg_ctx *cx = eg_open(.dtype = type ? EG_F64 : EG_F32);
+            eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 30, 4), eg_normal(cx, 0, 1, 2, 70, 4), eg_normal(cx, 0, 1, 2, 70, 3) }, *y[5], *d[5][3];
+            eg_tensor *g = eg_shift(eg_normal(cx, 0, 1, 2, 30, 3), 20), *t = eg_from(cx, ((int32_t[]){ 40, 7 }), 2);
+            eg_tensor *pad = eg_unsqueeze(eg_lt(eg_arange(cx, EG_I32, 0, 70, 1), eg_unsqueeze(t, 1)), 2);
+            for (int k = 4; k >= 0; k--) {
+                eg_tensor *own[] = { x[0], eg_where(pad, x[1], eg_full(cx, garbage[k], 1)), eg_where(pad, x[2], eg_full(cx, garbage[k], 1)) };
+                y[k] = eg_attention("bid,bjd,bje->bie", own[0], own[1], own[2], .lengths = { "b", t }, .form = form ? EG_FUSED : EG_UNFUSED);
+                ck_assert(!eg_grad(y[k], g, 3, own, d[k]));
+                ck_assert(same_bits(y[k], y[4]));
+                for (int n = 0; n < 3; n++) eg_assert_close(d[k][n], d[4][n], 0);
+            }
+            eg_assert_ok(cx);
+            eg_close(cx);
+        }
+}
+END_TEST
+
+/* -- cancellation: dS = P (dP − Σ P dP). One key that may be seen leaves exactly nothing; else both forms differ by less than 4 ulp of the
+ * sum of what cancels, Σ_j scale P_ij (A_ij + Σ_j P_ij A_ij) |k_j| with A = |g| |v|ᵀ for dq, and its like for dk. The error of a score is a
+ * relative one of its weight, so that with large scores each term counts 1 + scale |q| |k|ᵀ times ---------------------------------------- */
+START_TEST(one_key_has_no_gradient)
+{
+    for (int t = 0; t < 16; t++) {
+        eg_ctx *cx = eg_open(.dtype = t & 1 ? EG_F64 : EG_F32, .seed = 7 + (uint64_t)t);
+        const bool alone = t & 4;
+        eg_tensor *x[] = { eg_normal(cx, 0, 3, 2, 60, 16), eg_normal(cx, 0, 3, 2, alone ? 1 : 60, 16), eg_normal(cx, 0, 3, 2, alone ? 1 : 60, 21) }, *d[3];
+        eg_tensor *y = eg_attention("hid,hjd,hje->hie", x[0], x[1], x[2], .where = alone ? NULL : "j == i", .dropout = t & 8 ? .3 : 0,
+                                    .form = t & 2 ? EG_FUSED : EG_UNFUSED);
+        eg_grad(y, eg_normal(cx, 0, 3, 2, 60, 21), 3, x, d);
+        eg_assert_ok(cx);
+        for (int k = 0; k < 2; k++) eg_assert_close(d[k], eg_zeros_like(x[k]), 0);
+        eg_close(cx);
+    }
+}
+END_TEST
+static double worst_of(eg_tensor *a, eg_tensor *b, eg_tensor *terms)
+{
+    return eg_item(eg_max(NULL, eg_div(eg_abs(eg_sub(eg_cast(a, EG_F64), eg_cast(b, EG_F64))), terms)));
+}
+START_TEST(forms_agree_to_what_cancels)
+{
+    static const struct { int n, m, d; double size, shift; } of[] = { { 40, 40, 4, 1, 0 }, { 40, 3, 8, 1, 0 }, { 100, 600, 64, 1, 0 }, { 300, 300, 16, 2, 0 },
+        { 60, 700, 32, 1, 1 }, { 40, 50, 8, 8, 0 } };
+    for (size_t c = 0; c < sizeof of / sizeof *of; c++)
+        for (int type = 0; type < 2; type++)
+            for (int causal = 0; causal < 2; causal++) {
+                eg_ctx *cx = eg_open(.dtype = type ? EG_F64 : EG_F32, .seed = 3 + (uint64_t)c);
+                const int n = of[c].n, m = of[c].m, d = of[c].d;
+                eg_tensor *x[] = { eg_normal(cx, 0, of[c].size, n, d), eg_normal(cx, 0, of[c].size, m, d), eg_normal(cx, of[c].shift, 1, m, d) }, *dx[2][3], *w;
+                eg_tensor *g = eg_normal(cx, of[c].shift, 1, n, d);
+                for (int f = 0; f < 2; f++) {
+                    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = causal ? "j <= i" : NULL, .form = f ? EG_FUSED : EG_UNFUSED, .weights = &w);
+                    eg_grad(y, g, 3, x, dx[f]);
+                }
+                eg_tensor *p = eg_cast(w, EG_F64), *q = eg_abs(eg_cast(x[0], EG_F64)), *k = eg_abs(eg_cast(x[1], EG_F64)), *tiny = eg_full_n(cx, EG_F64, 1e-300, 0, NULL);
+                eg_tensor *a = eg_einsum("ie,je->ij", eg_abs(eg_cast(g, EG_F64)), eg_abs(eg_cast(x[2], EG_F64)));
+                eg_tensor *s = eg_scale(eg_mul(p, eg_add(a, eg_unsqueeze(eg_einsum("ij,ij->i", p, a), 1))), 1 / sqrt(d));
+                if (of[c].size > 1) s = eg_mul(s, eg_shift(eg_scale(eg_einsum("id,jd->ij", q, k), 1 / sqrt(d)), 1));
+                const double ulp = type ? 0x1p-52 : 0x1p-23;
+                const double worst = fmax(worst_of(dx[0][0], dx[1][0], eg_add(eg_einsum("ij,jd->id", s, k), tiny)), worst_of(dx[0][1], dx[1][1], eg_add(eg_einsum("ij,id->jd", s, q), tiny)));
+                eg_assert_ok(cx);
+                ck_assert_msg(worst <= 4 * ulp, "case %zu, %s, causal %d: %.2f ulp", c, type ? "f64" : "f32", causal, worst / ulp);
+                eg_close(cx);
+            }
+}
+END_TEST
+
 Suite *suite_flash(void)
 {
     Suite *s = suite_create("flash");
@@ -283,6 +472,10 @@ Suite *suite_flash(void)
     tcase_add_test(t, infinite_scores_are_shared_evenly);
     tcase_add_test(t, scores_far_below_zero);
     tcase_add_test(t, nan_stays);
+    tcase_add_loop_test(t, what_is_forbidden_changes_nothing, 0, sizeof forbids / sizeof *forbids);
+    tcase_add_test(t, padding_may_be_anything);
+    tcase_add_test(t, one_key_has_no_gradient);
+    tcase_add_test(t, forms_agree_to_what_cancels);
     suite_add_tcase(s, t);
     return s;
 }

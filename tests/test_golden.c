@@ -235,7 +235,7 @@ END_TEST
 /* Rows that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
     { "dropout", "test_loss.c" }, { "detach", "it cuts the path" }, { "checkpoint", "test_recompute.c" },
-    { "attention_lse", "its .lse: test_attention.c" },
+    { "attention_lse", "its .lse: test_attention.c" }, { "attention_product", "NaN that masks forbid: test_flash.c" },
 };
 typedef struct seen { const eg_tensor *at[4096]; int count; const eg_op *row[512]; int rows; } seen;
 static void visit(seen *s, const eg_tensor *t)

@@ -258,6 +258,36 @@ START_TEST(dropout_at_its_ends)
 }
 END_TEST
 
+/* A row's loss is its log-softmax at the target, whatever is infinite or NaN in it; what is ignored has neither loss nor gradient. */
+START_TEST(nan_wins_in_cross_entropy)
+{
+    const double odd[] = { NAN, INFINITY, -INFINITY, .5 };
+    for (int type = 0; type < 2; type++)
+        for (int n = 2; n < 40; n += 7)
+            for (int t = 0; t < 64; t++) {                      /* the target's number and two others */
+                eg_ctx *cx = eg_open(.dtype = type ? EG_F64 : EG_F32, .seed = 9 + (uint64_t)t);
+                eg_tensor *x = eg_normal(cx, 0, 1, 3, n), *target = eg_from(cx, ((int32_t[]){ 0, 0, 0 }), 3), *dx;
+                const int at[] = { 0, 1, n - 1 };
+                for (int k = 0; k < 3; k++) for (int r = 0; r < 2; r++) put(x, odd[t >> 2 * k & 3], r, at[k]);
+                eg_mut_i32(target)[1] = -1;
+                bool nan = false;
+                for (int k = 0; k < n; k++) nan |= isnan(eg_get(x, 0, k));
+                eg_tensor *loss = eg_cross_entropy("i [v]", x, target, .each = true, .ignore = -1), *logs = eg_log_softmax("i [v]", x);
+                eg_grad(eg_sum(NULL, loss), NULL, 1, &x, &dx);
+                eg_assert_ok(cx);
+                const double y = eg_get(loss, 0), want = -eg_get(logs, 0, 0);
+                ck_assert_msg(nan ? isnan(y) : y == want || fabs(y - want) < 1e-5, "n %d, case %d: %g, log-softmax says %g", n, t, y, want);
+                ck_assert(isnan(eg_item(eg_cross_entropy("i [v]", x, target, .ignore = -1, .smoothing = .1))) == nan);
+                for (int k = 0; k < n; k++) {
+                    ck_assert(eg_get(dx, 1, k) == 0 && isfinite(eg_get(dx, 2, k)));
+                    if (nan) ck_assert(isnan(eg_get(dx, 0, k)));
+                }
+                ck_assert_double_eq(eg_get(loss, 1), 0);
+                eg_close(cx);
+            }
+}
+END_TEST
+
 Suite *suite_loss(void)
 {
     Suite *s = suite_create("loss");
@@ -279,6 +309,7 @@ Suite *suite_loss(void)
     t = tcase_create("dropout");
     tcase_add_test(t, dropout_draws_by_logical_index);
     tcase_add_test(t, dropout_at_its_ends);
+    tcase_add_test(t, nan_wins_in_cross_entropy);
     suite_add_tcase(s, t);
     return s;
 }

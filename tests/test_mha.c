@@ -888,6 +888,37 @@ START_TEST(parameters_without_a_part)           /* rows 0.3, 1.10               
 }
 END_TEST
 
+/* What .keep leaves out may be anything, in key and value: the module's result (in both forms, with a score of its own for what is masked, in
+ * groups) and linear attention's have the same numbers as with zeros there, and so have the gradients of all that is kept. */
+START_TEST(padding_may_be_nan)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2), *grouped = eg_mha_new(p, "g", .d_model = 8, .heads = 4, .kv_heads = 2);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *memory = eg_normal(cx, 0, 1, 2, 6, 8);
+    eg_tensor *pad = eg_from(cx, ((bool[]){ 1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 1 }), 2, 6), *wide = eg_unsqueeze(pad, 2);
+    const double odd[] = { 0, NAN, INFINITY };
+    enum { MODULE, FUSED, GROUPS, FILLED, LINEAR, KINDS };
+    for (int kind = 0; kind < KINDS; kind++) {
+        eg_tensor *y[3], *d[3][2];
+        for (int k = 0; k < 3; k++) {
+            eg_tensor *key = eg_where(wide, memory, eg_full(cx, odd[k], 1)), *four = eg_reshape(key, 2, 6, 2, 4);
+            if (kind == LINEAR) y[k] = eg_linear_attention("bihd,bjhd,bjhe->bihe", eg_reshape(x, 2, 5, 2, 4), four, four, .keep = { "bj", pad });
+            else if (kind == FILLED)                                /* its value has a weight, its score does not count */
+                eg_mha_run(m, x, .key = key, .value = memory, .keep = { "bj", pad }, .fill = -3, .weights = &y[k]);
+            else
+                y[k] = eg_mha_run(kind == GROUPS ? grouped : m, x, .key = key, .keep = { "bj", pad }, .form = kind == FUSED ? EG_FUSED : EG_UNFUSED);
+            ck_assert(!eg_grad(y[k], eg_mul(y[0], y[0]), 2, (eg_tensor *[]){ x, key }, d[k]));
+            eg_assert_ok(cx);
+            eg_assert_close(y[k], y[0], 0);
+            if (kind == FILLED) continue;
+            eg_assert_close(d[k][0], d[0][0], 0);
+            d[k][1] = eg_where(wide, d[k][1], eg_full(cx, 0, 1));
+            eg_assert_close(d[k][1], d[0][1], 0);
+        }
+    }
+}
+END_TEST
+
 Suite *suite_mha(void)
 {
     Suite *s = suite_create("mha");
@@ -936,6 +967,7 @@ Suite *suite_mha(void)
     tcase_add_loop_test(t, local_and_block_sparse, 0, 4);
     tcase_add_loop_test(t, drop_in_modules_to_second_order, 0, 3);
     tcase_add_test(t, parameters_without_a_part);
+    tcase_add_test(t, padding_may_be_nan);
     suite_add_tcase(s, t);
     return s;
 }

@@ -267,6 +267,40 @@ START_TEST(reductions_refuse)
 }
 END_TEST
 
+/* As NumPy and PyTorch: NaN is the largest in an order, and the result of every extreme; where it stands, in a vector or its tail, does not matter. */
+START_TEST(nan_in_every_order)
+{
+    static const int sizes[] = { 1, 2, 15, 16, 17, 40, 513 };
+    for (int t = 0; t < 2 * (int)(sizeof sizes / sizeof *sizes); t++) {
+        const int n = sizes[t / 2];
+        for (int at = 0; at < n; at += n < 41 ? 1 : 101) {
+            eg_ctx *cx = eg_open(.dtype = t % 2 ? EG_F64 : EG_F32, .seed = (uint64_t)n);
+            eg_tensor *x = eg_normal(cx, 0, 1, n), *dx, *order, *y;
+            if (at != n / 2) put(x, INFINITY, n / 2);
+            put(x, NAN, at);
+            ck_assert(isnan(eg_item(eg_max(NULL, x))) && isnan(eg_item(eg_min(NULL, x))) && isnan(eg_item(eg_sum(NULL, x))));
+            ck_assert(isnan(eg_item(eg_mean(NULL, x))) && isnan(eg_item(eg_prod(NULL, x))) && isnan(eg_item(eg_logsumexp(NULL, x))));
+            for (double p = 1; p < 4; p += 1.5) ck_assert(isnan(eg_item(eg_pnorm(NULL, x, p))));
+            ck_assert(isnan(eg_item(eg_pnorm(NULL, x, INFINITY))) && (n < 2 || isnan(eg_item(eg_std(NULL, x)))));
+            ck_assert(eg_item(eg_argmax(NULL, x)) == at && eg_item(eg_argmin(NULL, x)) == at);
+            ck_assert(eg_item(eg_any(NULL, eg_select(eg_unsqueeze(x, 1), 0, at))) == 1);        /* it is not 0 */
+            eg_grad(eg_max(NULL, x), NULL, 1, &x, &dx);
+            for (int k = 0; k < n; k++) ck_assert(isnan(eg_get(dx, k)));
+            ck_assert(isnan(eg_get(eg_sort("[l]", x), n - 1)) && eg_get(eg_argsort("[l]", x, .descending = true), 0) == at);
+            y = eg_topk("[l]", x, 1, .order = &order);
+            ck_assert(isnan(eg_item(y)) && eg_item(order) == at);
+            ck_assert(isnan(eg_get(eg_cumsum("[l]", x), n - 1)) && isnan(eg_get(eg_cumprod("[l]", x), n - 1)));
+            eg_tensor *other = eg_normal(cx, 0, 1, n);
+            ck_assert(isnan(eg_get(eg_maximum(x, other), at)) && isnan(eg_get(eg_maximum(other, x), at)));
+            ck_assert(isnan(eg_get(eg_minimum(x, other), at)) && isnan(eg_get(eg_minimum(other, x), at)));
+            ck_assert(isnan(eg_get(eg_clip(x, -1, 1), at)) && isnan(eg_get(eg_relu(x), at)));
+            eg_assert_ok(cx);
+            eg_close(cx);
+        }
+    }
+}
+END_TEST
+
 Suite *suite_reduce(void)
 {
     Suite *s = suite_create("reduce");
@@ -288,6 +322,7 @@ Suite *suite_reduce(void)
     tcase_add_test(t, logsumexp_is_stable);
     tcase_add_test(t, the_same_bits_for_any_layout_and_any_threads);
     tcase_add_test(t, reductions_refuse);
+    tcase_add_test(t, nan_in_every_order);
     suite_add_tcase(s, t);
     return s;
 }

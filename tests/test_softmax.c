@@ -2,6 +2,7 @@
 #include "tests.h"
 #include "wave.h"
 
+static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
 
 START_TEST(softmax_is_as_stored)
@@ -349,6 +350,65 @@ START_TEST(a_gradient_asked_for_again)
 }
 END_TEST
 
+/* Random rows with NaN beside infinities, of every length that the loops treat in a way of its own, contiguous and not: where a NaN is allowed
+ * the row is NaN (what is masked 0, −inf in the logarithm), and what a mask forbids changes no bit of anything. */
+static double odd_number(eg_ctx *cx)
+{
+    const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
+    return draw < .2 ? NAN : draw < .4 ? INFINITY : draw < .6 ? -INFINITY : draw;
+}
+START_TEST(nan_wins_and_what_is_masked_does_not_count)
+{
+    static const int sizes[] = { 1, 2, 3, 15, 16, 17, 31, 40, 511, 512, 513, 1100 };
+    const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
+    const int n = sizes[_i / 2];
+    for (int turned = 0; turned < 2; turned++)
+        for (int masked = 0; masked < 4; masked++) {                /* not at all, .keep, .keep and .where, .bias of −inf */
+            eg_ctx *cx = eg_open(.dtype = type, .seed = 5 + (uint64_t)n);
+            enum { ROWS = 12 };
+            eg_tensor *x = eg_normal(cx, 0, 1, ROWS, n), *keep = eg_gt(eg_uniform(cx, 0, 1, ROWS, n), eg_scalar(cx, .3)), *zero;
+            for (int r = 0; r < ROWS; r++)
+                for (int t = 0; t < 3 && r; t++) put(x, odd_number(cx), r, (int)(eg_item(eg_uniform(cx, 0, 1, 1)) * n));
+            eg_tensor *odd = eg_ne(eg_sub(x, x), eg_scalar(cx, 0)), *bias = eg_where(keep, eg_scalar(cx, 0), eg_scalar(cx, -INFINITY));
+            eg_tensor *allow = masked == 2 ? eg_and(keep, eg_ne(eg_cast(eg_arange(cx, EG_F64, 0, n, 1), type), eg_scalar(cx, 1))) : keep;
+            zero = masked ? eg_where(eg_and(odd, eg_not(allow)), eg_scalar(cx, 0), x) : x;
+            eg_tensor *out[2][4], *dx[2][2], *g = eg_normal(cx, 0, 1, ROWS, n);
+            for (int k = 0; k < 2; k++) {
+                eg_tensor *v = k ? zero : x;
+                if (turned) v = eg_transpose(eg_copy(eg_transpose(v, 0, 1)), 0, 1);
+                const eg_masked keeps = { masked == 1 || masked == 2 ? "ij" : NULL, masked == 1 || masked == 2 ? keep : NULL };
+                const eg_masked adds = { masked == 3 ? "ij" : NULL, masked == 3 ? bias : NULL };
+                out[k][0] = eg_softmax("i [j]", v, .keep = keeps, .bias = adds, .where = masked == 2 ? "j != 1" : NULL);
+                out[k][1] = eg_log_softmax("i [j]", v, .keep = keeps, .bias = adds, .where = masked == 2 ? "j != 1" : NULL);
+                out[k][2] = eg_logsumexp("i [j]", v);
+                out[k][3] = eg_max("i [j]", v);
+                for (int l = 0; l < 2; l++) eg_grad(out[k][l], g, 1, &v, &dx[k][l]);
+            }
+            eg_assert_ok(cx);
+            for (int r = 0; r < ROWS; r++) {
+                bool nan = false, any = false;
+                for (int k = 0; k < n; k++) {
+                    const bool may = !masked || eg_get(allow, r, k) != 0;
+                    nan |= may && isnan(eg_get(x, r, k));
+                    any |= isnan(eg_get(x, r, k));
+                }
+                for (int k = 0; k < n; k++) {
+                    const bool may = !masked || eg_get(allow, r, k) != 0;
+                    for (int l = 0; l < 2; l++) {
+                        const double y = eg_get(out[0][l], r, k), z = eg_get(out[1][l], r, k), d = eg_get(dx[0][l], r, k);
+                        if (nan && may) ck_assert_msg(isnan(y) && isnan(d), "n %d, masked %d, output %d, row %d, %d: %g, gradient %g", n, masked, l, r, k, y, d);
+                        else if (nan) ck_assert(y == (l ? -INFINITY : 0) && (d == 0 || l));
+                        else ck_assert_msg(y == z && !isnan(y), "n %d, masked %d, output %d, row %d, %d: %g, %g", n, masked, l, r, k, y, z);
+                        if (!nan) ck_assert(same_number(d, eg_get(dx[1][l], r, k)));
+                    }
+                }
+                for (int l = 2; l < 4; l++) ck_assert(isnan(eg_get(out[0][l], r)) == any);
+            }
+            eg_close(cx);
+        }
+}
+END_TEST
+
 Suite *suite_softmax(void)
 {
     Suite *s = suite_create("softmax");
@@ -372,6 +432,7 @@ Suite *suite_softmax(void)
     t = tcase_create("fused");
     tcase_add_loop_test(t, fused_is_plain, 0, (int)(sizeof pairs / sizeof *pairs));
     tcase_add_loop_test(t, fused_threads, 0, (int)(sizeof pairs / sizeof *pairs));
+    tcase_add_loop_test(t, nan_wins_and_what_is_masked_does_not_count, 0, 24);
     suite_add_tcase(s, t);
     return s;
 }

@@ -33,6 +33,15 @@ static inline void as_stored(eg_tensor *y, const double *value, int count, eg_te
 #define GRADIENTS(...) (const double *const[]){ __VA_ARGS__ }
 #define OPERANDS(...)  (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
 
+/* x[at] = v of a float tensor that is row-major */
+static inline void put_n(eg_tensor *x, double v, int rank, const int *at)
+{
+    int64_t k = 0;
+    for (int r = 0; r < rank; r++) k = k * eg_dim(x, r) + at[r];
+    if (eg_type(x) == EG_F64) eg_mut_f64(x)[k] = v; else eg_mut_f32(x)[k] = (float)v;
+}
+#define put(x, v, ...) put_n((x), (v), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
+
 /* The same bytes. */
 static inline bool same_bits(eg_tensor *a, eg_tensor *b)
 {

@@ -2,6 +2,7 @@
  *
  *   attention.c    the string and the options → an eg_attending; which form
  *   attend.c       the composed form: einsum, softmax, einsum; the meaning of all the others
+ *   attend_masked.c  its products where a mask forbids numbers that are not finite; flash_masked.c: the same of tiles
  *   flash.c        the rows: attention, its log-sum-exp, and their gradient
  *   flash_pass.c   the pass forward over tiles of scores
  *   flash_back.c   the pass back
@@ -30,6 +31,7 @@ typedef struct eg_attending {
     uint16_t here, there;               /* with slopes: the query and the key whose distance counts           */
     eg_drop drop;
     bool dropping, masked, asked;       /* masked: a predicate follows; asked: for the log-sum-exp, too      */
+    bool careful;                       /* there are masks, and q, k or v is not tame (eg__attend_careful)   */
     eg_saved *saved, *known;            /* flash.c: what a node keeps for its gradient; what another has kept, for a forward */
     struct eg_memo *memo;
     int64_t empty;
@@ -50,6 +52,15 @@ eg_tensor *eg__attend_lse(const eg_attending *, eg_tensor *const *x, eg_tensor *
 /* d by term, up to the slopes; in operations that have gradients */
 void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d);
 eg_tensor *eg__attend_aligned(const eg_attending *, int term, eg_tensor *x);        /* x over a->score              */
+/* -- attend_masked.c */
+/* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is not finite or is so large that
+ * products overflow (tame, rows.h). Then −inf in a bias forbids as well. */
+bool eg__attend_careful(const eg_attending *, eg_tensor *const *x, const eg_tensor *g);
+/* The einsum of u and v, one of which or the result (out: a->score) is over the scores; of u and v, what is not finite counts in
+ * pairs that all masks (bool, over the scores) allow, and in no other. */
+typedef struct eg_labelled_tensor { eg_tensor *x; int rank; const uint16_t *label; } eg_labelled_tensor;
+eg_tensor *eg__masked_product(const eg_attending *a, int masks, eg_tensor *const *mask, const eg_labelled_tensor *u,
+                              const eg_labelled_tensor *v, int rank, const uint16_t *out);
 
 /* -- flash.c ---------------------------------------------------------------------------------------------------------------------- */
 bool eg__flash_possible(const eg_attending *, eg_dtype);        /* no size is 0, and the kernel's side is of whole vectors */
@@ -65,13 +76,15 @@ typedef struct eg_flash_lanes {
     void (*add)   (int64_t n, void *x, const void *y, double c);                /* x + c y                   */
     void (*forbid)(int64_t n, void *x, const uint8_t *allow);                   /* allow ? x : −inf          */
     void (*thin)  (int64_t n, void *x, const uint8_t *stay, double factor);     /* stay ? x factor : 0       */
+    void (*finite)(int64_t n, void *x);                                         /* x is finite ? x : 0       */
     /* by lane: most' = max(most, x); x = 2^(x − most'); total' = total fade + Σ x, fade = 2^(most − most'); is any fade not 1? */
     bool (*soften)(int w, int64_t rows, void *x, void *most, void *total, void *fade);
     /* x − lane_slope row_slope |lane − row| */
     void (*ramp)  (int w, int64_t rows, void *x, const void *lane, const void *lane_slope, const void *row, const void *row_slope);
     void (*fade)  (int w, int64_t rows, void *x, const void *lane);             /* x lane                    */
     void (*weigh) (int w, int64_t rows, void *x, const void *most, const void *share);  /* by row: 2^(x − most) share */
-    void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean); /* by row: weights (x − mean) */
+    /* by row: weights (x − mean); centered: the mean is Σ weights x, so that where a weight is 1 it is x, whatever its rounding */
+    void (*slope) (int w, int64_t rows, const void *weights, void *x, const void *mean, bool centered);
 } eg_flash_lanes;
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);                         /* NULL: w is no multiple of any vector */
 
@@ -88,6 +101,7 @@ typedef struct eg_flash {
     eg_dtype dtype;
     int64_t width;                      /* bytes of a number                                                 */
     int wide, narrow;                   /* the kernel's side along which it stores, and the other one        */
+    bool careful;                       /* an operand is not tame: forbidden pairs are taken out one by one  */
     char *data[EG_AT_ALL];              /* NULL: there is none                                               */
 } eg_flash;
 void eg__flash_open(eg_flash *, const eg_attending *, eg_dtype);

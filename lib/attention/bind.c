@@ -392,5 +392,6 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
     a->asked = o.lse != NULL;
+    a->careful = eg__attend_careful(a, x, NULL);
     return compute(&o, m ? NULL : &r, a, x, order);
 }

@@ -90,7 +90,10 @@ static bool gradient_forward(eg_tensor *d)
     const eg_attending *a = d->attr;
     const eg_saved saved = *a->saved;
     eg_flash f;
+    eg_tensor *x[EG_ATT_TERMS];
     place(&f, a, d->in, (eg_dtype)d->dtype);
+    terms_of(a, d->in, x);
+    f.careful = a->careful || eg__attend_careful(a, x, d->in[d->count - 1]);
     if (a->rank[EG_ATT_V] >= 0) eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, d->in[d->count - 2]);
     eg__flash_place(&f, EG_AT_G, EG_ATT_Y, d->in[d->count - 1]);
     char *to = d->data;

@@ -21,8 +21,9 @@ typedef struct room {                   /* of one thread */
     char *kd, *ve, *kk, *dk, *dv;       /* a strip of keys: panels of keys over d and e, of d over keys; sums */
     char *qd, *ge, *qq, *gg;            /* a block of queries: panels of queries over d and e, of d and e over queries */
     char *p, *ds, *turned, *bias, *mean, *dq;
-    uint8_t *bytes;
+    uint8_t *bytes, *stay;
     eg_run *runs;
+    int64_t *off;
 } room;
 static size_t lay_out(const back *w, char *base, room *r)
 {
@@ -48,6 +49,8 @@ static size_t lay_out(const back *w, char *base, room *r)
     r->bias = eg__take(&t, f->data[EG_AT_BIAS] ? tile : 0);
     r->mean = eg__take(&t, f->list[EG_KIND_QUERY].total * x);
     r->bytes = (uint8_t *)eg__take(&t, w->block * f->wide);
+    r->stay = (uint8_t *)eg__take(&t, f->a->dropping ? w->block * f->wide : 0);
+    r->off = (int64_t *)(void *)eg__take(&t, f->careful ? (d > e ? d : e) * (int64_t)sizeof(int64_t) : 0);
     r->runs = (eg_run *)(void *)eg__take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
     r->dq = eg__take(&t, w->splits == 1 ? (int64_t)w->part : 0);
     return (size_t)t.taken;
@@ -76,15 +79,28 @@ static void means(const eg_flash *f, const eg_flash_batch *b, char *to)
     if (f->width == 8) MEANS(double); else MEANS(float);
 }
 
+/* What the products of a tile left out beside masks: q, k and g that are not finite, where a pair may see them. */
+static void back_repair(const back *w, const room *r, const eg_flash_batch *b, eg_live live, eg_stretch rows, eg_stretch keys, int64_t p,
+                   const uint8_t *allow, char *dq)
+{
+    const eg_flash *f = w->f;
+    const int64_t x = f->width, n = f->narrow, e = f->list[EG_KIND_VALUE].total, d = f->list[EG_KIND_DOT].total, row = f->wide * x;
+    const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
+    if (e) eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_G, 1, s, allow, r->dv + p * row * eg__up(e, n), r->off);
+    eg__flash_repair(f, b, rows, EG_KIND_DOT, EG_AT_Q, f->a->scale, ds, allow, r->dk + p * row * eg__up(d, n), r->off);
+    eg__flash_repair_turned(f, b, keys, EG_KIND_DOT, EG_AT_K, live, ds, allow, dq, r->off);
+}
+
 /* One tile: P and dS of a block of queries and a panel of keys, and what it adds to dK and dV. False: it is empty, and dS is not made. */
-static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries, eg_stretch keys, int64_t p, eg_three t)
+static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries, eg_stretch keys, int64_t p, eg_three t,
+                 char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, n = f->narrow;
     eg_live live = { 0, queries.count, 0, 0 };
     if (t == EG_TEST && !eg__flash_live(f, b, keys, queries, &live)) return false;
-    if (f->data[EG_AT_KEEP] || f->data[EG_AT_KEEP2]) live.test = live.from, live.tested = live.to;
+    if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     if (keys.count < wide) live.test = live.from, live.tested = live.to;        /* lanes beyond the last key are forbidden */
     const eg_stretch rows = { EG_KIND_QUERY, queries.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
@@ -103,17 +119,21 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
     if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
     f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x, (char *)w->saved->share + stat * x);
+    const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
+    if (allow) f->lanes->thin(rows.count * wide, s, allow, 1);                  /* 0 also in rows that are NaN */
     if (e) eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x, rows.count, false, ds);
     else memset(ds, 0, (size_t)(rows.count * row));
     if (f->a->dropping) {
-        eg__flash_stays(f, b, rows, keys, r->bytes);
-        f->lanes->thin(rows.count * wide, ds, r->bytes, f->a->drop.factor);
+        eg__flash_stays(f, b, rows, keys, r->stay);
+        f->lanes->thin(rows.count * wide, ds, r->stay, f->a->drop.factor);
     }
-    f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x);
-    if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->bytes, f->a->drop.factor);
+    f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x, e > 0);
+    if (allow) f->lanes->thin(rows.count * wide, ds, allow, 1);
+    if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->stay, f->a->drop.factor);
     if (e)
         eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e, true, r->dv + p * wide * eg__up(e, n) * x);
     eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true, r->dk + p * wide * eg__up(d, n) * x);
+    if (f->careful) back_repair(w, r, b, live, rows, keys, p, allow, dq);
     memset(r->ds, 0, (size_t)(live.from * row));
     memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
     return true;
@@ -151,6 +171,10 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         eg__flash_pack(f, f->narrow, queries, values, EG_AT_G, g, r->ge, r->runs);
         eg__flash_pack(f, f->narrow, values, queries, EG_AT_G, g, r->gg, r->runs);
     }
+    if (f->careful) {
+        f->lanes->finite(eg__up(queries.count * dn, f->lanes->lanes), r->qq);
+        if (e) f->lanes->finite(eg__up(queries.count * eg__up(e, f->narrow), f->lanes->lanes), r->gg);
+    }
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__least(GROUP, panels - p), keys = group * wide;
@@ -158,7 +182,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             const bool made = tile(w, r, b, queries, (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) },
-                                   p + k, t);
+                                   p + k, t, dq);
             turn(w, r, queries.count, k, keys, !made);
             any |= made;
         }
@@ -213,6 +237,7 @@ static void back_piece(void *user, int64_t piece, int thread)
                 eg__flash_pack(f, f->narrow, (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) },
                                (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k, r.kk + (p * dn + c * whole) * x, r.runs);
         }
+        if (f->careful) f->lanes->finite(w->strip * dn, r.kk);
         memset(r.dk, 0, (size_t)(w->strip * dn * x));
         memset(r.dv, 0, (size_t)(w->strip * eg__up(e, f->narrow) * x));
         for (int64_t i = 0; i < w->blocks; i++)

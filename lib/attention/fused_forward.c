@@ -19,8 +19,9 @@ typedef struct forward {
 } forward;
 typedef struct room {           /* of one thread */
     char *q, *k, *v, *s, *o, *bias, *most, *total, *fade;
-    uint8_t *bytes;
+    uint8_t *bytes, *stay;
     eg_run *runs;
+    int64_t *off;
 } room;
 static size_t lay_out(const forward *w, char *base, room *r)
 {
@@ -37,6 +38,8 @@ static size_t lay_out(const forward *w, char *base, room *r)
     r->bias = eg__take(&t, f->data[EG_AT_BIAS] ? w->block * f->wide * x : 0);
     r->fade = eg__take(&t, f->wide * x);
     r->bytes = (uint8_t *)eg__take(&t, w->block * f->wide);
+    r->stay = (uint8_t *)eg__take(&t, f->a->dropping ? w->block * f->wide : 0);
+    r->off = (int64_t *)(void *)eg__take(&t, f->careful ? e * (int64_t)sizeof(int64_t) : 0);
     r->runs = (eg_run *)(void *)eg__take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
     return (size_t)t.taken;
 }
@@ -48,7 +51,7 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, n = f->narrow;
     eg_live live = { 0, keys.count, 0, 0 };
     if (t == EG_TEST && !eg__flash_live(f, b, queries, keys, &live)) return;
-    if (f->data[EG_AT_KEEP] || f->data[EG_AT_KEEP2]) live.test = live.from, live.tested = live.to;
+    if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_KIND_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
         const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_KEY, keys.from + live.test, live.tested - live.test }, queries,
@@ -67,10 +70,13 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
         f->lanes->forbid((live.tested - live.test) * f->wide, r->s + (live.test - live.from) * f->wide * x, r->bytes);
     if (f->lanes->soften(f->wide, rows.count, r->s, lane, total, r->fade) && e) f->lanes->fade(f->wide, e, o, r->fade);
     if (f->a->dropping) {
-        eg__flash_stays(f, b, rows, queries, r->bytes);
-        f->lanes->thin(rows.count * f->wide, r->s, r->bytes, f->a->drop.factor);
+        eg__flash_stays(f, b, rows, queries, r->stay);
+        f->lanes->thin(rows.count * f->wide, r->s, r->stay, f->a->drop.factor);
     }
-    if (e) eg__flash_product(f, rows.count, r->s, r->v + live.from * n * x, n * keys.count * x, e, true, o);
+    if (!e) return;
+    eg__flash_product(f, rows.count, r->s, r->v + live.from * n * x, n * keys.count * x, e, true, o);
+    if (f->careful)
+        eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_V, 1, r->s, live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
 #define FINISH(T) do {                                                                                                          \
@@ -126,6 +132,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
         if (t == EG_NONE) continue;
         eg__flash_pack(f, f->narrow, block, dots, EG_AT_K, f->data[EG_AT_K] + b.at[EG_AT_K] * x, r.k, r.runs);
         if (e) eg__flash_pack(f, f->narrow, values, block, EG_AT_V, f->data[EG_AT_V] + b.at[EG_AT_V] * x, r.v, r.runs);
+        if (e && f->careful) f->lanes->finite(eg__up(eg__up(e, f->narrow) * block.count, f->lanes->lanes), r.v);
         for (int64_t i = 0; i < strip.count; i += f->wide)
             panel(w, &r, &b, (eg_stretch){ EG_KIND_QUERY, from + i, eg__least(f->wide, strip.count - i) }, i / f->wide, block, t);
     }

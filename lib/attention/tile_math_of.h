@@ -48,6 +48,11 @@ EG_CLONES EG_FUSING static void NAME(thin)(int64_t n, void *x, const uint8_t *st
         p[k] = PICK(yes, p[k] * ALL(factor), ALL(0));
     }
 }
+EG_CLONES EG_FUSING static void NAME(finite)(int64_t n, void *x)
+{
+    VEC *p = x;
+    for (int64_t k = 0; k < n / LANES; k++) p[k] = PICK(p[k] - p[k] == ALL(0), p[k], ALL(0));
+}
 EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, void *total, void *fade)
 {
     bool faded = false;
@@ -66,8 +71,8 @@ EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, vo
         for (int k = 0; k < LANES; k++) peaks |= peak[k] != 0;
         if (peaks) {                                            /* the limit: what is +inf shares evenly           */
             for (int64_t j = 0; j < rows; j++) {
-                const VEC limit = PICK(s[j * step] == ALL(INFINITY), ALL(0), ALL(-INFINITY));
-                s[j * step] = PICK(peak, limit, s[j * step]);
+                const VEC x = s[j * step], limit = PICK(x == ALL(INFINITY), ALL(0), ALL(-INFINITY));
+                s[j * step] = PICK(peak & (x == x), limit, x);              /* NaN stays                           */
             }
             old = PICK(peak & (old == ALL(INFINITY)), ALL(0), PICK(peak, ALL(-INFINITY), old));
         }
@@ -122,15 +127,17 @@ EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, con
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean)
+EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean, bool centered)
 {
+    const IVEC whole = (IVEC){ 0 } - (WORD)centered;
     const VEC *p = weights;
     VEC *d = tile;
     for (int64_t i = 0; i < rows; i++)
-        for (int v = 0; v < w / LANES; v++, p++, d++) *d = *p * (*d - ALL(((const REAL *)mean)[i]));
+        for (int v = 0; v < w / LANES; v++, p++, d++)
+            *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
 }
 static const eg_flash_lanes NAME(lanes) = {
-    LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(soften), NAME(ramp), NAME(fade), NAME(weigh), NAME(slope),
+    LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(finite), NAME(soften), NAME(ramp), NAME(fade), NAME(weigh), NAME(slope),
 };
 #undef LANES
 #undef VEC

@@ -1,5 +1,6 @@
 /* flash_place.c: where the elements of attention's operands lie, to and from panels; what predicate and masks say of a tile. */
 #include "attention/workspace.h"
+#include <math.h>
 #include <string.h>
 
 /* -- lists of axes ---------------------------------------------------------------------------------------------------------------- */
@@ -19,6 +20,7 @@ void eg__flash_open(eg_flash *f, const eg_attending *a, eg_dtype dtype)
     f->wide = f->kernel->rows ? f->kernel->nr : f->kernel->mr;
     f->narrow = f->kernel->rows ? f->kernel->mr : f->kernel->nr;
     f->lanes = eg__flash_lanes(dtype, f->wide);
+    f->careful = a->careful;
     memset(f->data, 0, sizeof f->data);
     for (int k = 0; k < EG_KINDS; k++) f->list[k].n = 0, f->list[k].total = 1;
     if (a->rank[EG_ATT_V] < 0) f->list[EG_KIND_VALUE].total = 0;
@@ -216,6 +218,12 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
             const uint8_t *from = mask + eg__flash_at(f, EG_KIND_KEY, m, keys.from + done);
             for (int64_t k = 0; k < run; k++) out[done + k] &= from[k * last->step[m]];
         }
+    }
+    if (!f->careful || !f->data[EG_AT_BIAS]) return;
+    const int64_t bias = b->at[EG_AT_BIAS] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_BIAS, query);
+    for (int64_t k = 0; k < keys.count; k++) {
+        const int64_t at = bias + eg__flash_at(f, EG_KIND_KEY, EG_AT_BIAS, keys.from + k);
+        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_AT_BIAS])[at] : ((float *)(void *)f->data[EG_AT_BIAS])[at]) != -INFINITY;
     }
 }
 

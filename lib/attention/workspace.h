@@ -29,4 +29,14 @@ static inline void eg__flash_product(const eg_flash *f, int64_t depth, const cha
  * of them, and among these the ones to be tested. False: nothing passes. */
 typedef struct eg_live { int64_t from, to, test, tested; } eg_live;
 bool eg__flash_live(const eg_flash *, const eg_flash_batch *, eg_stretch lanes, eg_stretch rows, eg_live *);
+/* Does something besides the predicate forbid, or must each pair be known? Then all live rows of a tile are asked for. */
+static inline bool eg__flash_tests_all(const eg_flash *f) { return f->data[EG_AT_KEEP] || f->data[EG_AT_KEEP2] || f->careful; }
+
+/* flash_masked.c: what a product of weights with data[at] left out, numbers that are not finite, added in the pairs that allow has
+ * (NULL: all). list: the elements of the tile's rows (turned: of its lanes); columns: the kind of the product's columns; out: as the
+ * product's; off: room for an offset a column. Turned: the rows from … to of a block are queries, out their panels. */
+void eg__flash_repair(const eg_flash *, const eg_flash_batch *, eg_stretch list, eg_kind columns, int at, double times,
+                      const char *weights, const uint8_t *allow, char *out, int64_t *off);
+void eg__flash_repair_turned(const eg_flash *, const eg_flash_batch *, eg_stretch list, eg_kind columns, int at, eg_live rows,
+                             const char *weights, const uint8_t *allow, char *out, int64_t *off);
 #endif

@@ -1,7 +1,7 @@
 /* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists. */
 #include "gradcheck/gradcheck.h"
 
-#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(flash) \
+#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(flash) X(masked) \
     X(norm) X(loss) X(dropout) X(index) X(join) X(scan) X(sort) X(band) X(recompute)
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];

@@ -156,6 +156,19 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
 /* -- whole --------------------------------------------------------------------------------------------------------------------- */
 static eg_tensor *feature(eg_tensor *x) { return eg_shift(eg_elu(x, 1), 1); }
 
+/* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
+static eg_tensor *left_out(eg_tensor *x, eg_tensor *keep) { return eg_where(keep, x, eg_full_n(eg_context(x), eg_type(x), 0, 0, NULL)); }
+/* The same by letters; x as it is where it lacks one of the mask's */
+static eg_tensor *kept(const char *term, eg_tensor *x, const eg_masked *keep)
+{
+    char spec[SPEC];
+    for (const char *c = keep->axes ? keep->axes : ""; *c; c++)
+        if (isalpha((unsigned char)*c) && !in(term, *c))
+            return x;
+    snprintf(spec, sizeof spec, "%s,%.60s", term, keep->axes ? keep->axes : "");
+    return eg_on(spec, left_out, x, eg_cast(keep->x, EG_BOOL));
+}
+
 /* x / total, and 0 where there is nothing to divide by */
 static eg_tensor *share(eg_tensor *x, eg_tensor *total, const char *spec)
 {
@@ -223,13 +236,15 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
         return eg_fail(cx, "linear_attention: a causal mask needs as many keys as queries and .offset make, "
                        "but '%c' is %lld and '%c' is %lld with %lld before",
                        t.j, (long long)keys, t.i, (long long)queries, (long long)seen);
-    eg_tensor *q = feature(o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q), *k = feature(o->k);
+    eg_tensor *q = feature(o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q), *k = o->k, *v = o->v;
+    k = feature(o->keep.x ? kept(t.k, k, &o->keep) : k);
     if (o->keep.x) {
         snprintf(spec, sizeof spec, "%s,%.60s", t.k, o->keep.axes ? o->keep.axes : "");
-        k = eg_on(spec, eg_mul, k, eg_cast(eg_cast(o->keep.x, EG_BOOL), eg_type(k)));
+        k = eg_on(spec, left_out, k, eg_cast(o->keep.x, EG_BOOL));
+        v = kept(t.v, v, &o->keep);
     }
     int ve = axis_of(t.v, t.e), ye = axis_of(t.y, t.e);
-    eg_tensor *v = eg_concat(ve, o->v, eg_ones_like(eg_slice(o->v, ve, 0, 1, 1)));
+    v = eg_concat(ve, v, eg_ones_like(eg_slice(o->v, ve, 0, 1, 1)));
     eg_tensor *y = is_causal ? causal(&t, q, k, v, seen) : eg_einsum(o->spec, q, k, v);
     eg_tensor *total = eg_select(y, ye, -1);
     char sum[TERM];

@@ -194,12 +194,17 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
 /* -- the user's scores, and the score of what is masked, as functions of (… h i j) --------------------------------------------- */
 typedef struct hook { const eg_mha *m; const eg_mha_run_args *a; const char *where; int64_t offset; } hook;
 
+/* s where the mask is true, else 0, whatever s is: no product, since 0 NaN is NaN */
+static eg_tensor *scores_kept(eg_tensor *s, eg_tensor *keep)
+{
+    return eg_where(keep, s, eg_full_n(eg_context(s), eg_type(s), 0, 0, NULL));
+}
 static eg_tensor *fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
-    eg_tensor *m = eg_cast(eg_cast(mask, EG_BOOL), eg_type(s)), *rest = eg_scale(eg_shift(eg_neg(m), 1), k->a->fill);
-    return eg_on(spec, eg_add, eg_on(spec, eg_mul, s, m), rest);
+    eg_tensor *m = eg_cast(mask, EG_BOOL), *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
+    return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
 }
 
 static eg_tensor *hooked(void *user, eg_tensor *s)

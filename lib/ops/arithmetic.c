@@ -42,6 +42,7 @@ void eg__logs(int64_t n, double *v)
 #define POW powf
 #define LEAST -87
 #define TINY 1.66e-38f
+#define TAME 1e15f
 #define MINUS_INF (int32_t)0xff800000
 #include "ops/arithmetic_of.h"
 #undef T
@@ -52,6 +53,7 @@ void eg__logs(int64_t n, double *v)
 #undef POW
 #undef LEAST
 #undef TINY
+#undef TAME
 #undef MINUS_INF
 
 #define T double
@@ -62,5 +64,6 @@ void eg__logs(int64_t n, double *v)
 #define POW pow
 #define LEAST -708
 #define TINY 3.31e-308
+#define TAME 1e150
 #define MINUS_INF (int64_t)0xfff0000000000000
 #include "ops/arithmetic_of.h"

@@ -79,6 +79,10 @@ INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
     }
     for (; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;
 }
+INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)        /* y = keep ? y : fill */
+{
+    for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? y[k] : fill;
+}
 INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
 {
     EG_EVERY_LANE
@@ -104,9 +108,11 @@ INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y) /* the same vect
     NAME(exps_of)(EG_LANES, rest, s, rest);
     for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];
 }
-INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)  /* x − top; the limit where top is infinite              */
+/* x − top; where top is infinite the limit, and what is NaN stays */
+INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
 {
-    if (top == (T)INFINITY) for (int64_t k = 0; k < n; k++) y[k] = x[k] == top ? 0 : -(T)INFINITY;
+    if (top == (T)INFINITY)
+        for (int64_t k = 0; k < n; k++) y[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
     else NAME(affine_of)(n, x, top - top == 0 ? top : 0, 1, y);
 }
 
@@ -122,6 +128,24 @@ EG_CLONES static double NAME(expsum)(int64_t n, const void *x, double s, void *y
     return (double)NAME(sum_of)(n, y);
 }
 EG_CLONES static void NAME(select)(int64_t n, const void *x, const uint8_t *keep, void *y) { NAME(select_of)(n, x, keep, y); }
+EG_CLONES static void NAME(erase)(int64_t n, const uint8_t *keep, double fill, void *y)
+{
+    NAME(erase_of)(n, keep, (T)fill, y);
+}
+EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
+{
+    const T *x = from;
+    T lane[EG_LANES] = { 0 };                                   /* 1 where an element was out of bounds */
+    int64_t k = 0;
+    for (; k + EG_LANES <= n; k += EG_LANES) {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
+    }
+    for (; k < n; k++) lane[0] = x[k] <= TAME && x[k] >= -TAME ? lane[0] : 1;
+    T wild = 0;
+    for (int l = 0; l < EG_LANES; l++) wild += lane[l];
+    return wild == 0;
+}
 /* not `shift`: clang makes the resolver of a cloned function a global name, and pointwise.c has that one */
 EG_CLONES static void NAME(from_top)(int64_t n, const void *x, double top, void *y) { NAME(shift_of)(n, x, (T)top, y); }
 EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y) { NAME(affine_of)(n, x, (T)s, (T)c, y); }
@@ -161,6 +185,8 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
             T *y = EG_ROW(T, 0, first + r);
             if (b->log) NAME(affine_of)(n, shifted + r * n, (T)last[r], 1, y);
             else NAME(affine_of)(n, e + r * n, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
+            if (b->masked && last[r] != last[r])                /* a NaN that is allowed: what is masked stays masked */
+                NAME(erase_of)(n, EG_ROW(uint8_t, 2, first + r), b->log ? -(T)INFINITY : 0, y);
         }
     }
 }
@@ -192,7 +218,7 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
         for (int64_t r = 0; r < count; r++) (EG_ROW(double, 0, first + r))[1] = last[r];
     }
 }
-/* dx = c y (g − Σ g y); p: dx, y, g */
+/* dx = c y (g − Σ g y), 0 where y is 0; p: dx, y, g */
 EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const int64_t n = ((const eg_batch *)user)->n;
@@ -204,7 +230,7 @@ EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const in
         for (int64_t k = 0; k < n; k += EG_CHUNK) total += (double)NAME(dot_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
         const T s = (T)total;
         EG_EVERY_LANE
-        for (int64_t k = 0; k < n; k++) dx[k] = c * (y[k] * (g[k] - s));
+        for (int64_t k = 0; k < n; k++) dx[k] = y[k] == 0 ? 0 : c * (y[k] * (g[k] - s));
     }
 }
 /* dx = g − e^y Σ g, where g counts as 0 wherever y is −inf; p: dx, y, g */
@@ -359,7 +385,7 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .top = NAME(top), .select = NAME(select), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
+    .top = NAME(top), .tame = NAME(tame), .select = NAME(select), .erase = NAME(erase), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
     .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at),
     .softmax = NAME(softmax), .logsum = NAME(logsum), .softmax_slope = NAME(softmax_slope),
     .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),

@@ -9,11 +9,16 @@ typedef struct xent_job { const eg_arithmetic *m; xent a; eg_batch b; int width;
 static bool counts(const xent *a, int64_t target) { return !a->ignoring || target != a->ignore; }
 
 static void put(char *p, int width, double v) { if (width == 8) *(double *)(void *)p = v; else *(float *)(void *)p = (float)v; }
-static double mean_of(const xent_job *j, const char *x)
+/* v − top, top the largest of the row; where top is infinite the limit, as in log-softmax */
+static double xent_below(double v, double top) { return v == top ? 0 : v - top; }
+/* the mean of x less its maximum */
+static double xent_mean_below(const xent_job *j, const char *x, double top)
 {
     double sum = 0;
     for (int64_t k = 0; k < j->b.n; k += EG_CHUNK) sum += j->m->sum(j->b.n - k < EG_CHUNK ? j->b.n - k : EG_CHUNK, x + k * j->width);
-    return sum / (double)j->b.n;
+    if (top != INFINITY) return sum / (double)j->b.n - top;
+    for (int64_t k = 0; k < j->b.n; k++) if (j->m->at(x, k) != top) return -INFINITY;
+    return 0;
 }
 /* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
 static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
@@ -31,8 +36,9 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
             double loss = 0;
             if (counts(&j->a, target)) {
                 const double hit = j->m->at(x, target);
-                loss = hit == -INFINITY ? INFINITY : (1 - smoothing) * (rest - (hit - top));
-                if (smoothing > 0) loss += smoothing * (rest - (mean_of(j, x) - top));
+                const bool never = hit == -INFINITY && !isnan(rest);            /* and so is the mean −inf          */
+                loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
+                if (smoothing > 0 && !never) loss += smoothing * (rest - xent_mean_below(j, x, top));
             }
             put(p[0] + (first + r) * step[0], j->width, loss);
         }
@@ -54,7 +60,7 @@ static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, co
             total += cexp(x[k] - top);
             sum += x[k] - top;
         }
-        *y = creal(x[target]) == -INFINITY ? INFINITY : (1 - smoothing) * (clog(total) - (x[target] - top));
+        *y = creal(x[target]) == -INFINITY && !isnan(creal(total)) ? INFINITY : (1 - smoothing) * (clog(total) - (x[target] - top));
         if (smoothing > 0) *y += smoothing * (clog(total) - sum / (double)j->b.n);
     }
 }

@@ -54,8 +54,11 @@ void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
 typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
     /* at most EG_CHUNK elements of a row */
     double (*top)    (int64_t n, const void *x);                                /* max x, whatever is NaN; −inf of none     */
+    /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
+    bool   (*tame)   (int64_t n, const void *x);
     void   (*select) (int64_t n, const void *x, const uint8_t *keep, void *y);  /* keep ? x : −inf                   */
-    void   (*shift)  (int64_t n, const void *x, double top, void *y);           /* x − top; top +inf: x = +inf ? 0 : −inf; −inf: x */
+    void   (*erase)  (int64_t n, const uint8_t *keep, double fill, void *y);    /* y = keep ? y : fill               */
+    void   (*shift)  (int64_t n, const void *x, double top, void *y);           /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
     double (*expsum) (int64_t n, const void *x, double shift, void *y);         /* y = e^(x − shift); Σ y            */
     void   (*affine) (int64_t n, const void *x, double shift, double c, void *y); /* (x − shift) c                   */
     void   (*gain)   (int64_t n, void *y, const void *gain, const void *bias);  /* y gain + bias in place; NULL: without    */
@@ -76,6 +79,7 @@ typedef struct eg_arithmetic {          /* of contiguous floats of one type; sca
 } eg_arithmetic;
 extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;
 static inline const eg_arithmetic *eg__arithmetic(int dtype) { return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32; }
+bool eg__tame(const eg_tensor *x);      /* f32, f64: every number as eg_arithmetic's tame says; c128: true          */
 void eg__logs(int64_t n, double *v);    /* v = ln v, by the vector function                                           */
 
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */

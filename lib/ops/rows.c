@@ -159,6 +159,25 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)row;
 }
 
+/* -- is every number tame? */
+typedef struct taming { const eg_arithmetic *m; int width; _Atomic bool *wild; } taming;
+static void tame_run(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const taming *t = user;
+    bool tame = true;
+    if (step[0] == t->width) tame = t->m->tame(n, p[0]);
+    else for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
+    if (!tame) *t->wild = true;
+}
+bool eg__tame(const eg_tensor *x)
+{
+    _Atomic bool wild = false;
+    const eg_tensor *all = x;
+    if (x->dtype == EG_C128) return true;       /* the gradient check's alone, which has finite numbers */
+    eg__loop(x->cx, 1, &all, tame_run, &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
+    return !wild;
+}
+
 /* -- every row, shared among threads --------------------------------------------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;

@@ -1,7 +1,8 @@
 /* softmax.c: softmax and log-softmax over the bracketed axes, with masks that carry letters.
  *
  * A row is read once for its maximum and once for its exponentials, chunk by chunk while it is in cache. What is masked is −inf
- * to both, so that a row with nothing to attend to has the maximum −inf: it is 0 (log: −inf), and so is its gradient. */
+ * to both, so that a row with nothing to attend to has the maximum −inf: it is 0 (log: −inf), and so is its gradient.
+ * A NaN that no mask forbids makes NaN of what its row may attend to; what is masked is 0 (log: −inf) in every row. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -61,16 +62,25 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
             if (!once) m->shift(n, scores(j, p, k, n, in), top, shifted);
             m->affine(n, shifted, last, 1, y);
         } else m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0, total == 0 ? 0 : 1 / total, y);
+        for (int i = 0; i < j->masks && total != total; i++) {
+            _Alignas(64) uint8_t bytes[EG_CHUNK];
+            m->erase(n, eg__strip_read(&j->mask[i], p[2 + i], k, n, bytes), j->log ? -INFINITY : 0, y);
+        }
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
 
 /* The same of c128, without haste: the real maximum is subtracted. A masked entry is −inf, whatever its imaginary part. */
-static double complex score_c128(const softmax_job *j, char *const *p, int64_t k)
+static bool kept_c128(const softmax_job *j, char *const *p, int64_t k)
 {
     uint8_t byte = 1;
-    for (int m = 0; m < j->masks && byte; m++) byte = *(const uint8_t *)eg__strip_read(&j->mask[m], p[2 + m], k, 1, &byte);
-    return byte ? *eg__strip_c128(&j->x, p[1], k) : -INFINITY;
+    for (int m = 0; m < j->masks && byte; m++)
+        byte = *(const uint8_t *)eg__strip_read(&j->mask[m], p[2 + m], k, 1, &byte);
+    return byte;
+}
+static double complex score_c128(const softmax_job *j, char *const *p, int64_t k)
+{
+    return kept_c128(j, p, k) ? *eg__strip_c128(&j->x, p[1], k) : -INFINITY;
 }
 static void softmax_row_c128(const void *user, int64_t row, char *const *p)
 {
@@ -82,14 +92,16 @@ static void softmax_row_c128(const void *user, int64_t row, char *const *p)
     const double shift = isfinite(top) ? top : 0;
     for (int64_t k = 0; k < j->x.n; k++) {
         double complex *y = eg__strip_c128(&j->y, p[0], k), x = score_c128(j, p, k);
-        if (top == INFINITY) x = creal(x) == top ? 0 : -INFINITY;   /* the limit: what is +inf shares evenly */
+        if (top == INFINITY && !isnan(creal(x))) x = creal(x) == top ? 0 : -INFINITY;   /* the limit: what is +inf shares evenly */
         *y = (x - shift) * j->scale;
         total += cexp(*y);
     }
     for (int64_t k = 0; k < j->x.n; k++) {
         double complex *y = eg__strip_c128(&j->y, p[0], k);
-        if (j->log) *y = creal(*y) == -INFINITY ? -INFINITY : *y - clog(total);
-        else *y = total == 0 ? 0 : cexp(*y) / total;
+        const bool nan = isnan(creal(total));
+        if (nan && !kept_c128(j, p, k)) *y = j->log ? -INFINITY : 0;
+        else if (j->log) *y = creal(*y) == -INFINITY && !nan ? -INFINITY : *y - clog(total);
+        else *y = total == 0 ? 0 : nan ? total : cexp(*y) / total;
     }
 }
 
@@ -131,7 +143,8 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
     return true;
 }
 
-/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g;  dy = c u (g − Σ g y) − c g Σ u y --------------------- */
+/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g;  dy = c u (g − Σ g y) − c g Σ u y.
+ * Where y is 0 so is d, also where the row's sum is NaN: what is masked has no gradient ------------------------------------------------ */
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -139,7 +152,7 @@ static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step
     for (int64_t r = 0; r < rows; r++) {
         double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r), *g = EG_ROW(double complex, 2, r), s = 0;
         for (int64_t k = 0; k < b->n; k++) s += y[k] * g[k];
-        for (int64_t k = 0; k < b->n; k++) d[k] = b->c * (y[k] * (g[k] - s));
+        for (int64_t k = 0; k < b->n; k++) d[k] = y[k] == 0 ? 0 : b->c * (y[k] * (g[k] - s));
     }
 }
 static bool softmax_slope_forward(eg_tensor *y) { return slope_run(y, eg__arithmetic(y->dtype)->softmax_slope, softmax_slope_c128); }
@@ -344,13 +357,21 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
     int64_t size[EG_RANK_MAX];
     int n = 1, moved;
     if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__masks_where(o, &where, &moved)) return eg__poison(b->cx);
-    if (o->bias >= 0) x = eg_add(x, eg__align(b, o->bias, o->rank, o->axis));
+    eg_tensor *bias = o->bias >= 0 ? eg__align(b, o->bias, o->rank, o->axis) : NULL, *given = x;
+    if (bias && !eg_ok(bias)) return bias;
+    if (bias) x = eg_add(x, bias);
     for (int r = 0; r < o->rank; r++) size[r] = b->axis[o->axis[r]].size;
     if (where && !(operand[n++] = eg__where_tensor(b->cx, where, o->rank, size, moved, o->offset))) return eg__poison(b->cx);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
         if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);
         if (!eg_ok(keep) || !(operand[n++] = eg__align_alias(b, keep, o->keep, o->rank, o->axis))) return eg__poison(b->cx);
+    }
+    if (bias && !eg__tame(bias) && !eg__tame(given)) {         /* NaN − inf is NaN, but −inf forbids */
+        eg_tensor *allow = eg_ne(bias, eg_full_n(b->cx, (eg_dtype)bias->dtype, -INFINITY, 0, NULL));
+        if (o->keep >= 0) allow = eg_and(operand[--n], allow);
+        if (!eg_ok(allow)) return allow;
+        operand[n++] = allow;
     }
     operand[0] = x;
     const softening of = { o->inner, 1 };
