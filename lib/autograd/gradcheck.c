@@ -325,10 +325,15 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     eg__probe probe = { .outer = cx->probe, .born = cx->seq + 1, .home = cx->top };
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
+    /* a difference of two values of f needs all their bits, the subnormal ones too */
+    const bool flush = eg_flush(cx, false);
+    const uint64_t begun = eg__fpmode_exact();
     cx->probe = c.probe = &probe;
     cx->dtype = EG_F64;
     const eg_report *r = eg__trial_open(&c) ? orders(&c) : NULL;
     eg__probe_end(cx);
+    eg__fpmode_end(begun);
+    eg_flush(cx, flush);
     cx->dtype = dtype;
     cx->training = c.training;
     eg_nograd(cx, recording);

@@ -2,6 +2,7 @@
 #ifndef EG_CONTEXT_H
 #define EG_CONTEXT_H
 #include "impl.h"
+#include "core/fpmode.h"
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "0.1.0"
 #endif
@@ -49,7 +50,7 @@ struct eg_ctx {
     uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
     eg_dtype dtype;
     int  threads;
-    bool training, recording, failed;
+    bool training, recording, failed, flush;
     eg_usage use;
     int64_t nothing[2];         /* dims of the poison tensor                */
     eg_tensor poison;
