@@ -267,7 +267,7 @@ END_TEST
 #endif
 #endif
 #ifndef TSAN
-enum { CHILD_SECONDS = 60 };            /* a child that hangs is ended by its alarm */
+enum { CHILD_SECONDS = 20 };            /* a child that hangs is ended by its alarm */
 typedef struct meeting { _Atomic int came; _Atomic bool met; } meeting;
 /* Two pieces, each of which waits for the other: alone a thread meets nobody. */
 static void meet(void *user, int64_t piece, int thread)

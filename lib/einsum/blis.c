@@ -133,12 +133,13 @@ enum { PLAIN_MR = 8, PLAIN_NR = 4 };
 PLAIN(plain_f32, float)
 PLAIN(plain_f64, double)
 
-/* A product of small integers is exact in every order: the kernel must get it right to the bit. */
+/* A product of small integers is exact in every order: the kernel must get it right to the bit. Static: the choice is made once, perhaps
+ * where a limited address space has no room left for 40 KB more of stack. */
 #define TRIAL(name, type)                                                                                                          \
     static bool name(const eg_kernel *kn)                                                                                          \
     {                                                                                                                              \
         enum { K = 5, SIDE = EG_KERNEL_SIDE };                                                                                     \
-        _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                                \
+        static _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                         \
         for (int i = 0; i < K * SIDE; i++) { a[i] = (type)(i % 7 - 3); b[i] = (type)(i % 5 - 2); }                                 \
         int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                                                            \
         for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                                                           \
@@ -190,12 +191,12 @@ static const named by_name[][2] = {
 #endif
     { { .family = NULL }, { .family = NULL } },
 };
-static bool kernel_by_name(eg_kernel *kn, const char *family, bool f64)
+static bool kernel_by_name(eg_kernel *kn, const char *name, bool f64)
 {
     for (int k = 0; by_name[k][0].family; k++) {
         const named *n = &by_name[k][f64];
-        if (strcmp(n->family, family) != 0) continue;
-        *kn = (eg_kernel){ .name = family, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32 };
+        if (strcmp(n->family, name) != 0) continue;
+        *kn = (eg_kernel){ .name = name, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32 };
         memcpy(&kn->ukr, &n->ukr, sizeof kn->ukr);
         return f64 ? trial_f64(kn) : trial_f32(kn);
     }
@@ -254,14 +255,14 @@ static const family *family_wanted(const char *given, char *note, size_t room)
 }
 
 #if HAVE_BLIS_KERNELS
-#define VERSION GENERATION
+#define BLIS_AT_RUN_TIME GENERATION
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
     *other = false;
     return kernel_by_name(&both[0], want->name, false) && kernel_by_name(&both[1], want->name, true) ? want : NULL;
 }
 #else
-#define VERSION bli_info_get_version_str()
+#define BLIS_AT_RUN_TIME bli_info_get_version_str()
 /* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS was running, with another family */
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
@@ -287,7 +288,7 @@ static void choose(void)
     chosen[0] = plain[0];
     chosen[1] = plain[1];
     isa = has(AVX512) ? EG_ISA_AVX512 : has(AVX2) ? EG_ISA_AVX2 : EG_ISA_PLAIN;
-    const char *version = VERSION;
+    const char *version = BLIS_AT_RUN_TIME;
     if (!version || strncmp(version, GENERATION, strlen(GENERATION)) != 0 ||
         (GENERATION[0] == '1' && version[1] && version[1] != '.')) {
         snprintf(why, sizeof why, "plain C, because BLIS %.32s at run time is not of the generation %s that eingrad was built with",
