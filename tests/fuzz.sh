@@ -16,7 +16,7 @@ for target; do
     mkdir -p "fuzz/$target"
     # shellcheck disable=SC2046      # a list of words
     clang -O1 -g -std=c11 -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -I../include -I../lib -fsanitize=fuzzer,$checks "../tests/fuzz/fuzz_$target.c" \
-        .libs/libeingrad.a -lblis $(pkg-config --libs jansson libpng) -lm -lpthread -o "fuzz/fuzz_$target"
+        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs jansson libpng) -lm -lpthread -o "fuzz/fuzz_$target"
     seeds=
     [ "$target" = notation ] || seeds=../tests/data
     "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=512 -artifact_prefix="fuzz/$target/found-" "fuzz/$target" $seeds >"fuzz/$target.log" 2>&1 ||
