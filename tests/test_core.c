@@ -4,7 +4,13 @@
 #endif
 #include <eingrad/check.h>
 #include <stdatomic.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <eingrad/nn.h>
+#include <eingrad/train.h>
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
@@ -251,6 +257,191 @@ START_TEST(each_piece_is_done_once)
 }
 END_TEST
 
+/* -- forks ---------------------------------------------------------------------------------------------- */
+#if defined(__SANITIZE_THREAD__)
+#define TSAN 1                          /* it has no threads after the fork of a process that had some */
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+#ifndef TSAN
+enum { CHILD_SECONDS = 20 };            /* a child that hangs is ended by its alarm */
+typedef struct meeting { _Atomic int came; _Atomic bool met; } meeting;
+/* Two pieces, each of which waits for the other: alone a thread meets nobody. */
+static void meet(void *user, int64_t piece, int thread)
+{
+    meeting *m = user;
+    (void)piece, (void)thread;
+    m->came++;
+    for (long k = 0; k < 2000000 && m->came < 2; k++) sched_yield();
+    if (m->came == 2) m->met = true;
+}
+static bool has_helpers(eg_ctx *cx)
+{
+    for (int k = 0; k < 5; k++) {       /* a helper that is only just made may come late */
+        meeting m = { .came = 0 };
+        eg__parallel(cx, 2, 2, meet, &m);
+        if (m.met) return true;
+    }
+    return false;
+}
+static int status_of(pid_t child)
+{
+    int status = -1;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+START_TEST(a_child_of_fork_makes_helpers_of_its_own)
+{
+    eg_ctx *cx = eg_open(.threads = 2);
+    ck_assert(has_helpers(cx));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(CHILD_SECONDS);
+        bool good = has_helpers(cx);
+        eg_close(cx);
+        _exit(good ? 0 : 1);
+    }
+    ck_assert_int_eq(status_of(child), 0);
+    ck_assert(has_helpers(cx));         /* the parent keeps its own */
+    eg_close(cx);
+}
+END_TEST
+
+static double product(eg_ctx *cx)
+{
+    eg_mark m = eg_push(cx);
+    eg_seed(cx, 3);
+    eg_tensor *a = eg_normal(cx, 0, 1, 300, 300), *b = eg_normal(cx, 0, 1, 300, 300);
+    double sum = eg_item(eg_sum(NULL, eg_tanh(eg_einsum("ij,jk->ik", a, b))));
+    eg_pop(cx, m);
+    return sum;
+}
+static _Atomic bool enough;
+static void *compute(void *user)
+{
+    eg_ctx *cx = eg_open(.threads = 2);
+    while (!enough) product(cx);
+    eg_close(cx);
+    return user;
+}
+START_TEST(children_compute_while_other_threads_of_the_parent_do)
+{
+    pthread_t other;
+    eg_ctx *cx = eg_open(.threads = 3);
+    const double sum = product(cx);
+    enough = false;
+    ck_assert_int_eq(pthread_create(&other, NULL, compute, NULL), 0);
+    for (int k = 0; k < 40; k++) {
+        product(cx);
+        usleep((useconds_t)(k * 37 % 200));     /* helpers go to sleep 0.1 ms after their last piece */
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(CHILD_SECONDS);
+            eg_ctx *own = eg_open(.threads = 2);
+            bool good = product(own) == sum && product(cx) == sum && !eg_error(own) && !eg_error(cx);
+            eg_close(k % 2 ? own : cx);
+            _exit(good ? 0 : 1);
+        }
+        ck_assert_int_eq(status_of(child), 0);
+    }
+    enough = true;
+    pthread_join(other, NULL);
+    eg_close(cx);
+}
+END_TEST
+#endif
+
+/* -- subnormal numbers ------------------------------------------------------------------------------------ */
+enum { MANY = 1 << 20 };
+#define TINY 1e-30F
+/* the numbers of TINY² (f32) that are not 0, where the threads of cx divide the work */
+static int64_t kept(eg_ctx *cx)
+{
+    eg_mark m = eg_push(cx);
+    eg_tensor *x = eg_full(cx, TINY, MANY);
+    int64_t n = 0;
+    for (int k = 0; k < 4; k++) {       /* helpers are made when what they could have done adds up */
+        const float *y = eg_f32(eg_mul(x, eg_full(cx, 1e-10, MANY)));
+        n = 0;
+        for (int64_t i = 0; y && i < MANY; i++) n += y[i] != 0;
+    }
+    eg_pop(cx, m);
+    return n;
+}
+START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
+{
+    if (!EG_FPMODE_FLUSH) return;       /* a processor without the mode */
+    eg_ctx *cx = eg_open(.flush = true, .threads = 4);
+    ck_assert(eg_flushes(cx));
+    ck_assert_int_eq(kept(cx), 0);
+    ck_assert(eg_flush(cx, false));
+    ck_assert_int_eq(kept(cx), MANY);   /* by the helpers that flushed before */
+    ck_assert(!eg_flush(cx, true));
+    ck_assert_int_eq(kept(cx), 0);
+    eg_close(cx);
+    cx = eg_open(.threads = 4);
+    ck_assert(!eg_flushes(cx));
+    ck_assert_int_eq(kept(cx), MANY);
+    const uint64_t mode = eg__fpmode_word();
+    eg__fpmode_set(mode | EG_FPMODE_FLUSH);     /* the caller's own mode holds for the helpers too */
+    ck_assert_int_eq(kept(cx), 0);
+    eg__fpmode_set(mode);
+    ck_assert_int_eq(kept(cx), MANY);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(the_thread_keeps_its_own_floating_point_mode)
+{
+    eg_ctx *cx = eg_open(.flush = true, .threads = 2);
+    const uint64_t mode = eg__fpmode();
+    volatile float tiny = TINY;
+    eg_tensor *x = eg_full(cx, TINY, 100), *dx;
+    eg_grad(eg_sum(NULL, eg_mul(eg_square(x), eg_einsum("i,i->i", x, x))), NULL, 1, &x, &dx);
+    eg_assert_ok(cx);
+    ck_assert_uint_eq(eg__fpmode(), mode);
+    ck_assert(tiny * 1e-10F != 0);
+    eg_add(x, eg_ones(cx, 7));
+    eg_assert_error(cx, "add");
+    ck_assert_uint_eq(eg__fpmode(), mode);
+    eg_clear(cx);
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "w", "i", 100);
+    ck_assert_int_eq(eg_step(eg_adam(p), eg_sum(NULL, eg_square(w))), 0);
+    ck_assert_uint_eq(eg__fpmode(), mode);
+    const uint64_t begun = eg_flush_begin(cx), inner = eg_flush_begin(cx);
+    ck_assert(!EG_FPMODE_FLUSH || tiny * 1e-10F == 0);
+    eg_flush_end(inner);
+    ck_assert(!EG_FPMODE_FLUSH || tiny * 1e-10F == 0);
+    eg_flush_end(begun);
+    ck_assert(tiny * 1e-10F != 0);
+    eg_close(cx);
+}
+END_TEST
+
+static bool flushed_inside;
+static eg_tensor *tiny_scale(void *user, eg_tensor *const *xs)
+{
+    (void)user;
+    eg_tensor *y = eg_scale(xs[0], 1e-310);
+    flushed_inside |= eg_get(y, 0) == 0;
+    return eg_scale(y, 1e300);
+}
+START_TEST(a_gradient_check_keeps_subnormal_numbers)
+{
+    eg_ctx *cx = eg_open(.flush = true, .dtype = EG_F64);
+    flushed_inside = false;
+    eg_tensor *x = eg_ones(cx, 3);
+    const eg_report *r = eg_gradcheck(.f = tiny_scale, .count = 1, .xs = &x);
+    eg_assert_ok(cx);
+    ck_assert_ptr_nonnull(r);
+    ck_assert(!flushed_inside);
+    ck_assert(eg_flushes(cx));
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_core(void)
 {
     Suite *s = suite_create("core");
@@ -266,6 +457,13 @@ Suite *suite_core(void)
     tcase_add_test(t, an_owner_refuses_what_is_no_tensor);
     tcase_add_test(t, draws_repeat_and_can_be_set);
     tcase_add_test(t, each_piece_is_done_once);
+    tcase_add_test(t, a_context_flushes_subnormal_numbers_in_all_its_threads);
+    tcase_add_test(t, the_thread_keeps_its_own_floating_point_mode);
+    tcase_add_test(t, a_gradient_check_keeps_subnormal_numbers);
+#ifndef TSAN
+    tcase_add_test(t, a_child_of_fork_makes_helpers_of_its_own);
+    tcase_add_test(t, children_compute_while_other_threads_of_the_parent_do);
+#endif
 #if !EG_DEBUG_ALLOC
     tcase_add_test(t, use_after_pop_is_named);
     tcase_add_test(t, warm_step_calls_no_allocator);

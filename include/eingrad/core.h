@@ -38,6 +38,7 @@ typedef struct eg_open_args {
     int      threads;                   /* all cores                                                      */
     void  *(*realloc)(void *user, void *p, size_t old_size, size_t new_size); /* Lua's contract: new_size 0 frees */
     void    *user;                      /* handed to realloc                                              */
+    bool     flush;                     /* subnormal numbers become 0: see eg_flush                       */
 } eg_open_args;
 EG_API eg_ctx *eg_open_with(const eg_open_args *);       /* NULL if there is no memory, or for a bad option (no context to say it in) */
 EG_API void    eg_close(eg_ctx *);                       /* frees everything that lives in it; NULL is fine */
@@ -64,6 +65,17 @@ EG_API void    eg_train(eg_ctx *);                       /* dropout draws (the s
 EG_API void    eg_eval(eg_ctx *);                        /* dropout is the identity                       */
 EG_API bool    eg_training(const eg_ctx *);
 EG_API bool    eg_nograd(eg_ctx *, bool on);             /* while on, results do not remember how they were made; returns the old state */
+/* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
+ * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). Such a number
+ * costs 100 cycles and more, and a trained model's gradients are full of them. Off by default, and
+ * off while a gradient check runs. Outside the library's calls the thread's own mode is as it was;
+ * a plan (eg_plan_run) computes in that mode. eg_flush returns the old state. */
+EG_API bool     eg_flush(eg_ctx *, bool on);
+EG_API bool     eg_flushes(const eg_ctx *);
+/* Around a loop of your own over numbers: between the two this thread computes as the operations
+ * of the context do. begin returns what end takes; they nest. */
+EG_API uint64_t eg_flush_begin(const eg_ctx *);
+EG_API void     eg_flush_end(uint64_t begun);
 typedef struct eg_usage {
     uint64_t mallocs;                   /* calls of the allocator so far (a warm training step makes none) */
     size_t   bytes, peak;               /* held from the allocator now, and at most                       */

@@ -1,12 +1,16 @@
 /* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file of the library
  * includes blis.h.
  *
- * BLIS picks a family ("skx", "haswell", …) when it is first used, by its own table of processors. That table is as old as the
- * release: 0.9 falls back to plain C on a Zen 5. So the family is chosen here, from CPUID, and handed to BLIS in BLIS_ARCH_TYPE,
- * set around BLIS's first look and restored. A user's own BLIS_ARCH_TYPE comes first, but is checked before BLIS sees it: 0.9
- * takes a name for 0 (skx), and aborts on a number it was not built for.
- * BLIS's contexts are structs that its inline functions read, so the library must be of the header's generation; a kernel that
- * fails its trial (a small product in integers) or a BLIS of another generation leaves the plain C kernel at the end. */
+ * The family ("skx", "haswell", …) is chosen here, from CPUID: BLIS's own table of processors is as old as the release, and 0.9 falls
+ * back to plain C on a Zen 5. A user's BLIS_ARCH_TYPE comes first where the processor can run it.
+ *
+ * HAVE_BLIS_KERNELS: BLIS's static library was there, and its kernels are linked by their names, which blis.h declares. A kernel reads no
+ * context of BLIS, so BLIS is never started: its start asks malloc 340 times, aborts the process when one fails, and reads and keeps the
+ * environment. Without the static library (the shared one hides the kernels) the kernel is asked of BLIS's context, which starts BLIS:
+ * the family is handed over in BLIS_ARCH_TYPE, set around that call and restored; 0.9 takes a name there for 0 (skx), and aborts on a
+ * number it was not built for. That start is the one place where the library can end the process. BLIS's contexts are structs that its
+ * inline functions read, so the library must then be of the header's generation.
+ * A kernel that fails its trial (a small product in integers) leaves the plain C kernel at the end. */
 #include "contraction/contraction.h"
 #include "contraction/blis_header.h"
 #include <errno.h>
@@ -40,7 +44,7 @@ static bool has(need n)
     return n == NOTHING;
 }
 
-/* The families that this BLIS was built with, the best first; those after `generic` are not chosen, only obeyed. */
+/* The families that this BLIS was built with, the best first; those that are not its `own` are not chosen, only obeyed. */
 typedef struct family { const char *name; int id; need need; bool own; } family;
 static const family families[] = {
 #if defined(BLIS_CONFIG_SKX)
@@ -129,12 +133,13 @@ enum { PLAIN_MR = 8, PLAIN_NR = 4 };
 PLAIN(plain_f32, float)
 PLAIN(plain_f64, double)
 
-/* A product of small integers is exact in every order: the kernel must get it right to the bit. */
+/* A product of small integers is exact in every order: the kernel must get it right to the bit. Static: the choice is made once, perhaps
+ * where a limited address space has no room left for 40 KB more of stack. */
 #define TRIAL(name, type)                                                                                                          \
     static bool name(const eg_kernel *kn)                                                                                          \
     {                                                                                                                              \
         enum { K = 5, SIDE = EG_KERNEL_SIDE };                                                                                     \
-        _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                                \
+        static _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                         \
         for (int i = 0; i < K * SIDE; i++) { a[i] = (type)(i % 7 - 3); b[i] = (type)(i % 5 - 2); }                                 \
         int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                                                            \
         for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                                                           \
@@ -160,6 +165,44 @@ static eg_kernel chosen[2];
 static eg_isa isa;
 static char why[512];
 
+#if HAVE_BLIS_KERNELS
+/* Kernels by name, with the register blocks that their names say. Generations of BLIS differ in the types of pointers, not in the call. */
+typedef struct named { const char *family; void (*ukr)(void); int mr, nr; bool rows; } named;
+#define NAMED(family, name, mr, nr, rows) { family, (void (*)(void))name, mr, nr, rows }
+#define HASWELL(family) \
+    { NAMED(family, bli_sgemm_haswell_asm_6x16, 6, 16, true), NAMED(family, bli_dgemm_haswell_asm_6x8, 6, 8, true) }
+#define PILEDRIVER(family) \
+    { NAMED(family, bli_sgemm_piledriver_asm_16x3, 16, 3, false), NAMED(family, bli_dgemm_piledriver_asm_8x3, 8, 3, false) }
+static const named by_name[][2] = {
+#if defined(BLIS_CONFIG_SKX) && defined(BLIS_KERNELS_SKX)
+    { NAMED("skx", bli_sgemm_skx_asm_32x12_l2, 32, 12, false), NAMED("skx", bli_dgemm_skx_asm_16x14, 16, 14, false) },
+#endif
+#if defined(BLIS_KERNELS_HASWELL)
+    HASWELL("haswell"), HASWELL("zen3"), HASWELL("zen2"), HASWELL("zen"),
+#endif
+#if defined(BLIS_CONFIG_PILEDRIVER) && defined(BLIS_KERNELS_PILEDRIVER)
+    PILEDRIVER("excavator"), PILEDRIVER("steamroller"), PILEDRIVER("piledriver"),
+#endif
+#if defined(BLIS_CONFIG_SANDYBRIDGE) && defined(BLIS_KERNELS_SANDYBRIDGE)
+    { NAMED("sandybridge", bli_sgemm_sandybridge_asm_8x8, 8, 8, false), NAMED("sandybridge", bli_dgemm_sandybridge_asm_8x4, 8, 4, false) },
+#endif
+#if defined(BLIS_CONFIG_PENRYN) && defined(BLIS_KERNELS_PENRYN)
+    { NAMED("penryn", bli_sgemm_penryn_asm_8x4, 8, 4, false), NAMED("penryn", bli_dgemm_penryn_asm_4x4, 4, 4, false) },
+#endif
+    { { .family = NULL }, { .family = NULL } },
+};
+static bool kernel_by_name(eg_kernel *kn, const char *name, bool f64)
+{
+    for (int k = 0; by_name[k][0].family; k++) {
+        const named *n = &by_name[k][f64];
+        if (strcmp(n->family, name) != 0) continue;
+        *kn = (eg_kernel){ .name = name, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32 };
+        memcpy(&kn->ukr, &n->ukr, sizeof kn->ukr);
+        return f64 ? trial_f64(kn) : trial_f32(kn);
+    }
+    return false;
+}
+#else
 static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
 {
     num_t dt = f64 ? BLIS_DOUBLE : BLIS_FLOAT;
@@ -179,6 +222,7 @@ static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
     if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr || bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr) return false;
     return f64 ? trial_f64(kn) : trial_f32(kn);
 }
+#endif
 
 static const family *family_of(int id)
 {
@@ -196,66 +240,86 @@ static const family *asked(const char *text)
     return NULL;
 }
 
-static void choose(void)
+/* The best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks for; *note: of one that is not usable. */
+static const family *family_wanted(const char *given, char *note, size_t room)
 {
-    chosen[0] = plain[0];
-    chosen[1] = plain[1];
-    isa = has(AVX512) ? EG_ISA_AVX512 : has(AVX2) ? EG_ISA_AVX2 : EG_ISA_PLAIN;
-    const char *version = bli_info_get_version_str();
-    if (!version || strncmp(version, GENERATION, strlen(GENERATION)) != 0 || (GENERATION[0] == '1' && version[1] != '.')) {
-        snprintf(why, sizeof why, "plain C, because BLIS %.32s at run time is not of the generation %s that eingrad was built with",
-                 version ? version : "(unknown)", GENERATION);
-        return;
-    }
-    const char *given = getenv("BLIS_ARCH_TYPE"), *because = "of what the processor can do";
-    char note[160] = "";
-    const family *want = NULL;
-    if (given) {
-        want = asked(given);
-        if (want && has(want->need)) because = "BLIS_ARCH_TYPE asks for it";
-        else {
-            snprintf(note, sizeof note, want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
-                                             : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family", given);
-            want = NULL;
-        }
-    }
-    for (int k = 0; k < FAMILIES && !want; k++)
-        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && has(families[k].need)) want = &families[k];
+    const family *want = given ? asked(given) : NULL;
+    *note = 0;
+    if (want && has(want->need)) return want;
+    if (given)
+        snprintf(note, room, want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
+                                  : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family", given);
+    for (int k = 0; k < FAMILIES; k++)
+        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && has(families[k].need)) return &families[k];
+    return family_of(BLIS_ARCH_GENERIC);
+}
 
-    /* The environment is changed for the time of BLIS's first look at it, and put back. */
+#if HAVE_BLIS_KERNELS
+#define BLIS_AT_RUN_TIME GENERATION
+static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
+{
+    *other = false;
+    return kernel_by_name(&both[0], want->name, false) && kernel_by_name(&both[1], want->name, true) ? want : NULL;
+}
+#else
+#define BLIS_AT_RUN_TIME bli_info_get_version_str()
+/* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS was running, with another family */
+static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
+{
+    const char *given = getenv("BLIS_ARCH_TYPE");
     char number[16], *saved = given ? strdup(given) : NULL;
     snprintf(number, sizeof number, "%d", want->id);
-    bool set = (!given || saved) && setenv("BLIS_ARCH_TYPE", number, 1) == 0;
-    if (!set) {
-        free(saved);
-        snprintf(why, sizeof why, "plain C, because the environment had no room for BLIS_ARCH_TYPE");
-        return;
-    }
+    *other = false;
+    if ((given && !saved) || setenv("BLIS_ARCH_TYPE", number, 1) != 0) { free(saved); return NULL; }
     cntx_t *cntx = (cntx_t *)bli_gks_query_cntx();       /* first: it starts BLIS, and 0.9 checks a family against its started list */
     int got = (int)bli_arch_query_id();
     if (saved) setenv("BLIS_ARCH_TYPE", saved, 1);
     else unsetenv("BLIS_ARCH_TYPE");
     free(saved);
+    static const family unknown = { "of BLIS's own choice", -1, NOTHING, false };
+    const family *now = family_of(got) ? family_of(got) : &unknown;
+    *other = got != want->id;
+    return cntx && kernel_of(&both[0], now->name, cntx, false) && kernel_of(&both[1], now->name, cntx, true) ? now : NULL;
+}
+#endif
 
-    const char *name = want->name;
-    if (got != want->id) {
-        const family *has_now = family_of(got);
-        name = has_now ? has_now->name : "of BLIS's own choice";
-        because = "BLIS was running before eingrad and had chosen it";
-    }
-    eg_kernel f32, f64;
-    if (!cntx || !kernel_of(&f32, name, cntx, false) || !kernel_of(&f64, name, cntx, true)) {
-        snprintf(why, sizeof why, "plain C, because the kernel %s of BLIS %.32s failed its trial%s", name, version, note);
+static void choose(void)
+{
+    chosen[0] = plain[0];
+    chosen[1] = plain[1];
+    isa = has(AVX512) ? EG_ISA_AVX512 : has(AVX2) ? EG_ISA_AVX2 : EG_ISA_PLAIN;
+    const char *version = BLIS_AT_RUN_TIME;
+    if (!version || strncmp(version, GENERATION, strlen(GENERATION)) != 0 ||
+        (GENERATION[0] == '1' && version[1] && version[1] != '.')) {
+        snprintf(why, sizeof why, "plain C, because BLIS %.32s at run time is not of the generation %s that eingrad was built with",
+                 version ? version : "(unknown)", GENERATION);
         return;
     }
-    chosen[0] = f32;
-    chosen[1] = f64;
+    const char *given = getenv("BLIS_ARCH_TYPE");
+    char note[160];
+    const family *want = family_wanted(given, note, sizeof note);
+    bool other;
+    eg_kernel both[2];
+    const family *now = kernels_of(want, both, &other);
+    const bool obeyed = given && !*note;
+    const char *because = other ? "BLIS was running before eingrad and had chosen it"
+                        : obeyed ? "BLIS_ARCH_TYPE asks for it" : "of what the processor can do";
     /* our own small kernels follow a user's choice of a smaller instruction set */
-    const family *now = family_of(got);
-    if (given && !*note && now)
-        isa = now->need == AVX512 ? isa : now->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa) : EG_ISA_PLAIN;
-    snprintf(why, sizeof why, "%s of BLIS %.32s (f32 %d×%d, f64 %d×%d), because %s%s", name, version, f32.mr, f32.nr, f64.mr, f64.nr,
-             because, note);
+    const family *follow = now ? now : want;
+    if (obeyed && follow->id >= 0)
+        isa = follow->need == AVX512 ? isa : follow->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa) : EG_ISA_PLAIN;
+    if (!now && want->id == BLIS_ARCH_GENERIC) {
+        snprintf(why, sizeof why, "plain C, because %s%s", obeyed ? "BLIS_ARCH_TYPE asks for generic" : because, note);
+        return;
+    }
+    if (!now) {
+        snprintf(why, sizeof why, "plain C, because the kernel %s of BLIS %.32s failed its trial%s", want->name, version, note);
+        return;
+    }
+    chosen[0] = both[0];
+    chosen[1] = both[1];
+    snprintf(why, sizeof why, "%s of BLIS %.32s (f32 %d×%d, f64 %d×%d), because %s%s", now->name, version, both[0].mr, both[0].nr,
+             both[1].mr, both[1].nr, because, note);
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -159,7 +159,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
     eg_ctx *cx = o.realloc(o.user, NULL, 0, sizeof *cx);
     if (!cx) return NULL;
     *cx = (eg_ctx){
-        .realloc = o.realloc, .user = o.user, .seed = o.seed, .training = true, .recording = true,
+        .realloc = o.realloc, .user = o.user, .seed = o.seed, .training = true, .recording = true, .flush = o.flush,
         .dtype = o.dtype ? o.dtype : EG_F32, .threads = o.threads ? o.threads : eg__cores(),
         .poison = { .live = EG_LIVE, .poison = true, .dtype = EG_F32 },
     };
@@ -320,6 +320,16 @@ bool eg_nograd(eg_ctx *cx, bool on)
     cx->recording = !on;
     return old;
 }
+bool eg_flush(eg_ctx *cx, bool on)
+{
+    if (!cx) return false;
+    bool old = cx->flush;
+    cx->flush = on;
+    return old;
+}
+bool eg_flushes(const eg_ctx *cx) { return cx && cx->flush; }
+uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(cx && cx->flush); }
+void eg_flush_end(uint64_t begun) { eg__fpmode_end(begun); }
 bool eg__recording(const eg_ctx *cx) { return cx->recording; }
 int eg_threads(eg_ctx *cx, int threads)
 {

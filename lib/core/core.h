@@ -10,6 +10,7 @@
 #endif
 #include <eingrad/core.h>
 #include <eingrad/grad.h>
+#include "core/fpmode.h"
 #include <stdarg.h>
 
 /* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of their sums does not depend on it. */
@@ -119,7 +120,7 @@ struct eg_ctx {
     uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
     eg_dtype dtype;
     int  threads;
-    bool training, recording, failed;
+    bool training, recording, failed, flush;
     eg_usage use;
     int64_t nothing[2];         /* dims of the poison tensor                */
     eg_tensor poison;

@@ -7,7 +7,12 @@
  * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of loops over the same rows one after the
  * other, a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of
  * its pieces are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the
- * job was the ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done. */
+ * job was the ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done.
+ *
+ * A piece is computed in the floating-point mode of the thread that posted its loop, so that no bit depends on who computes it.
+ *
+ * A child of fork has the memory of a team and none of its helpers; what it would wait for, a lock that a helper held or an answer, never
+ * comes. So each team keeps the number of forks that led to its process, and a child leaves its parent's team alone and makes its own. */
 #include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
@@ -15,13 +20,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200 };
+/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much; the usual 8 MB each would take a limited address space. */
+enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200, STACK = 1 << 20 };
 
 typedef struct member {         /* of number 0, the caller, the stretch alone is used */
     _Alignas(64) _Atomic uint64_t ticket;
     _Atomic int64_t end;        /* of the stretch */
     struct eg__team *team;
     int number;
+    uint64_t mode;              /* of the helper, as it last set it */
     pthread_t thread;
 } member;
 struct eg__team {
@@ -29,17 +36,32 @@ struct eg__team {
     _Atomic int64_t  done;
     _Atomic(eg_piece *) body;
     _Atomic(void *)  user;
+    _Atomic uint64_t mode;      /* floating-point mode of who posted the job: core/fpmode.h */
     _Atomic int      invited, asleep;
-    _Atomic bool     stop;
+    _Atomic int      stop;      /* helpers from this number on end */
     pthread_mutex_t  lock;
     pthread_cond_t   wake;
-    pid_t  process;             /* a child of fork has no helpers */
+    unsigned forks;             /* of the process whose threads the helpers are */
     bool   busy;                /* in a loop: one inside it runs alone */
     _Atomic int helpers;
+    int    wanted;              /* the system may have refused some */
     size_t bytes;
     member *member;             /* helpers + 1, in lines of their own */
 };
 
+/* -- forks ------------------------------------------------------------------------------------------------------------------- */
+static _Atomic unsigned forks;          /* between the first process and this one, counted from the first team on */
+static _Atomic bool counted;
+static void count_fork(void) { atomic_fetch_add(&forks, 1); }
+/* True if forks are counted from here on. Two threads may both ask for it: then each fork counts twice. */
+static bool forks_counted(void)
+{
+    if (!atomic_load(&counted) && pthread_atfork(NULL, NULL, count_fork) == 0) atomic_store(&counted, true);
+    return atomic_load(&counted);
+}
+static bool of_this_process(const struct eg__team *t) { return t->forks == atomic_load_explicit(&forks, memory_order_relaxed); }
+
+/* -- work -------------------------------------------------------------------------------------------------------------------- */
 static inline void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -55,6 +77,8 @@ static void work_on(struct eg__team *t, int number, member *s)
         if (!atomic_compare_exchange_weak_explicit(&s->ticket, &ticket, ticket - 1, memory_order_acq_rel, memory_order_acquire)) continue;
         const int64_t piece = atomic_load_explicit(&s->end, memory_order_relaxed) - (int64_t)(ticket & UINT32_MAX);
         eg_piece *body = atomic_load_explicit(&t->body, memory_order_relaxed);
+        const uint64_t mode = atomic_load_explicit(&t->mode, memory_order_relaxed);
+        if (number && mode != t->member[number].mode) eg__fpmode_set(t->member[number].mode = mode);
         body(atomic_load_explicit(&t->user, memory_order_relaxed), piece, number);
         atomic_fetch_add_explicit(&t->done, 1, memory_order_release);
         ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
@@ -70,14 +94,14 @@ static void *help(void *user)
 {
     member *h = user;
     struct eg__team *t = h->team;
-    while (!atomic_load(&t->stop)) {
+    while (h->number < atomic_load(&t->stop)) {
         const uint32_t job = atomic_load_explicit(&t->job, memory_order_acquire);
         work(t, h->number);
         for (int k = 0; k < SPINS && atomic_load_explicit(&t->job, memory_order_relaxed) == job; k++) relax();
         if (atomic_load(&t->job) != job) continue;
         pthread_mutex_lock(&t->lock);
         atomic_fetch_add(&t->asleep, 1);        /* before the last look: who posts a job looks at it after posting */
-        while (atomic_load(&t->job) == job && !atomic_load(&t->stop)) pthread_cond_wait(&t->wake, &t->lock);
+        while (atomic_load(&t->job) == job && h->number < atomic_load(&t->stop)) pthread_cond_wait(&t->wake, &t->lock);
         atomic_fetch_sub(&t->asleep, 1);
         pthread_mutex_unlock(&t->lock);
     }
@@ -91,30 +115,55 @@ static void rouse(struct eg__team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Ends all helpers but the first `keep`. No loop is running. */
+static void dismiss(struct eg__team *t, int keep)
+{
+    const int had = t->helpers;
+    atomic_store(&t->stop, keep + 1);
+    rouse(t);
+    for (int k = keep + 1; k <= had; k++) pthread_join(t->member[k].thread, NULL);
+    atomic_store(&t->helpers, keep);
+    atomic_store(&t->stop, TEAM_MAX);
+}
+
+/* Up to `want` helpers. Where the system refuses one, half of them go again: who takes the last of an address space or of a quota
+ * leaves nothing for the stack of the caller to grow into. */
+static void make_helpers(struct eg__team *t, int want)
+{
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr)) return;
+    pthread_attr_setstacksize(&attr, STACK);        /* if that is too little for this system, its own size stays */
+    for (int k = 1; k <= want; k++) {
+        t->member[k].team = t;
+        t->member[k].number = k;
+        t->member[k].mode = ~(uint64_t)0;
+        if (pthread_create(&t->member[k].thread, &attr, help, &t->member[k])) { dismiss(t, (k - 1) / 2); break; }
+        atomic_store(&t->helpers, k);
+    }
+    pthread_attr_destroy(&attr);
+}
+
 /* The helpers, made when they are first wanted. NULL where there can be none: everything then runs on the caller. */
 static struct eg__team *team_of(eg_ctx *cx)
 {
     int want = (cx->threads < TEAM_MAX ? cx->threads : TEAM_MAX) - 1;
-    if (cx->team && cx->team->helpers >= want) return cx->team;
-    if (cx->team && cx->team->busy) return cx->team;
+    if (cx->team && of_this_process(cx->team) && (cx->team->wanted >= want || cx->team->busy)) return cx->team;
     eg__team_close(cx);
+    if (!forks_counted()) return NULL;
     size_t bytes = sizeof *cx->team + (size_t)(want + 2) * sizeof *cx->team->member;
     struct eg__team *t = cx->realloc(cx->user, NULL, 0, bytes);
     if (!t) return NULL;
     cx->use.mallocs++;
     cx->use.bytes += bytes;
     memset(t, 0, bytes);
-    t->process = getpid();
+    t->forks = atomic_load(&forks);
+    t->wanted = want;
     t->bytes = bytes;
+    t->stop = TEAM_MAX;
     t->member = (member *)(void *)(((uintptr_t)(t + 1) + 63) / 64 * 64);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
-    for (int k = 1; k <= want; k++) {
-        t->member[k].team = t;
-        t->member[k].number = k;
-        if (pthread_create(&t->member[k].thread, NULL, help, &t->member[k])) break;
-        atomic_store(&t->helpers, k);
-    }
+    make_helpers(t, want);
     return cx->team = t;
 }
 
@@ -122,10 +171,8 @@ void eg__team_close(eg_ctx *cx)
 {
     struct eg__team *t = cx->team;
     if (!t) return;
-    if (t->process == getpid()) {
-        atomic_store(&t->stop, true);
-        rouse(t);
-        for (int k = 1; k <= t->helpers; k++) pthread_join(t->member[k].thread, NULL);
+    if (of_this_process(t)) {
+        dismiss(t, 0);
         pthread_cond_destroy(&t->wake);
         pthread_mutex_destroy(&t->lock);
     }
@@ -162,6 +209,7 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->body, body, memory_order_relaxed);
     atomic_store_explicit(&t->user, user, memory_order_relaxed);
+    atomic_store_explicit(&t->mode, eg__fpmode(), memory_order_relaxed);
     atomic_store_explicit(&t->invited, (int)invited, memory_order_relaxed);
     for (int64_t s = 0; s < invited; s++) atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / invited, memory_order_relaxed);
     for (int64_t s = 0; s < invited; s++)

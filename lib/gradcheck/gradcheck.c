@@ -326,6 +326,9 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
     const eg_hooks before = cx->hooks;
+    /* a difference of two values of f needs all their bits, the subnormal ones too */
+    const bool flush = eg_flush(cx, false);
+    const uint64_t begun = eg__fpmode_exact();
     cx->probe = c.probe = &probe;
     cx->hooks.operand = eg__probe_operand;
     cx->hooks.cotangent = eg__probe_cotangent;
@@ -336,6 +339,8 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     cx->hooks.operand = before.operand;
     cx->hooks.cotangent = before.cotangent;
     cx->hooks.recorded = before.recorded;
+    eg__fpmode_end(begun);
+    eg_flush(cx, flush);
     cx->dtype = dtype;
     cx->training = c.training;
     eg_nograd(cx, recording);

@@ -47,5 +47,7 @@ static eg_inner *const add[EG_DTYPES] = { [EG_F32] = add_float, [EG_F64] = add_d
 
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {
+    const uint64_t begun = eg__fpmode_begin(target->cx->flush);
     eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add[target->dtype], NULL);
+    eg__fpmode_end(begun);
 }

@@ -87,7 +87,10 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->attr_size = (uint32_t)attr_size;
     }
     cx->use.nodes++;
-    if (!made(y, is_complex) || (cx->hooks.result && !cx->hooks.result(y))) {
+    const uint64_t begun = eg__fpmode_begin(cx->flush);
+    const bool ok = made(y, is_complex);
+    eg__fpmode_end(begun);
+    if (!ok || (cx->hooks.result && !cx->hooks.result(y))) {
         y->live = EG_DEAD;
         if (!cx->failed) eg_fail(cx, "%s: failed without saying why", op->name);
         return &cx->poison;

@@ -194,7 +194,7 @@ static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
     return from && x;
 }
 
-static int update(eg_opt *op, eg_tensor *const *g)
+static int update_parameters(eg_opt *op, eg_tensor *const *g)
 {
     const eg_opt_args *o = &op->o;
     double limit = o->clip_value > 0 ? o->clip_value : INFINITY, squares = 0, largest = 0;
@@ -227,6 +227,15 @@ static int update(eg_opt *op, eg_tensor *const *g)
         if (!apply(op, &c, k, g[k]))
             return -1;
     return 0;
+}
+
+/* in the context's floating-point mode, as the operations are */
+static int update(eg_opt *op, eg_tensor *const *g)
+{
+    const uint64_t begun = eg_flush_begin(op->cx);
+    const int bad = update_parameters(op, g);
+    eg_flush_end(begun);
+    return bad;
 }
 
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
