@@ -153,8 +153,10 @@ refuses '--out x.npy and --grad x.npy are one file' einsum ij "$A" --grad x.npy 
 refuses '--out is -' einsum ij "$A" -o -
 # shellcheck disable=SC2094              # that is the test
 "$eingrad" einsum ij x.npy >>x.npy 2>err && bad 'einsum printed into its operand'
-grep -q 'standard output and the operand x.npy are one file' err || bad "einsum into its operand: $(cat err)"
-"$eingrad" einsum ij x.npy -o /dev/stdout 2>err | cmp -s - x.npy || bad "einsum -o /dev/stdout: $(cat err)"
+grep -q 'standard output and the operand x.npy are one file' err ||
+    bad "einsum into its operand: $(cat err)"
+"$eingrad" einsum ij x.npy -o /dev/stdout 2>err | cmp -s - x.npy ||
+    bad "einsum -o /dev/stdout: $(cat err)"
 same x.npy "$A"
 rm link.npy x.npy
 refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g /dev/full
@@ -250,7 +252,8 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
 }
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 
-# -- train: killed at any moment, EG_KILLS times: the next start leaves the bits of a whole run, and nothing else -----------------
+# -- train: killed at any moment, EG_KILLS times (5) ------------------------------------------------
+# The next start leaves the bits of a whole run, and nothing else.
 # shellcheck disable=SC2086
 {
     runs train reverse $run --threads 1 --out new/whole --best new/top
@@ -258,7 +261,8 @@ only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
     k=0 left=0 late=0 kills=${EG_KILLS:-5}
     while [ $k -lt "$kills" ]; do
         k=$((k + 1)); count=$((count + 1))
-        "$eingrad" train reverse $run --threads 1 --out new/whole --best new/top --every 1 >out 2>err & pid=$!
+        "$eingrad" train reverse $run --threads 1 --out new/whole --best new/top --every 1 \
+            >out 2>err & pid=$!
         sleep "$(awk -v k=$k 'BEGIN { srand(k); printf "%.4f", 0.5 * rand() }')"
         kill -KILL $pid 2>err || late=$((late + 1)); wait $pid 2>err
         left=$((left + $(find new -name '.*' | wc -l)))
@@ -356,14 +360,15 @@ prints 'sequences exactly right' evaluate new/good.safetensors --heads-off 0.1
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
 
-# -- train: no output is an input, or what another run made -----------------------------------------------------------------------
+# -- train: no output is an input, or what another run made -----------------------------------------
 cd new || exit 1
 cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
 # shellcheck disable=SC2086
 {
     for out in p.tsv ./p.tsv sub/../p.tsv soft.tsv hard.tsv "$stage/new/p.tsv"; do
         for option in --out --best --log; do
-            fresh "--pairs p.tsv and $option $out are one file; nothing was done" --pairs p.tsv $tiny --steps 2 $option "$out"
+            fresh "--pairs p.tsv and $option $out are one file; nothing was done" \
+                --pairs p.tsv $tiny --steps 2 $option "$out"
         done
         fresh "--text $out and --out p.tsv are one file" --text "$out" $tiny --steps 2 --out p.tsv
     done
@@ -373,12 +378,14 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     fresh 'p.tsv is no checkpoint of eingrad; --force replaces it' copy $tiny --steps 2 --out p.tsv
     runs train copy $tiny --steps 4; cp copy.safetensors 4
     runs train copy $tiny --steps 4; same copy.safetensors 4
-    fresh 'copy.safetensors holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it, --force replaces it' \
+    fresh 'holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it, --' \
         copy $tiny --steps 3
     fresh '(seed 0, not 1)' copy $tiny --steps 4 --seed 1
     fresh '(task copy, not sort)' sort $tiny --steps 4 --out copy.safetensors
-    fresh '--best copy.safetensors holds another run (task copy, not sort)' sort $tiny --steps 4 --best copy.safetensors
-    fresh '--log ./copy.safetensors and the checkpoint copy.safetensors are one file' --resume copy.safetensors --log ./copy.safetensors
+    fresh '--best copy.safetensors holds another run (task copy, not sort)' \
+        sort $tiny --steps 4 --best copy.safetensors
+    fresh '--log ./copy.safetensors and the checkpoint copy.safetensors are one file' \
+        --resume copy.safetensors --log ./copy.safetensors
     same copy.safetensors 4
     runs train --resume copy.safetensors --steps 6
     fresh 'holds this run after step 6 of more than 4' copy $tiny --steps 4
@@ -390,23 +397,30 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     printf 'b1\tc 1\n' >>hard.tsv
     fresh 'p.safetensors holds another run (other pairs)' --pairs p.tsv $tiny --steps 2
     # shellcheck disable=SC2094
-    "$eingrad" predict p.safetensors a1 >>p.safetensors 2>err && bad 'predict printed into its model'
-    grep -q 'standard output and the model p.safetensors are one file' err || bad "predict into its model: $(cat err)"
+    "$eingrad" predict p.safetensors a1 >>p.safetensors 2>err &&
+        bad 'predict printed into its model'
+    grep -q 'standard output and the model p.safetensors are one file' err ||
+        bad "predict into its model: $(cat err)"
     same p.safetensors 4
     "$eingrad" predict p.safetensors <hard.tsv >>p.tsv 2>err && bad 'predict printed into its input'
-    grep -q 'standard output and standard input are one file' err || bad "predict into its input: $(cat err)"
+    grep -q 'standard output and standard input are one file' err ||
+        bad "predict into its input: $(cat err)"
     runs train --text p.tsv $tiny --context 8 --steps 2 --out t.safetensors
-    fresh '--log soft.tsv and the data p.tsv are one file' --resume t.safetensors --steps 3 --log soft.tsv
+    fresh '--log soft.tsv and the data p.tsv are one file' \
+        --resume t.safetensors --steps 3 --log soft.tsv
 }
 rm -f out err; cd ..
-only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub t.safetensors
+only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub \
+    t.safetensors
 
-# -- train: closed streams, a terminal or a reader that goes away -------------------------------------------------------------------
+# -- train: closed streams, a terminal or a reader that goes away -----------------------------------
 # shellcheck disable=SC2086
 for closed in '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
     count=$((count + 1))
-    eval "\"\$eingrad\" train copy \$tiny --steps 3 --log log.json --out new/x --force $closed" >out 2>err
-    [ "$(grep -c '^{.*}$' log.json)$(wc -l <log.json)" = 55 ] || bad "$closed: the log is $(cat log.json)"
+    eval "\"\$eingrad\" train copy \$tiny --steps 3 --log log.json --out new/x --force $closed" \
+        >out 2>err
+    [ "$(grep -c '^{.*}$' log.json)$(wc -l <log.json)" = 55 ] ||
+        bad "$closed: the log is $(cat log.json)"
     rm -f new/x
 done
 long="copy --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 100000 --every 100000"
@@ -415,7 +429,8 @@ for signal in INT:130 TERM:143 HUP:129; do
     count=$((count + 1)); rm -f log.json
     # shellcheck disable=SC2086
     "$eingrad" train $long --out "new/$signal" --log log.json >out 2>err & pid=$!
-    started log.json; kill -"$signal" $pid; [ "$signal" != HUP ] || kill -HUP $pid; wait $pid; status=$?
+    started log.json; kill -"$signal" $pid; [ "$signal" != HUP ] || kill -HUP $pid
+    wait $pid; status=$?
     [ $status = "$want" ] || bad "SIG$signal: exit status $status: $(cat err)"
     grep -q "saved in new/$signal; to go on" out || bad "SIG$signal: $(cat out err)"
     runs predict "new/$signal" abc
@@ -434,18 +449,25 @@ runs predict new/pipe abc
 count=$((count + 1)); rm -f log.json
 # shellcheck disable=SC2086
 "$eingrad" train $long --out new/again --log log.json >out 2>err & pid=$!
-k=0; while [ "0$(grep -c . log.json 2>/dev/null)" -lt 2000 ] && [ $k -lt 500 ]; do sleep 0.02; k=$((k + 1)); done
+k=0
+while [ "0$(grep -c . log.json 2>/dev/null)" -lt 2000 ] && [ $k -lt 500 ]; do
+    sleep 0.02; k=$((k + 1))
+done
 kill -INT $pid; wait $pid; cp new/again again; rm -f log.json
 # shellcheck disable=SC2086
 "$eingrad" train $long --out new/again --log log.json >out 2>err & pid=$!
 started log.json; kill -INT $pid; wait $pid
-if grep -q 'saved in' out; then [ "$(wc -l <log.json)" -ge 2000 ] || bad "an earlier step replaced a later one: $(cat out)"; else same again new/again; fi
+if ! grep -q 'saved in' out; then same again new/again
+elif [ "$(wc -l <log.json)" -lt 2000 ]; then
+    bad "an earlier step replaced a later one: $(cat out)"
+fi
 only HUP INT TERM again nohup pipe
 
-# -- a model of NaN is an error, not a result ---------------------------------------------------------------------------------------
+# -- a model of NaN is an error, not a result -------------------------------------------------------
 poke() {                                # poke FILE TENSOR BYTES: at its beginning
     n=$(od -An -tu8 -N8 "$1" | tr -d ' ')
-    at=$(head -c $((8 + n)) "$1" | tail -c "$n" | grep -o "\"$2\":{[^}]*}" | sed 's/.*offsets":\[\([0-9]*\),.*/\1/')
+    at=$(head -c $((8 + n)) "$1" | tail -c "$n" | grep -o "\"$2\":{[^}]*}" |
+        sed 's/.*offsets":\[\([0-9]*\),.*/\1/')
     # shellcheck disable=SC2059          # the bytes are escapes
     printf "$3" | dd of="$1" bs=1 seek=$((8 + n + at)) conv=notrunc 2>err
 }
@@ -455,15 +477,18 @@ runs train copy $tiny --steps 3 --out new/x
 runs train --text "$in/good.tsv" $tiny --context 8 --steps 3 --out new/t
 poke new/x norm.gain '\000\000\300\177'; poke new/t norm.gain '\000\000\200\177'
 bad_gain='parameter "norm.gain" has a NaN or an infinity'
-for words in 'evaluate new/x' 'evaluate new/x --each-head' 'predict new/x abc' 'attend new/x abc' 'attend new/x abc -o new/m.svg' \
-    'train --resume new/x' 'train --resume new/x --steps 4' 'evaluate new/t' 'generate new/t' 'attend new/t a1' 'train --resume new/t'; do
+for words in 'evaluate new/x' 'evaluate new/x --each-head' 'predict new/x abc' \
+    'attend new/x abc' 'attend new/x abc -o new/m.svg' 'train --resume new/x' \
+    'train --resume new/x --steps 4' 'evaluate new/t' 'generate new/t' 'attend new/t a1' \
+    'train --resume new/t'; do
     # shellcheck disable=SC2086
     refuses "$bad_gain" $words
 done
 most='\000\000\177\177'              # finite, but the logits overflow
 # shellcheck disable=SC2086
 runs train copy $tiny --steps 3 --out new/big
-for tensor in norm.gain norm.bias logits.W; do poke new/big $tensor "$most$most$most$most$most$most$most$most"; done
+most=$most$most$most$most$most$most$most$most
+for tensor in norm.gain norm.bias logits.W; do poke new/big $tensor "$most"; done
 refuses 'not finite' evaluate new/big
 refuses 'not finite' predict new/big abc
 only big t x

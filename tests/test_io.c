@@ -499,11 +499,12 @@ START_TEST(write_failures)
 }
 END_TEST
 
-/* -- writers that are killed ---------------------------------------------------------------------- */
+/* -- writers that are killed ------------------------------------------------------------------- */
 /* The linker sends rename and access of the library here (Makefile.am). */
-static int signal_at_rename;                /* what a writer gets between its name and its target's */
-static bool without_unnamed;                /* no /proc: the file has a temporary name from the start */
-int __real_rename(const char *from, const char *to), __wrap_rename(const char *from, const char *to);
+static int signal_at_rename;            /* what a writer gets when the file is whole         */
+static bool without_unnamed;            /* no /proc: the file has a name from the start      */
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
     if (signal_at_rename)
@@ -555,7 +556,8 @@ START_TEST(living_writers)                  /* their temporary names are left al
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
-    pid_t first = writer(in_folder("x.npy"), 2, SIGSTOP), second = writer(in_folder("x.npy"), 4, SIGSTOP);
+    pid_t first = writer(in_folder("x.npy"), 2, SIGSTOP);
+    pid_t second = writer(in_folder("x.npy"), 4, SIGSTOP);
     ck_assert_int_eq(eg_npy_save(in_folder("x.npy"), x), 0);
     ck_assert_int_eq(entries(false), 3);
     ck_assert_int_eq(kill(first, SIGKILL), 0);
@@ -607,7 +609,8 @@ START_TEST(could_be_written)
     getrlimit(RLIMIT_FSIZE, &limit);
     small = limit, small.rlim_cur = 65536;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    int fits = eg_file_check(cx, in_folder("x"), 65536), exceeds = eg_file_check(cx, in_folder("x"), 65537);
+    int fits = eg_file_check(cx, in_folder("x"), 65536);
+    int exceeds = eg_file_check(cx, in_folder("x"), 65537);
     setrlimit(RLIMIT_FSIZE, &limit);
     ck_assert_int_eq(fits, 0);
     ck_assert_int_eq(exceeds, -1);

@@ -77,5 +77,6 @@ const command attend_command = {
     .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq model's cross attention,\n"
             "rows are the symbols that it writes, columns those of the input. After -- comes an input that begins with -.\n",
-    .options = options, .run = run, .input = "the model", .input_count = 1,
+    .options = options, .run = run,
+    .input = "the model", .input_count = 1,
 };

@@ -6,10 +6,12 @@
 typedef struct einsum { const char *out, *grad; list g; bool broadcast; } einsum;
 #define AT(member) offsetof(einsum, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",       OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
+    { 'o', "out",     OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
     { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
-    { 0,   "grad",      INPUT, "W.npy",   "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
-    { 'g', NULL,        OUTPUTS, "dA.npy",  "where to write it, once for each operand; else it is printed", AT(g) },
+    { 0,   "grad",    INPUT, "W.npy",
+      "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
+    { 'g', NULL,      OUTPUTS, "dA.npy",
+      "where to write it, once for each operand; else it is printed", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };

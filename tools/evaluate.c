@@ -9,7 +9,8 @@ typedef struct evaluate { const char *text, *off; bool each; int64_t threads; } 
 static const option options[] = {
     { 0, "heads-off", TEXT,  "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
     { 0, "each-head", FLAG,  NULL,   "the same with each head off in turn: what it is for", AT(each) },
-    { 0, "text",      INPUT, "FILE", "the text that the model was trained on, if it lies elsewhere now", AT(text) },
+    { 0, "text",      INPUT, "FILE",
+      "the text that the model was trained on, if it lies elsewhere now", AT(text) },
     { 0, "threads",   WHOLE, "N",    "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024, false },
     { 0 }
 };
@@ -64,7 +65,10 @@ static void line(const eg_score *s, bool text)
                100 * (double)s->exact / (double)s->sequences, 100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
-static int say_loss(double loss) { return say("the loss is %g: the model's numbers are not finite", loss); }
+static int say_loss(double loss)
+{
+    return say("the loss is %g: the model's numbers are not finite", loss);
+}
 
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
@@ -112,5 +116,6 @@ static int run(const command *c, int count, char **word)
 const command evaluate_command = {
     .name = "evaluate", .usage = "MODEL [OPTION...]",
     .about = "how a trained model does on what was held out, whole or with heads off",
-    .options = options, .run = run, .input = "the model", .input_count = 1,
+    .options = options, .run = run,
+    .input = "the model", .input_count = 1,
 };

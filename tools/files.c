@@ -1,5 +1,5 @@
 /* files.c: the files of a command. None that is written is read too, or written twice, whatever its
- * name: files are compared by device and inode. One that is not there yet is its folder and its name. */
+ * name: files are compared by device and inode. One that is not there yet is folder and name. */
 #include "tools.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,8 @@ static bool id_of(const char *path, file_id *id)
 {
     struct stat s;
     char folder[PATH_MAX];
-    if (stat(path, &s)) return errno == ENOENT && (errno = id_of_new(path, id, folder, sizeof folder)) == 0;
+    if (stat(path, &s))
+        return errno == ENOENT && (errno = id_of_new(path, id, folder, sizeof folder)) == 0;
     *id = (file_id){ .device = s.st_dev, .inode = s.st_ino, .mode = s.st_mode };
     return true;
 }
@@ -69,20 +70,24 @@ static bool may_be_written(const char *part, const char *path)      /* false aft
     char folder[PATH_MAX] = "";
     bool there = stat(path, &s) == 0;
     int error = there ? 0 : errno;
-    const char *why = S_ISDIR(s.st_mode) ? "is a directory" : S_ISBLK(s.st_mode) ? "is a disk, not a file on one" :
+    const char *why = !there ? NULL : S_ISDIR(s.st_mode) ? "is a directory" :
+                      S_ISBLK(s.st_mode) ? "is a disk, not a file on one" :
                       S_ISSOCK(s.st_mode) ? "is a socket" : NULL;
-    if (there && why) return say("%s %s %s", part, path, why), false;
-    if (there) return true;
-    if (lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) return say("%s %s is a link to nowhere", part, path), false;
+    if (!there && lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) why = "is a link to nowhere";
+    if (why) say("%s %s %s", part, path, why);
+    if (there || why) return !why;
     if (error == ENOENT) error = id_of_new(path, &id, folder, sizeof folder);
-    if (!error) return true;
-    return say(*folder ? "%s %s: the folder %s: %s" : "%s %s%s: %s", part, path, folder, strerror(error)), false;
+    if (error && *folder) say("%s %s: the folder %s: %s", part, path, folder, strerror(error));
+    else if (error) say("%s %s: %s", part, path, strerror(error));
+    return !error;
 }
 
 static bool uses_clash(const file_use *a, const file_use *b)
 {
-    bool streams = !*a->path && !*b->path, device = S_ISCHR(a->id.mode) && *a->path && *b->path;
-    if (!(a->written || b->written) || (streams && a->written == b->written) || device) return false;
+    bool streams = !*a->path && !*b->path, named = *a->path && *b->path;
+    if (!a->written && !b->written) return false;
+    if (streams && a->written == b->written) return false;
+    if (named && S_ISCHR(a->id.mode)) return false;     /* a device holds nothing              */
     return id_equal(&a->id, &b->id);
 }
 
@@ -92,9 +97,9 @@ static bool use(const char *part, const char *path, bool written, const file_id 
     snprintf(u.part, sizeof u.part, "%s", part);
     for (int k = 0; k < used_count; k++) {
         const file_use *was = &used[k];
-        const char *blank = *was->path ? " " : "", *and = *path ? " " : "";
         if (!uses_clash(was, &u)) continue;
-        say("%s%s%s and %s%s%s are one file; nothing was done", was->part, blank, was->path, part, and, path);
+        say("%s%s%s and %s%s%s are one file; nothing was done", was->part, *was->path ? " " : "",
+            was->path, part, *path ? " " : "", path);
         return false;
     }
     if (used_count == FILES_MOST) return say("a command takes at most %d files", FILES_MOST), false;
@@ -107,11 +112,12 @@ bool use_file(const char *part, const char *path, bool written)
     file_id id;
     if (!path) return true;
     if (strcmp(path, "-") == 0) {
-        say("%s is -; a file of that name is ./-, a stream /dev/std%s", part, written ? "out" : "in");
+        say("%s is -; a file of that name is ./-, a stream /dev/std%s", part,
+            written ? "out" : "in");
         return false;
     }
     if (written && !may_be_written(part, path)) return false;
-    return !id_of(path, &id) || use(part, path, written, &id);  /* its reader says what is not there */
+    return !id_of(path, &id) || use(part, path, written, &id);  /* readers say what is missing */
 }
 
 /* What is printed mixes with what is written into the same pipe or terminal. Standard error gets a
@@ -126,10 +132,10 @@ bool use_stream(const char *part, int descriptor, bool written)
     return use(part, "", written, &id);
 }
 
-/* -- the three streams of a process --------------------------------------------------------------- */
-/* A stream that the caller closed would lend its number to the next file that is opened, and what is
- * printed would go there. Its place is taken by a descriptor that is open the wrong way round, so
- * that using the stream is still an error (EBADF). */
+/* -- the three streams of a process ------------------------------------------------------------ */
+/* A stream that the caller closed would lend its number to the next file that is opened, and what
+ * is printed would go there. Its place is taken by a descriptor that is open the wrong way round,
+ * so that using the stream is still an error (EBADF). */
 bool hold_streams(void)
 {
     struct stat s;

@@ -54,5 +54,6 @@ static int run(const command *c, int count, char **word)
 const command generate_command = {
     .name = "generate", .usage = "MODEL [OPTION...]",
     .about = "how a model goes on with a text, or answers, by draws or beam search",
-    .options = options, .run = run, .input = "the model", .input_count = 1,
+    .options = options, .run = run,
+    .input = "the model", .input_count = 1,
 };

@@ -127,7 +127,8 @@ static const option *find(const command *c, const char *word, char **value)     
 /* The files of the rows and of the words; false after saying why. */
 static bool use_files(const command *c, const words *w, const void *values)
 {
-    bool good = (c->prints && !c->prints(values)) || use_stream("standard output", STDOUT_FILENO, true);
+    bool silent = c->prints && !c->prints(values);
+    bool good = silent || use_stream("standard output", STDOUT_FILENO, true);
     good = good && use_stream("standard error", STDERR_FILENO, true);
     for (int k = c->input_first; good && k < c->input_first + c->input_count && k < w->count; k++)
         good = use_file(c->input, w->word[k], false);
@@ -160,7 +161,10 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) { say("%s takes no value", shown(o)); return REFUSED; }
-        if (w->given & bit && o->kind != OUTPUTS) { say("%s is given twice", shown(o)); return REFUSED; }
+        if (w->given & bit && o->kind != OUTPUTS) {
+            say("%s is given twice", shown(o));
+            return REFUSED;
+        }
         if (o->kind == MAYBE && !value) value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) { say("%s needs a value: %s", shown(o), o->argument); return REFUSED; }

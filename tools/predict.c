@@ -64,5 +64,6 @@ static int run(const command *c, int count, char **word)
 const command predict_command = {
     .name = "predict", .usage = "MODEL [INPUT...]",
     .about = "what a trained model answers; without INPUT, to each line of standard input",
-    .more = "After -- come inputs that begin with -.\n", .options = options, .run = run, .input = "the model", .input_count = 1,
+    .more = "After -- come inputs that begin with -.\n", .options = options, .run = run,
+    .input = "the model", .input_count = 1,
 };

@@ -5,7 +5,9 @@
 #include <eingrad.h>
 
 /* -- options.c: a row says what an option is called, what it takes, and where the value goes --------------------------------- */
-typedef enum option_kind { FLAG, TEXT, INPUT, OUTPUT, OUTPUTS, MAYBE, WHOLE, REAL, CHOICE } option_kind;
+typedef enum option_kind {
+    FLAG, TEXT, INPUT, OUTPUT, OUTPUTS, MAYBE, WHOLE, REAL, CHOICE
+} option_kind;
 /* bool, const char *, a file that is read, one that is written, several (list), text or "" where no
  * value follows, int64_t, double, const char * */
 typedef struct option {
@@ -26,9 +28,9 @@ typedef struct command {
     const char *first;                  /* what the next word is, whatever it begins with; NULL: it may be an option */
     int (*run)(const struct command *, int count, char **word);    /* the words after the command's name; exit status */
     void (*list)(FILE *);               /* the end of --help that is computed; NULL: none                   */
-    const char *input;                  /* "model": what the words that are files are called; NULL: none */
-    int input_first, input_count;       /* which words those are                                        */
-    bool (*prints)(const void *values); /* is anything printed? NULL: yes                               */
+    const char *input;                  /* "the model": what words that are files are called */
+    int input_first, input_count;       /* which words those are                             */
+    bool (*prints)(const void *values); /* is anything printed? NULL: yes                    */
 } command;
 
 typedef struct words {
@@ -44,17 +46,18 @@ void print_help(FILE *, const command *);
 bool read_whole(const char *text, int64_t *value);      /* a whole number, nothing else                      */
 int  read_shape(const command *, const char *text, int64_t *dim);   /* "4x8", "()" is a scalar: the rank; −1 after saying why */
 
-/* -- files.c: each file that a command reads or writes is told here before it is opened; read_options tells those of the rows.
- * False after saying why: an output that is an input too, or another output, or that no file can be. */
-bool use_file(const char *part, const char *path, bool written);        /* part: "--out"; path NULL: nothing */
+/* -- files.c: each file that a command reads or writes is told here before it is opened;
+ * read_options tells those of the rows and words. False after saying why: an output that is an
+ * input too, or another output, or that no file can be. */
+bool use_file(const char *part, const char *path, bool written);    /* "--out"; NULL: nothing */
 bool use_stream(const char *part, int descriptor, bool written);
-bool same_file(const char *a, const char *b);           /* one that is not there yet: one folder, one name      */
-bool hold_streams(void);                /* descriptors 0, 1, 2 are taken from now on; false: they cannot be */
+bool same_file(const char *a, const char *b);   /* not there yet: one folder, one name */
+bool hold_streams(void);                /* takes descriptors 0, 1, 2; false: it cannot */
 
-/* -- model.c ------------------------------------------------------------------------------------- */
+/* -- model.c ----------------------------------------------------------------------------------- */
 bool all_finite(eg_tensor *);           /* no NaN and no infinity */
-bool finite_model(eg_trainer *, const char *path);      /* its parameters are; false after saying which is not */
-eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *);     /* of finite parameters; NULL after saying why */
+bool finite_model(eg_trainer *, const char *path);  /* are its parameters? false after saying */
+eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *);     /* NULL after saying why */
 
 /* -- text.c ------------------------------------------------------------------------------------------------------------------ */
 int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */

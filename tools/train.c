@@ -17,7 +17,8 @@ typedef struct train {
 #define AT(member) offsetof(train, member), 0, 0, false
 static const option options[] = {
     { 0, "pairs",   INPUT,  "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
-    { 0, "text",    INPUT,  "FILE", "a text, to be gone on with character by character; any file will do", AT(text) },
+    { 0, "text",    INPUT,  "FILE",
+      "a text, to be gone on with character by character; any file will do", AT(text) },
     { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
     { 0, "model",   CHOICE, "encoder|decoder|seq2seq",
       "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention", MODEL(model), 0, 0, true },
@@ -39,16 +40,20 @@ static const option options[] = {
       MODEL(evaluate), 1, 1e9, true },
     { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)",
       MODEL(early_stop), 1, 1e9, true },
-    { 0, "best",    OUTPUT, "FILE", "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
+    { 0, "best",    OUTPUT, "FILE",
+      "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
     { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
     { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
     { 0, "log",     OUTPUT, "FILE", "one JSON object a step", AT(log) },
-    { 0, "curve",   OUTPUT, "FILE", "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
+    { 0, "curve",   OUTPUT, "FILE",
+      "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
     { 0, "out",     OUTPUT, "FILE",
-      "checkpoint (default TASK.safetensors; with another --model than usual TASK-MODEL.safetensors)", AT(out) },
+      "checkpoint (default TASK.safetensors; of another --model than usual TASK-MODEL.safetensors)",
+      AT(out) },
     { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: those of 5 seconds)", offsetof(train, every), 1, 1e9, false },
     { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
-    { 0, "force",   FLAG,   NULL, "replace a checkpoint of another run, or a file that is none", AT(force) },
+    { 0, "force",   FLAG,   NULL,
+      "replace a checkpoint of another run, or a file that is none", AT(force) },
     { 0 }
 };
 
@@ -67,7 +72,8 @@ static const eg_task *task_of(const char *name)         /* NULL after saying why
     return NULL;
 }
 
-/* TASK.safetensors or TASK-MODEL.safetensors, in the present folder: two models of the same data are two files. */
+/* TASK.safetensors or TASK-MODEL.safetensors, in the present folder: two models of the same data
+ * are two files. */
 static void file_of(const train *o, const char *task, char *out, size_t room)
 {
     const eg_task *row = task ? eg_task_find(task) : NULL;
@@ -76,8 +82,8 @@ static void file_of(const train *o, const char *task, char *out, size_t room)
     const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task, *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
     const char *dot = file ? strrchr(name, '.') : NULL;
-    snprintf(out, room, "%.*s%s%s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name,
-             other ? "-" : "", other ? model : "");
+    int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
+    snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
@@ -110,7 +116,8 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
 {
     eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = path, .steps = o->model.steps, .data = text });
+    const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
+    eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
     if (asked && strcmp(name, asked) != 0) {
@@ -128,19 +135,22 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     return t;
 }
 
-/* -- may the checkpoint be written, and can it? Found out before training ------------------------- */
-static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path, int64_t *step)
+/* -- may the checkpoint be written, and can it? Found out before training ---------------------- */
+static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
+                        int64_t *step)
 {
     eg_saved has = eg_trainer_saved(t, path);
+    const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
     if (!has.there || o->force) return true;
     if (!has.checkpoint)
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
-        say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which, path, has.differs, path);
-    else if (has.step > eg_trainer_config(t)->steps)
-        say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, --force replaces it", which,
-            path, (long long)has.step, (long long)eg_trainer_config(t)->steps, path);
+        say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
+            path, has.differs, path);
+    else if (has.step > steps)
+        say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
+            "--force replaces it", which, path, (long long)has.step, (long long)steps, path);
     else
         return true;
     return false;
@@ -157,20 +167,24 @@ static size_t bytes_of(eg_trainer *t)                   /* of a checkpoint, but 
 }
 
 /* A checkpoint is replaced as a whole, many times: only a file can be, or what swallows all. */
-static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which, const char *path, int64_t *step)
+static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which, const char *path,
+                    int64_t *step)
 {
-    struct stat s, null;
+    struct stat s;
     bool there = stat(path, &s) == 0;
-    if (there && S_ISCHR(s.st_mode) && stat("/dev/null", &null) == 0 && s.st_rdev == null.st_rdev) return true;
-    if (there && !S_ISREG(s.st_mode))
-        return say("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file", which, path,
-                   S_ISFIFO(s.st_mode) ? "pipe" : "device"), false;
+    if (same_file(path, "/dev/null")) return true;
+    if (there && !S_ISREG(s.st_mode)) {
+        say("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file", which, path,
+            S_ISFIFO(s.st_mode) ? "pipe" : "device");
+        return false;
+    }
     if (there && step && !may_replace(t, o, which, path, step)) return false;
     if (eg_file_check(cx, path, bytes_of(t))) return say("%s: %s", which, eg_error(cx)), false;
     return true;
 }
 
-static bool try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from, int64_t *step)
+static bool try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *path,
+                        const char *from, int64_t *step)
 {
     int64_t best = 0;
     bool itself = from && same_file(from, path);
@@ -185,12 +199,20 @@ static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
 /* kept: the step of this very run that the file has already; an earlier one does not replace it. */
-typedef struct turn { const train *o; const char *path; progress g; double saved; int64_t kept; bool log_failed; } turn;
+typedef struct turn {
+    const train *o;
+    const char *path;
+    progress g;
+    double saved;
+    int64_t kept;
+    bool log_failed;
+} turn;
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
     u->log_failed = !progress_step(&u->g, p);
-    if (p->step > u->kept && (u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5)) {
+    bool due = u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5;
+    if (due && p->step > u->kept) {
         if (eg_trainer_save(t, u->path)) return true;
         u->saved = seconds();
     }
@@ -224,17 +246,18 @@ static void on_signals(void (*handler)(int))
         { SIGHUP, 0, true }, { SIGPIPE, 0, true },
     };
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++) {
-        struct sigaction was, act = { .sa_handler = handler, .sa_flags = signals[k].flags | SA_RESTART };
-        sigaction(signals[k].number, NULL, &was);
-        if (!signals[k].unless_ignored || was.sa_handler != SIG_IGN) sigaction(signals[k].number, &act, NULL);
+        int number = signals[k].number, flags = signals[k].flags | SA_RESTART;
+        struct sigaction was, act = { .sa_handler = handler, .sa_flags = flags };
+        sigaction(number, NULL, &was);
+        if (!signals[k].unless_ignored || was.sa_handler != SIG_IGN) sigaction(number, &act, NULL);
     }
 }
 
 static int stopped_early(const turn *u, const eg_progress *p)
 {
     if (p->step < u->kept)
-        printf("stopped after step %lld; %s still has step %lld of this run; to go on:\n", (long long)p->step, u->path,
-               (long long)u->kept);
+        printf("stopped after step %lld; %s still has step %lld of this run; to go on:\n",
+               (long long)p->step, u->path, (long long)u->kept);
     else
         printf("stopped after step %lld, saved in %s; to go on:\n", (long long)p->step, u->path);
     printf("  %s train --resume %s\n", program(), u->path);
@@ -245,10 +268,10 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
-    bool of_file = eg_data_text(d) || eg_data_free(d);  /* a checkpoint names it where the command does not */
+    bool of_file = eg_data_text(d) || eg_data_free(d);  /* a checkpoint can name it alone */
     if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
-    if (!try_outputs(cx, t, o, path, from, &u.kept) || !progress_open(&u.g, t, o->log, o->resume != NULL))
-        return EXIT_FAILURE;
+    if (!try_outputs(cx, t, o, path, from, &u.kept) ||
+        !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
     introduce(t, cx);
     on_signals(stop);
     u.saved = seconds();
@@ -260,7 +283,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
-    if (!bad && !done && !u.log_failed && !(stopped && p.step < u.kept)) bad = eg_trainer_save(t, path);
+    bool behind = stopped && p.step < u.kept;
+    if (!bad && !done && !u.log_failed && !behind) bad = eg_trainer_save(t, path);
     if (!bad && !progress_curve(&u.g, t)) return EXIT_FAILURE;
     free(u.g.point);
     if (bad) { say_error(cx, NULL); progress_close(&u.g, NULL, NULL); return EXIT_FAILURE; }
@@ -319,7 +343,7 @@ const command train_command = {
     .name = "train", .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
     .about = "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
-            "One input in ten is held out; training stops when the goal is met on those. An interrupt saves.\n"
-            "The same run again replaces its own checkpoint; that of another run is refused: --resume, --force.\n",
+            "One input in ten is held out; training stops when the goal is met on those. An\n"
+            "interrupt saves. A run replaces its own checkpoint, another's with --force only.\n",
     .options = options, .run = run, .list = list_tasks,
 };

@@ -163,9 +163,9 @@ EG_API int    eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
 /* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs (of a corpus its path and hash), vocabulary, step, draws,
  * next example. A resumed run has the bits of one that was never interrupted, for any number of threads, and so has its file. */
 EG_API int    eg_trainer_save(eg_trainer *, const char *path);
-/* What lies at path, where t is to be saved. same: the checkpoint of a run with t's data and options,
- * at whatever step, so that at equal steps the bits are equal; else `differs` names the first
- * difference, as "d_model 64, not 32". All 0 where there is no file. */
+/* What lies at path, where t is to be saved. same: the checkpoint of a run with t's data and
+ * options, at whatever step, so that at equal steps the bits are equal; else `differs` names the
+ * first difference, as "d_model 64, not 32". All 0 where there is no file. */
 typedef struct eg_saved {
     bool    there, checkpoint, same;
     int64_t step;                       /* of the checkpoint */

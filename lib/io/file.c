@@ -126,7 +126,7 @@ static int report(eg__output *out)
  * folder removes it. Where a file system has no locks, nothing is removed. */
 enum { FILE_NAMES = 1000, FILE_GAP = 8 };
 
-static int file_folder(const char *target)              /* the length of its folder, with the slash */
+static int file_folder(const char *target)      /* the length of its folder, with the slash */
 {
     const char *slash = strrchr(target, '/');
     return slash ? (int)(slash - target) + 1 : 0;
@@ -137,12 +137,12 @@ static bool file_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* The lock lasts until the last descriptor of the open file is closed, by the end of the process too.
- * False if another writer has it. */
+/* The lock lasts until the last descriptor of the open file is closed, if only by the end of the
+ * process. False if another writer has it. */
 static bool file_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
-/* Removes the name if its writer is dead. False if there is no such name. Under the lock nobody else
- * gives the name away, so that what was compared is what is removed. */
+/* Removes the name if its writer is dead. False if there is no such name. Under the lock nobody
+ * else gives the name away, so that what was compared is what is removed. */
 static bool file_sweep_name(const char *name)
 {
     struct stat opened, named;
@@ -379,9 +379,9 @@ void eg__file_abandon(eg__output *out)
     *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
 }
 
-/* -- could it be written? ------------------------------------------------------------------------ */
+/* -- could it be written? ---------------------------------------------------------------------- */
 /* Room is reserved in the file without a name, which then goes: the disk's and the process's limits
- * are met here, and no byte is written. A file system that reserves nothing is not asked further. */
+ * are met here, and no byte is written. A file system that reserves nothing is not asked more. */
 static void file_reserve(eg__output *out, size_t bytes)
 {
 #ifdef __linux__

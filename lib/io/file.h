@@ -37,7 +37,7 @@ void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);
 void eg__file_put(eg__output *, const void *bytes, size_t count);
 void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3);
 int  eg__file_finish(eg__output *);     /* 0, or −1 after recording why */
-/* The same for several: all are whole on the disk before the first one gets its name. Abandons all. */
+/* The same for several: all are whole on the disk before the first one gets its name. */
 int  eg__file_finish_all(int count, eg__output *);
 void eg__file_abandon(eg__output *);                /* leaves what was there before                              */
 

@@ -141,12 +141,12 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     return bad;
 }
 
-/* -- what lies where a run is to be saved -------------------------------------------------------- */
-/* Of the numbers, those that a run changes as it goes; the others are the run's own. steps: a longer
- * plan goes on with the same run; what a learning rate falls by is decay_steps. */
+/* -- what lies where a run is to be saved ------------------------------------------------------ */
+/* Of the numbers, those that a run changes as it goes; the others are the run's own. steps: a
+ * longer plan goes on with the same run; what a learning rate falls by is decay_steps. */
 static const char *const saved_state[] = {
-    "step", "steps", "cursor", "draws", "exact", "waited", "best_step", "longest_step", "held", "best",
-    "longest_norm", NULL
+    "step", "steps", "cursor", "draws", "exact", "waited", "best_step", "longest_step", "held",
+    "best", "longest_norm", NULL
 };
 
 static bool saved_is_state(const char *key)
@@ -157,13 +157,15 @@ static bool saved_is_state(const char *key)
     return saved_state[k] != NULL;
 }
 
-static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file, eg_saved *out)
+static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
+                                 eg_saved *out)
 {
     const char *has = eg_safetensors_metadata(file, f->key);
     char text[TEXT];
     put(f, own, text);
     if (!*out->differs && !saved_is_state(f->key) && (!has || strcmp(has, text)))
-        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key, has ? has : "unknown", text);
+        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key,
+                 has ? has : "unknown", text);
 }
 
 /* A name in the metadata of pairs or of a text is where they lay: they are compared themselves. */
@@ -177,7 +179,8 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         { "symbols", eg__data_symbols_text(t->data, owner), false },
     };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && !*out->differs; k++) {
-        const char *key = texts[k].key, *has = eg_safetensors_metadata(file, key), *is = texts[k].own;
+        const char *key = texts[k].key, *is = texts[k].own;
+        const char *has = eg_safetensors_metadata(file, key);
         if (has && is ? strcmp(has, is) == 0 : has == is)
             continue;
         if (texts[k].shown && has && is)

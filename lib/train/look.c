@@ -186,7 +186,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     } else {
         eg__batch b = batch_of(&a.q, a.first);
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0)))))  /* 0 · x is NaN unless x is finite */
+        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0)))))  /* 0 · x is NaN or x finite */
             eg_fail(t->cx, "predict: a logit of the model is not finite");
         const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
         for (int64_t k = 0; best && k < a.first; k++)
