@@ -8,7 +8,7 @@ extern "C" {
 
 /* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe" -----------
  * Any layout; batches and heads anywhere; grouped heads are letters: "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax;
- * several combine. A row with nothing to attend to is 0, gradient 0. Gradients of any order; by q, k and v the first keeps no weights.
+ * several combine. A row with nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change nothing. Gradients of any order; by q, k and v the first keeps no weights.
  * Refused: a letter in one operand only that is not in the output; no letter that only q and k share, or none to attend over; mixed
  * types; masks with letters that the scores lack. Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form; /* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum; the same up to rounding */
