@@ -55,7 +55,7 @@ int   eg__team(eg_ctx *, int64_t work, int64_t grain); /* threads worth using fo
 typedef void eg_piece(void *user, int64_t piece, int thread); /* thread: 0 ≤ thread < team, no two at once */
 /* each piece once, in any order, on up to `team` threads; nested: alone */
 void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
-eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
+eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);    /* of the first operand that has one; NULL after eg_fail(NULL, …) */
 bool  eg__check(const char *who, eg_tensor *x); /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 /* eg_apply of operands that eg__check_all has seen */

@@ -141,7 +141,7 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes, const eg_given *size)
 {
-    eg_ctx *cx = eg__context_of(n, xs);
+    eg_ctx *cx = eg__context_of(who, n, xs);
     if (!cx || eg__failed(cx)) return NULL;
     if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
     for (int k = 0; k < n; k++) if (xs[k] && !eg__check(who, xs[k])) return NULL;

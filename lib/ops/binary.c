@@ -24,7 +24,7 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
 
 eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
 {
-    eg_ctx *cx = eg__context_of(count, given);
+    eg_ctx *cx = eg__context_of(op->name, count, given);
     if (!cx) return NULL;
     if (!eg__check_all(cx, op->name, count, given)) return eg__poison(cx);
     bool equal = true;
