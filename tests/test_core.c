@@ -3,14 +3,15 @@
 #include <config.h>                     /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad/check.h>
-#include <stdatomic.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <eingrad/nn.h>
 #include <eingrad/train.h>
+#include "failing.h"
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
@@ -35,13 +36,71 @@ START_TEST(error_is_sticky_and_the_first_wins)
 }
 END_TEST
 
+/* Where no operand leads to a context, the thread keeps the sentence: the first since it was cleared, as in a context. */
+static void *in_a_thread_of_its_own(void *said)
+{
+    eg_clear(NULL);
+    eg_concat_n(0, 0, NULL);
+    snprintf(said, 128, "%s", eg_error(NULL));
+    return NULL;
+}
+START_TEST(failures_without_a_context_have_their_sentence)
+{
+    eg_tensor *none[2] = { NULL, NULL }, *d[2];
+    eg_clear(NULL);
+    ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");
+#define SAYS(call, text)                                                                        \
+    do {                                                                                        \
+        eg_clear(NULL);                                                                         \
+        (void)(call);                                                                           \
+        ck_assert_msg(!strcmp(eg_error(NULL), text), "%s says: %s", #call, eg_error(NULL));     \
+    } while (0)
+    SAYS(eg_einsum_n("", 0, NULL), "einsum: there is no tensor to work on: 0 operands");
+    SAYS(eg_einsum_n("i,i", 2, none), "einsum: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_einsum_n("i,i", 2, NULL), "einsum: there is no tensor to work on: 2 operands at NULL");
+    SAYS(eg_concat_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
+    SAYS(eg_stack_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
+    SAYS(eg_exp(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_scale(NULL, 2), "scale: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_add(NULL, NULL), "add: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_sum("[i]", NULL), "sum: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_softmax("[i]", NULL), "softmax: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_slice(NULL, 0, 0, 1, 1), "slice: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_rearrange("i j -> j i", NULL), "rearrange: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_at("[v], i -> i", NULL, NULL), "at: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_cross_entropy("[v]", NULL, NULL), "cross_entropy: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_attention("id,jd,je->ie", NULL, NULL, NULL), "attention: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_grad(NULL, NULL, 2, none, d), "grad: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_jvp(NULL, 0, NULL, NULL), "jvp: there is no tensor to work on: 0 operands");
+    SAYS(eg_fail(NULL, "mine: %d", 3), "mine: 3");
+    SAYS(eg_open(.threads = -1), "open: .threads is -1");
+    SAYS(eg_open(.dtype = EG_I32), "open: .dtype is i32, not f32 or f64");
+    SAYS(eg_open(.realloc = failing, .user = &(int){ 0 }), "out of memory: no room for a context");
+    eg_clear(NULL);
+    eg_exp(NULL);
+    eg_einsum_n("", 0, NULL);
+    ck_assert_str_eq(eg_error(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
+    char said[128];
+    pthread_t other;
+    ck_assert_int_eq(pthread_create(&other, NULL, in_a_thread_of_its_own, said), 0);
+    ck_assert_int_eq(pthread_join(other, NULL), 0);
+    ck_assert_str_eq(said, "concat: there is no tensor to work on: 0 operands");
+    ck_assert_str_eq(eg_error(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
+    eg_ctx *cx = eg_open();
+    ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(null_flows_through)
 {
+    eg_clear(NULL);
     ck_assert_ptr_null(eg_exp(NULL));
     ck_assert_ptr_null(eg_add(NULL, NULL));
     ck_assert_ptr_null(eg_einsum("ij,jk->ik", NULL, NULL));
     ck_assert_ptr_null(eg_zeros(NULL, 2, 3));
-    ck_assert_str_eq(eg_error(NULL), "out of memory: there is no context");
+    ck_assert_str_eq(eg_error(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
     ck_assert(isnan(eg_item(NULL)));
     eg_close(NULL);
     eg_owner_close(NULL);
@@ -448,6 +507,7 @@ Suite *suite_core(void)
     TCase *t = tcase_create("context");
     tcase_add_test(t, error_is_sticky_and_the_first_wins);
     tcase_add_test(t, null_flows_through);
+    tcase_add_test(t, failures_without_a_context_have_their_sentence);
     tcase_add_test(t, contexts_do_not_mix);
     tcase_add_test(t, open_refuses_bad_options);
     tcase_add_test(t, scopes_free_and_keep_hands_outward);

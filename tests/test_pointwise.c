@@ -3,7 +3,10 @@
 #include <eingrad/check.h>
 #include <math.h>
 #include <stdlib.h>
+#include "impl.h"
 #include "tests.h"
+
+extern const eg_op *const eg__pointwise_rows[];
 
 /* -- references in long double ------------------------------------------------------------------------------------------------- */
 typedef long double real;
@@ -211,6 +214,56 @@ START_TEST(powers)
 }
 END_TEST
 
+/* -- derivatives -------------------------------------------------------------------------------------------------------------------- */
+/* f32 against f64: the k-th derivative is off by at most 1e-5 of what a relative change of f, or of x, by 1e-5 could make of it.
+ * Every row of the table, every call that it samples, wherever f and its derivatives are finite for |x| <= 8: near 0, in between,
+ * and near ±1, where domains end. */
+enum { ORDERS = 4, EVEN = 2048, NEAR = 40, AT = EVEN + 6 * NEAR };
+static void arguments(float *x)
+{
+    int n = 0;
+    for (int k = 0; k < EVEN; k++) x[n++] = (float)((k + .5) / EVEN * 16 - 8);
+    for (int k = 0; k < NEAR; k++)
+        for (int s = -1; s <= 1; s += 2) {
+            const float near = s * exp2f(-.5f * (float)k);
+            x[n++] = near, x[n++] = 1 + near / 16, x[n++] = -1 + near / 16;
+        }
+}
+static bool derivatives(eg_tensor *x, eg_tensor *(*f)(eg_tensor *const *), int orders, eg_tensor **d)
+{
+    d[0] = f(&x);
+    for (int k = 1; k <= orders; k++) if (eg_grad(d[k - 1], eg_ones_like(x), 1, &x, &d[k])) return false;
+    return true;
+}
+START_TEST(derivatives_keep_the_precision_of_f32)
+{
+    const eg_op *op = eg__pointwise_rows[_i];
+    for (const eg_sample *s = op->samples; s->call; s++) {
+        if (s > op->samples && s->call == s[-1].call) continue;
+        eg_ctx *cx = eg_open();
+        float at[AT];
+        eg_tensor *x, *d[ORDERS + 1], *e[ORDERS + 1];
+        arguments(at);
+        x = eg_from(cx, at, AT);
+        ck_assert_msg(derivatives(x, s->call, ORDERS - 1, d) && derivatives(eg_cast(x, EG_F64), s->call, ORDERS, e), "%s", eg_error(cx));
+        for (int k = 1; k < ORDERS; k++) {
+            const double *y = eg_f64(e[0]), *want = eg_f64(e[k]), *next = eg_f64(e[k + 1]);
+            const float *have = eg_f32(d[k]);
+            int compared = 0;
+            for (int n = 0; n < AT; n++) {
+                if (!isfinite(y[n]) || !isfinite(want[n]) || !isfinite(next[n])) continue;
+                const double scale = fmax(fabs(want[n]), fabs(at[n] * next[n])), error = fabs(have[n] - want[n]);
+                compared++;
+                ck_assert_msg(error <= 1e-5 * scale + 1e-37, "%s: derivative %d at %.9g is %.9g, not %.9g: off by %.2g of %.2g",
+                              op->name, k, at[n], have[n], want[n], error, scale);
+            }
+            ck_assert_msg(compared >= AT / 16, "%s: derivative %d is finite at %d points only", op->name, k, compared);
+        }
+        eg_close(cx);
+    }
+}
+END_TEST
+
 /* -- two operands ---------------------------------------------------------------------------------------------------------------- */
 START_TEST(broadcasting)
 {
@@ -361,6 +414,9 @@ Suite *suite_pointwise(void)
     tcase_add_loop_test(t, a_value_does_not_depend_on_where_it_lies, 0, FUNCTIONS);
     tcase_add_test(t, gelu_in_its_tails);
     tcase_add_test(t, ends_of_the_number_line);
+    int rows = 0;
+    while (eg__pointwise_rows[rows]) rows++;
+    tcase_add_loop_test(t, derivatives_keep_the_precision_of_f32, 0, rows);
     tcase_add_test(t, powers);
     tcase_add_test(t, broadcasting);
     tcase_add_test(t, ties_and_kinks);

@@ -171,6 +171,49 @@ START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
 }
 END_TEST
 
+/* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by convention, forward mode too: of norms,
+ * of the standard deviation, whatever the equal values are, and of normalisation without an eps, whose result is 0 there. */
+static eg_tensor *root_sum(eg_tensor *x) { return eg_pnorm("i [j]", x, 2); }
+static eg_tensor *norm_half(eg_tensor *x) { return eg_pnorm("i [j]", x, .5); }
+static eg_tensor *norm_1(eg_tensor *x) { return eg_pnorm("i [j]", x, 1); }
+static eg_tensor *norm_3(eg_tensor *x) { return eg_pnorm("i [j]", x, 3); }
+static eg_tensor *norm_max(eg_tensor *x) { return eg_pnorm("i [j]", x, INFINITY); }
+static eg_tensor *deviation(eg_tensor *x) { return eg_std("i [j]", x); }
+static eg_tensor *deviation_all(eg_tensor *x) { return eg_std("i [j]", x, .correction = EG_OFF); }
+static eg_tensor *layer(eg_tensor *x) { return eg_layernorm("i [j]", x, .eps = EG_OFF); }
+static eg_tensor *layer_gain(eg_tensor *x) { return eg_layernorm("i [j]", x, .eps = EG_OFF, .gain = eg_full(eg_context(x), 3, eg_dim(x, 1))); }
+static eg_tensor *root_mean(eg_tensor *x) { return eg_rmsnorm("i [j]", x, .eps = EG_OFF); }
+START_TEST(where_a_norm_is_zero_its_derivatives_are)
+{
+    const struct { const char *name; eg_tensor *(*of)(eg_tensor *); bool shifts; } norms[] = {
+        { "norm, p = 2", root_sum, false }, { "norm, p = 1/2", norm_half, false }, { "norm, p = 1", norm_1, false },
+        { "norm, p = 3", norm_3, false }, { "norm, p = ∞", norm_max, false }, { "std", deviation, true },
+        { "std, correction 0", deviation_all, true }, { "layernorm", layer, false }, { "layernorm, gain", layer_gain, false },
+        { "rmsnorm", root_mean, false },
+    };
+    const double values[] = { 0, .1, -1e-3, 1e7 / 3 };
+    const int64_t lengths[] = { 3, 7, 1000 };
+    for (size_t c = 0; c < sizeof norms / sizeof *norms; c++)
+        for (int v = 0; v < (norms[c].shifts ? 4 : 1); v++)
+            for (int k = 0; k < 6; k++) {
+                eg_ctx *cx = eg_open(.dtype = k % 2 ? EG_F32 : EG_F64);
+                eg_tensor *x = eg_full(cx, values[v], 2, lengths[k / 2]), *y = norms[c].of(x), *dx, *h;
+                eg_tensor *along = eg_cast(wave(cx, 0, 2, lengths[k / 2]), (eg_dtype)eg_type(x));
+                ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(y))), 0);
+                ck_assert(!eg_grad(y, eg_ones_like(y), 1, &x, &dx));
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(dx))) == 0, "%s of %g: the gradient is %g", norms[c].name, values[v], eg_get(dx, 0, 0));
+                eg_tensor *t = eg_jvp(y, 1, &x, &along);
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(t))) == 0, "%s of %g: forward mode gives %g", norms[c].name, values[v],
+                              eg_item(eg_max(NULL, eg_abs(t))));
+                ck_assert(!eg_grad(dx, along, 1, &x, &h));
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(h))) == 0, "%s of %g: the second derivative is %g", norms[c].name, values[v],
+                              eg_get(h, 0, 0));
+                eg_assert_ok(cx);
+                eg_close(cx);
+            }
+}
+END_TEST
+
 START_TEST(functions_at_their_limits)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -204,6 +247,7 @@ Suite *suite_sort(void)
     suite_add_tcase(s, t);
     t = tcase_create("norms");
     tcase_add_test(t, pnorm_neither_overflows_nor_divides_by_zero);
+    tcase_add_test(t, where_a_norm_is_zero_its_derivatives_are);
     tcase_add_test(t, functions_at_their_limits);
     suite_add_tcase(s, t);
     return s;

@@ -4,6 +4,8 @@
  * A tensor belongs to the scope that is open when it is made; nobody frees one tensor.
  * Failure: the first error stays in the context with its sentence; every later operation returns the context's poison tensor at
  * once. Nest freely and ask eg_error() once. NULL operands behave like poison. Nothing here aborts, exits or prints unasked.
+ * A failure that finds no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence is kept by
+ * the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open.
  * A context and its tensors belong to one thread at a time. Options: absent or zero means the default, EG_OFF a real zero. */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
@@ -40,10 +42,10 @@ typedef struct eg_open_args {
     void    *user;                      /* handed to realloc                                              */
     bool     flush;                     /* subnormal numbers become 0: see eg_flush                       */
 } eg_open_args;
-EG_API eg_ctx *eg_open_with(const eg_open_args *);       /* NULL if there is no memory, or for a bad option (no context to say it in) */
+EG_API eg_ctx *eg_open_with(const eg_open_args *);       /* NULL if there is no memory, or for a bad option: eg_error(NULL) says which */
 EG_API void    eg_close(eg_ctx *);                       /* frees everything that lives in it; NULL is fine */
-EG_API const char *eg_error(const eg_ctx *);             /* NULL, or the first failure in one sentence; of a NULL context: "out of memory" */
-EG_API void    eg_clear(eg_ctx *);                       /* forget the failure                            */
+EG_API const char *eg_error(const eg_ctx *);             /* NULL, or the first failure in one sentence; of a NULL context never NULL, see below */
+EG_API void    eg_clear(eg_ctx *);                       /* forget the failure; NULL: the thread's          */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) /* record a failure (the first wins); returns the poison tensor */
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))

@@ -52,7 +52,7 @@ EG_API eg_tensor *eg_min      (const char *spec, eg_tensor *x);   /* y = min x  
 EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);   /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
 typedef struct eg_var_args { size_t size; const char *spec; eg_tensor *x; double correction; } eg_var_args;
 EG_API eg_tensor *eg_var_with(const eg_var_args *);               /* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
-EG_API eg_tensor *eg_std_with(const eg_var_args *);               /* y = √var                                                 */
+EG_API eg_tensor *eg_std_with(const eg_var_args *);               /* y = √var             gradient 0 where all x are equal     */
 EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p); /* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
 EG_API eg_tensor *eg_argmax   (const char *spec, eg_tensor *x);   /* i64: first largest, row-major over the bracketed axes; NaN wins */
 EG_API eg_tensor *eg_argmin   (const char *spec, eg_tensor *x);
@@ -65,7 +65,7 @@ EG_API eg_tensor *eg_abs    (eg_tensor *x);                       /* |x|        
 EG_API eg_tensor *eg_sign   (eg_tensor *x);                       /* −1, 0, 1           dx = 0                                */
 EG_API eg_tensor *eg_exp    (eg_tensor *x);                       /* e^x                dx = g y                              */
 EG_API eg_tensor *eg_exp2   (eg_tensor *x);                       /* 2^x                dx = g y ln 2                         */
-EG_API eg_tensor *eg_expm1  (eg_tensor *x);                       /* e^x − 1            dx = g (y + 1)                        */
+EG_API eg_tensor *eg_expm1  (eg_tensor *x);                       /* e^x − 1            dx = g e^x                            */
 EG_API eg_tensor *eg_log    (eg_tensor *x);                       /* ln x               dx = g / x                            */
 EG_API eg_tensor *eg_log2   (eg_tensor *x);                       /* log₂ x             dx = g / (x ln 2)                     */
 EG_API eg_tensor *eg_log10  (eg_tensor *x);                       /* log₁₀ x            dx = g / (x ln 10)                    */
@@ -85,8 +85,8 @@ EG_API eg_tensor *eg_cosh   (eg_tensor *x);                       /* cosh x     
 EG_API eg_tensor *eg_asinh  (eg_tensor *x);                       /* arsinh x           dx = g / √(x² + 1)                    */
 EG_API eg_tensor *eg_acosh  (eg_tensor *x);                       /* arcosh x           dx = g / √(x² − 1)                    */
 EG_API eg_tensor *eg_atanh  (eg_tensor *x);                       /* artanh x           dx = g / (1 − x²)                     */
-EG_API eg_tensor *eg_tanh   (eg_tensor *x);                       /* tanh x             dx = g (1 − y²)                       */
-EG_API eg_tensor *eg_sigmoid(eg_tensor *x);                       /* σ = 1/(1 + e^−x)   dx = g y (1 − y)                      */
+EG_API eg_tensor *eg_tanh   (eg_tensor *x);                       /* tanh x             dx = g (1 − tanh² x)                  */
+EG_API eg_tensor *eg_sigmoid(eg_tensor *x);                       /* σ = 1/(1 + e^−x)   dx = g σ(x) σ(−x)                     */
 EG_API eg_tensor *eg_erf    (eg_tensor *x);                       /* erf x              dx = g 2/√π e^−x²                     */
 EG_API eg_tensor *eg_relu   (eg_tensor *x);                       /* max(x, 0)          dx = g [x > 0]                        */
 EG_API eg_tensor *eg_leaky_relu(eg_tensor *x, double slope);      /* x > 0 ? x : slope x                                      */
@@ -142,7 +142,7 @@ EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);   /* y = x − l
 
 /* -- norms, losses, dropout --------------------------------------------------------------------------------------------------- */
 typedef struct eg_norm_args { size_t size; const char *spec; eg_tensor *x, *gain, *bias; double eps; } eg_norm_args;
-EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);        /* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5; gain, bias have the bracketed shape. Ba et al. 2016 */
+EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);        /* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5, EG_OFF: 0, and then y and dx are 0 where all x are equal; gain, bias have the bracketed shape. Ba et al. 2016 */
 EG_API eg_tensor *eg_rmsnorm_with  (const eg_norm_args *);        /* y = x/√(mean x² + eps) gain. Zhang, Sennrich 2019        */
 typedef struct eg_cross_entropy_args {
     size_t size;

@@ -352,7 +352,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
     const char *called[8] = { "the query", "the key", "the value" };
-    eg_ctx *cx = eg__context_of(3, xs);
+    eg_ctx *cx = eg__context_of("attention", 3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
     for (int k = 0; k < 4; k++) if (out[k]) *out[k] = eg__poison(cx);
     if (o.empty) *o.empty = 0;

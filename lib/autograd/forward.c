@@ -91,7 +91,7 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
 
 eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of(count, xs);
+    eg_ctx *cx = y ? y->cx : eg__context_of("jvp", count, xs);
     eg_tensor *t;
     return cx && inputs(cx, "jvp", y, count, xs, vs) && tangents(cx, "jvp", 1, &y, count, xs, vs, &t) ? t : eg__poison(cx);
 }
@@ -106,7 +106,7 @@ static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tens
 }
 int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of(count, xs);
+    eg_ctx *cx = y ? y->cx : eg__context_of("hvp", count, xs);
     bool good = cx && inputs(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) { eg_fail(cx, "hvp: hv is NULL"); good = false; }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
@@ -173,12 +173,12 @@ static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_
 }
 eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {
-    eg_ctx *cx = eg__context_of(2, (eg_tensor *[]){ y, x });
+    eg_ctx *cx = eg__context_of("jacobian", 2, (eg_tensor *[]){ y, x });
     return cx && pair("jacobian", cx, y, "x", x, NULL, NULL) ? jacobian("jacobian", y, x) : eg__poison(cx);
 }
 eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
-    eg_ctx *cx = eg__context_of(3, (eg_tensor *[]){ y, a, b });
+    eg_ctx *cx = eg__context_of("hessian", 3, (eg_tensor *[]){ y, a, b });
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail(cx, "hessian: b is NULL") : NULL;
     if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g)) return eg__poison(cx);

@@ -42,7 +42,7 @@ static bool search(eg_tensor *y, const eg_tensor *x)
 
 eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut)
 {
-    eg_ctx *cx = eg__context_of(2, (eg_tensor *[]){ y, x });
+    eg_ctx *cx = eg__context_of("path_to", 2, (eg_tensor *[]){ y, x });
     if (cut) *cut = NULL;
     if (!cx || !eg__check_all(cx, "path_to", 2, (eg_tensor *[]){ y, x })) return EG_NO_PATH;
     const eg_mark m = eg_push(cx);

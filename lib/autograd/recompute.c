@@ -196,7 +196,7 @@ static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
 {
-    eg_ctx *cx = eg__context_of(count, xs);
+    eg_ctx *cx = eg__context_of("checkpoint", count, xs);
     if (!cx) return NULL;
     if (!f) return eg_fail(cx, "checkpoint: the function is NULL");
     if (!eg__check_all(cx, "checkpoint", count, xs)) return eg__poison(cx);

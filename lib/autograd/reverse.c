@@ -96,7 +96,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
 
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of(count, xs);
+    eg_ctx *cx = y ? y->cx : eg__context_of("grad", count, xs);
     const bool good = cx && grad(cx, y, seed, count, xs, dxs);
     if (!good && dxs) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;

@@ -153,11 +153,15 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) return NULL;
-    if (o.threads < 0) return NULL;
+    eg_clear(NULL);                     /* what eg_error(NULL) says after this call is about this call */
+    if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
+        eg_fail(NULL, "open: .dtype is %s, not f32 or f64", eg_type_name(o.dtype));
+        return NULL;
+    }
+    if (o.threads < 0) { eg_fail(NULL, "open: .threads is %d", o.threads); return NULL; }
     if (!o.realloc) o.realloc = plain_realloc;
     eg_ctx *cx = o.realloc(o.user, NULL, 0, sizeof *cx);
-    if (!cx) return NULL;
+    if (!cx) { eg_fail(NULL, "out of memory: no room for a context"); return NULL; }
     *cx = (eg_ctx){
         .realloc = o.realloc, .user = o.user, .seed = o.seed, .training = true, .recording = true, .flush = o.flush,
         .dtype = o.dtype ? o.dtype : EG_F32, .threads = o.threads ? o.threads : eg__cores(),
@@ -206,22 +210,32 @@ void eg__brief_close(eg_ctx *cx)
     give_back(cx);
 }
 
-const char *eg_error(const eg_ctx *cx) { return !cx ? "out of memory: there is no context" : cx->failed ? cx->message : NULL; }
-void eg_clear(eg_ctx *cx) { if (cx) cx->failed = false; }
+/* The first failure of this thread that found no context: no operand, or no eg_open that succeeded. Empty: there was none. */
+static _Thread_local char homeless[512];
+
+const char *eg_error(const eg_ctx *cx)
+{
+    if (!cx) return *homeless ? homeless : "there is no context: a NULL was given for it";
+    return cx->failed ? cx->message : NULL;
+}
+void eg_clear(eg_ctx *cx)
+{
+    if (cx) cx->failed = false;
+    else *homeless = '\0';
+}
 bool eg__failed(const eg_ctx *cx) { return !cx || cx->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &cx->poison : NULL; }
 
 eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 {
-    if (!cx) return NULL;
-    if (!cx->failed) {                  /* the first failure is the one worth reading */
+    if (cx ? !cx->failed : !*homeless) {        /* the first failure is the one worth reading */
         va_list ap;
         va_start(ap, format);
-        vsnprintf(cx->message, sizeof cx->message, format, ap);
+        vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, ap);
         va_end(ap);
-        cx->failed = true;
+        if (cx) cx->failed = true;
     }
-    return &cx->poison;
+    return cx ? &cx->poison : NULL;
 }
 
 eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)

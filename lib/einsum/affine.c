@@ -138,7 +138,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
     eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };
     if (!b) return eg_einsum(spec, x, W);
-    eg_ctx *cx = eg__context_of(3, given);
+    eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail(cx, "affine: the spec is NULL");
     const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };

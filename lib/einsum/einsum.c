@@ -287,7 +287,7 @@ eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
 eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label,
                            int out_rank, const uint16_t *out)
 {
-    eg_ctx *cx = eg__context_of(count, x);
+    eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
     /* only the order changes: a view */

@@ -257,7 +257,7 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
 {
     eg_einsum_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_ctx *cx = eg__context_of(o.count, o.operands);
+    eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
     if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
     if (o.count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX), NULL;

@@ -119,7 +119,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const bool all = given && given->size >= sizeof less;
     if (given && !all) memcpy(&less, given, given->size);
     const eg_einsum_args *const o = all ? given : &less;
-    eg_ctx *cx = eg__context_of(o->count, o->operands);
+    eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
     if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL");
     if (o->count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);

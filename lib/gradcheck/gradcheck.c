@@ -310,7 +310,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
 {
     eg__trial c = { .o = { .size = sizeof c.o } };
     if (given) memcpy(&c.o, given, given->size < sizeof c.o ? given->size : sizeof c.o);
-    eg_ctx *cx = c.cx = eg__context_of(c.o.count, c.o.xs);
+    eg_ctx *cx = c.cx = eg__context_of("gradcheck", c.o.count, c.o.xs);
     if (!cx || cx->failed || !sensible(cx, &c.o)) return NULL;
     int64_t calls = 0, sweeps = 0;
     c.calls = &calls;

@@ -148,7 +148,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     const eg_given *size, const char *const *called)
 {
     operand_name name;
-    eg_ctx *cx = eg__context_of(n, xs);
+    eg_ctx *cx = eg__context_of(who, n, xs);
     if (!cx || eg__failed(cx)) return NULL;
     if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
     for (int k = 0; k < n; k++) if (xs[k] && !eg__check(who, xs[k])) return NULL;

@@ -310,7 +310,8 @@ INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r
     *mean = total / (double)b->n;
     for (int64_t k = 0; k < b->n; k += EG_CHUNK)
         squares += (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
-    *r = 1 / sqrt(squares / (double)b->n + b->c);
+    const double spread = squares / (double)b->n + b->c;
+    *r = spread == 0 ? 0 : 1 / sqrt(spread);                   /* nothing to divide by: x̂ and its gradient are 0 */
 }
 /* r; p: r, x */
 EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step, const void *user)

@@ -24,7 +24,7 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
 
 eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
 {
-    eg_ctx *cx = eg__context_of(count, given);
+    eg_ctx *cx = eg__context_of(op->name, count, given);
     if (!cx) return NULL;
     if (!eg__check_all(cx, op->name, count, given)) return eg__poison(cx);
     bool equal = true;
@@ -84,14 +84,6 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
 #define FLOAT_ROWS(X)                                                                                                         \
     X(div, a / b, ,                                                                                                           \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", "da = g / b, db = −g y / b")
-/* The gradients of tanh and sigmoid in one pass, for pointwise.c: slopes of y times a cotangent. */
-#define SLOPES(X)                                                                                                             \
-    X(tanh_slope, a * ((1 - b) * (1 + b)), ,                                                                                  \
-      eg__tanh_slope(g, b), eg_scale(eg_mul(g, eg_mul(a, b)), -2), OPERANDS, FLOATS,                                          \
-      "y = a (1 − b²)", "da = g (1 − b²), db = −2 g a b")                                                                     \
-    X(sigmoid_slope, a * (b * (1 - b)), ,                                                                                     \
-      eg__sigmoid_slope(g, b), eg_mul(eg_mul(g, a), eg_shift(eg_scale(b, -2), 1)), OPERANDS, FLOATS,                          \
-      "y = a b (1 − b)", "da = g b (1 − b), db = g a (1 − 2b)")
 
 /* Of floats, by functions: only whole groups of lanes. `value` sets y from a and b. */
 #define R(number) EG_RE(number)
@@ -102,25 +94,32 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
     X(logaddexp, y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                     \
       eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,                             \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
-/* The same for gelu, gelu_tanh and silu: slopes of their operand b, where ∞ times what vanishes is 0. */
-#define FUNCTION_SLOPES(X)                                                                                                    \
+/* Slopes at b times a cotangent a, in one pass, for pointwise.c. They read the operand b of tanh and sigmoid and not the result y:
+ * 1 − y would lose what is left of a saturated y. Products only: σ′ = σ(b) σ(−b), and where ∞ meets a factor that vanishes, 0. */
+#define SLOPES(X)                                                                                                             \
+    X(tanh_slope, const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))), ,                               \
+      eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,                                      \
+      "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")                                                      \
+    X(sigmoid_slope, const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))), ,                                    \
+      eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,                           \
+      "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")                                                           \
     X(gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;                                                              \
       y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,                                           \
-      eg__gelu_slope(g, b), eg_mul(eg_mul(g, a), gelu_curve(b)), OPERANDS, FLOATS,                                            \
+      eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                            \
       "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")                                              \
     X(gelu_tanh_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);       \
       const T e = F(exp)(-F(fabs)(v));                                                                                        \
       y = a * ((R(v) < 0 ? e : 1) / (1 + e) + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), , \
-      eg__gelu_tanh_slope(g, b), eg_mul(eg_mul(g, a), gelu_tanh_curve(b)), OPERANDS, FLOATS,                                  \
-      "y = a (σ(v) + b v′ σ′(v))", "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ + b v′² (1 − 2σ(v)))")             \
+      eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                  \
+      "y = a (σ(v) + b v′ σ′(v))", "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")             \
     X(silu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));                                  \
       y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,                                               \
-      eg__silu_slope(g, b), eg_mul(eg_mul(g, a), silu_curve(b)), OPERANDS, FLOATS,                                            \
-      "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 + b (1 − 2σ(b)))")
+      eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                            \
+      "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
 
 #define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
     EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
-ROWS(KERNEL) FLOAT_ROWS(KERNEL) SLOPES(KERNEL)
+ROWS(KERNEL) FLOAT_ROWS(KERNEL)
 #undef KERNEL
 #define LANES(NAME, VALUE)                                                                                                    \
     EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c)                                                    \
@@ -135,7 +134,7 @@ ROWS(KERNEL) FLOAT_ROWS(KERNEL) SLOPES(KERNEL)
 #define F(name) name##f
 #define T float
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, VALUE)
-FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+FUNCTIONS(KERNEL) SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
@@ -143,7 +142,7 @@ KERNEL(pow, y = F(pow)(a, b), )
 #define F(name) name
 #define T double
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, VALUE)
-FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+FUNCTIONS(KERNEL) SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
@@ -151,7 +150,7 @@ KERNEL(pow, y = F(pow)(a, b), )
 #define F(name) eg__c_##name
 #define T double complex
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_c128, VALUE)
-FUNCTIONS(KERNEL) FUNCTION_SLOPES(KERNEL)
+FUNCTIONS(KERNEL) SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
@@ -166,23 +165,26 @@ ROWS(KERNEL_I32)
 ROWS(KERNEL_I64)
 #undef U
 
-/* -- second derivatives of the rows with a slope ----------------------------------------------------------------------------- */
-static eg_tensor *silu_curve(eg_tensor *x)                  /* σ′ (2 + x (1 − 2σ)),  σ′ = σ − σ² */
+/* -- second derivatives times a cotangent c. 1 − 2σ(v) is −tanh(v/2), to the last digit near 0 too; beyond ±1000 all are 0. ---- */
+static eg_tensor *bounded(eg_tensor *x) { return eg_clip(x, -1000, 1000); }
+static eg_tensor *silu_curve(eg_tensor *c, eg_tensor *x)        /* σ′ (2 − x tanh(x/2)) */
 {
-    eg_tensor *s = eg_sigmoid(x), *ds = eg_sub(s, eg_square(s));
-    return eg_mul(ds, eg_shift(eg_mul(x, eg_shift(eg_scale(s, -2), 1)), 2));
+    eg_tensor *bend = eg_mul(bounded(x), eg_tanh(eg_scale(x, .5)));
+    return eg_mul(eg__sigmoid_slope(c, x), eg_shift(eg_neg(bend), 2));
 }
-static eg_tensor *gelu_curve(eg_tensor *x)                  /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
+static eg_tensor *gelu_curve(eg_tensor *c, eg_tensor *x)        /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
 {
-    eg_tensor *q = eg_square(x);
-    return eg_mul(eg_scale(eg_exp(eg_scale(q, -.5)), M_2_SQRTPI * M_SQRT1_2 / 2), eg_shift(eg_neg(q), 2));
+    eg_tensor *q = eg_square(bounded(x)), *density = eg_exp(eg_scale(q, -.5));
+    return eg_mul(eg_mul(c, eg_scale(density, M_2_SQRTPI * M_SQRT1_2 / 2)), eg_shift(eg_neg(q), 2));
 }
-static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ + x v″ + x v′² (1 − 2σ(v))) */
+static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)   /* σ′(v) (2v′ + x v″ − x v′² tanh(v/2)) */
 {
+    x = bounded(x);
     eg_tensor *q = eg_square(x), *dv = eg_shift(eg_scale(q, 3 * EG_GELU_3), EG_GELU_1);
-    eg_tensor *s = eg_sigmoid(eg_mul(x, eg_shift(eg_scale(q, EG_GELU_3), EG_GELU_1)));
-    eg_tensor *bend = eg_mul(eg_mul(x, eg_square(dv)), eg_shift(eg_scale(s, -2), 1));
-    return eg_mul(eg_sub(s, eg_square(s)), eg_add(eg_add(eg_scale(dv, 2), eg_scale(q, 6 * EG_GELU_3)), bend));
+    eg_tensor *v = eg_mul(x, eg_shift(eg_scale(q, EG_GELU_3), EG_GELU_1));
+    eg_tensor *bend = eg_mul(eg_mul(x, eg_square(dv)), eg_tanh(eg_scale(v, .5)));
+    return eg_mul(eg__sigmoid_slope(c, v),
+                  eg_sub(eg_add(eg_scale(dv, 2), eg_scale(q, 6 * EG_GELU_3)), bend));
 }
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
@@ -204,14 +206,12 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *x)             /* σ′(v) (2v′ +
                                      NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };               \
     eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
 #define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
-#define DEFINE_SLOPE(NAME, ...)    DEFINE(true, eg__##NAME, NAME, __VA_ARGS__)
 #define DEFINE_FUNCTION(NAME, ...) DEFINE(false, eg_##NAME, NAME, __VA_ARGS__)
-#define DEFINE_FUNCTION_SLOPE(NAME, ...) DEFINE(false, eg__##NAME, NAME, __VA_ARGS__)
+#define DEFINE_SLOPE(NAME, ...)    DEFINE(false, eg__##NAME, NAME, __VA_ARGS__)
 ROWS(DEFINE_EXACT)
 FLOAT_ROWS(DEFINE_EXACT)
-SLOPES(DEFINE_SLOPE)
 FUNCTIONS(DEFINE_FUNCTION)
-FUNCTION_SLOPES(DEFINE_FUNCTION_SLOPE)
+SLOPES(DEFINE_SLOPE)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
 static const kernels pow_kernels = { { FLOATS(pow) } };
@@ -276,4 +276,4 @@ eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&eg__add_op
 
 #define LIST(NAME, ...) &NAME##_op,
 const eg_op *const eg__binary_rows[] = {
-    ROWS(LIST) FLOAT_ROWS(LIST) SLOPES(LIST) FUNCTIONS(LIST) FUNCTION_SLOPES(LIST) &pow_op, &where_op, NULL };
+    ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) SLOPES(LIST) &pow_op, &where_op, NULL };

@@ -33,12 +33,12 @@ GAUSS float gaussf(float x, float *e)
 GAUSS double gauss(double x, double *e)
 {
     *e = exp(-.5 * x * x);
-    return .5 * (1 + erf(M_SQRT1_2 * x));
+    return .5 * erfc(-M_SQRT1_2 * x);                       /* 1 + erf would cancel in the lower tail */
 }
 GAUSS double complex eg__c_gauss(double complex x, double complex *e)
 {
     *e = eg__c_exp(-.5 * x * x);
-    return .5 * (1 + eg__c_erf(M_SQRT1_2 * x));
+    return .5 * eg__c_erfc(-M_SQRT1_2 * x);
 }
 #undef GAUSS
 #endif

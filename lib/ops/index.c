@@ -236,7 +236,7 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     int n = 0, rank = 0;
     places p;
     eg_tensor *xs[2] = { x, index };
-    eg_ctx *cx = eg__context_of(2, xs);
+    eg_ctx *cx = eg__context_of("at", 2, xs);
     if (!cx) return NULL;
     const eg_bound *b = eg__bind("at", spec, EG_NOTATION_BRACKETS, 2, xs, 0, NULL);
     if (!b) return eg__poison(cx);
@@ -354,7 +354,7 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
     uint16_t letter[EG_ITEMS_MAX];
     places p;
     eg_tensor *xs[3] = { x, index, u };
-    eg_ctx *cx = eg__context_of(3, xs);
+    eg_ctx *cx = eg__context_of("scatter_add", 3, xs);
     if (!cx) return NULL;
     const eg_bound *b = eg__bind("scatter_add", spec, EG_NOTATION_BRACKETS, 3, xs, 0, NULL);
     if (!b) return eg__poison(cx);

@@ -72,7 +72,7 @@ eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x) { return eg_app
 eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
-    eg_ctx *cx = eg__context_of(count, x);
+    eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx) return NULL;
     for (int k = 0; k < count; k++) {
         if (!x[k]) return eg_fail(cx, "stack: operand %d is NULL", k + 1);

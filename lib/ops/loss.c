@@ -233,7 +233,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     eg_cross_entropy_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_tensor *const xs[] = { o.logits, o.target };
-    eg_ctx *cx = eg__context_of(2, xs);
+    eg_ctx *cx = eg__context_of("cross_entropy", 2, xs);
     if (!cx || !eg__check_all(cx, "cross_entropy", 2, xs)) return eg__poison(cx);
     eg_focus f;
     if (!eg__floats("cross_entropy", o.logits, 1)) return eg__poison(cx);
@@ -257,7 +257,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
 static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
-    eg_ctx *cx = eg__context_of(2, xs);
+    eg_ctx *cx = eg__context_of(who, 2, xs);
     if (!cx || !eg__check_all(cx, who, 2, xs)) return false;
     if (!eg__floats(who, a, 1) || !eg__floats(who, b, 2)) return false;
     char one[256], two[256];
@@ -273,7 +273,7 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
 }
 eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 {
-    if (!alike("bce_logits", logits, target)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ logits, target }));
+    if (!alike("bce_logits", logits, target)) return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
     eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))), *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
     return eg_mean(NULL, eg_add(yes, no));
 }
@@ -281,14 +281,14 @@ eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 /* -- mse: mean of (a − b)² ------------------------------------------------------------------------------------------------------------- */
 eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
-    if (!alike("mse", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
+    if (!alike("mse", a, b)) return eg__poison(eg__context_of("mse", 2, (eg_tensor *[]){ a, b }));
     return eg_mean(NULL, eg_square(eg_sub(a, b)));
 }
 
 /* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d| − δ/2). Huber 1964 ------------------ */
 eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
-    if (!alike("huber", a, b)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ a, b }));
+    if (!alike("huber", a, b)) return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
     if (!(delta > 0)) return eg_fail(a->cx, "huber: delta is %g; it must be above 0", delta);
     eg_tensor *d = eg_sub(a, b), *q = eg_clip(d, -delta, delta);
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
@@ -297,7 +297,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 /* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is ------------------------------------------------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
-    if (!alike("kl_div", p, log_q)) return eg__poison(eg__context_of(2, (eg_tensor *[]){ p, log_q }));
+    if (!alike("kl_div", p, log_q)) return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
     eg_tensor *zero = eg_full_n(p->cx, (eg_dtype)p->dtype, 0, 0, NULL), *some = eg_ne(p, zero);
     eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));
     return eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero))));

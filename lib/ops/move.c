@@ -35,7 +35,7 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *x, eg_tensor *y)
 {
     eg_tensor *const xs[] = { x, y };
-    eg_ctx *cx = eg__context_of(2, xs);
+    eg_ctx *cx = eg__context_of("on", 2, xs);
     if (!cx || !eg__check_all(cx, "on", 2, xs)) return eg__poison(cx);
     if (!f) return eg_fail(cx, "on: the function is NULL");
     const eg_bound *b = eg__bind("on", spec, EG_NOTATION_UNION, 2, xs, 0, NULL);

@@ -16,14 +16,15 @@ static eg_tensor *slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gai
 static eg_tensor *gain_of(const eg_tensor *y, int at) { return ((const norm *)y->attr)->gain ? y->in[at] : NULL; }
 
 static bool same_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
-/* Of c128: mean and r of a row. */
+/* Of c128: mean and r of a row; r is 0 where there is nothing to divide by. */
 static double complex moments_c128(const eg_batch *b, const double complex *x, double complex *mean)
 {
     double complex squares = 0;
     *mean = 0;
     for (int64_t k = 0; b->center && k < b->n; k++) *mean += x[k] / (double)b->n;
     for (int64_t k = 0; k < b->n; k++) squares += (x[k] - *mean) * (x[k] - *mean);
-    return 1 / csqrt(squares / (double)b->n + b->c);
+    const double complex spread = squares / (double)b->n + b->c;
+    return spread == 0 ? 0 : 1 / csqrt(spread);
 }
 /* Every row by `run`; of rows without elements there is nothing. */
 static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias, eg_inner *run, eg_inner *run_c128)

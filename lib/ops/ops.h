@@ -85,9 +85,9 @@ void eg__logs(int64_t n, double *v);    /* v = ln v, by the vector function     
 /* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
-eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − b²)  */
-eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);   /* a b (1 − b) */
-eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);      /* a times the slope of gelu at b; so the next two */
+eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − tanh² b): a times the slope of tanh at b; so the rest */
+eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 

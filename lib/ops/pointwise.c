@@ -39,7 +39,7 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
     X(exp,      y = F(exp)(x),                                                                                                \
       eg_mul(g, y), RESULT, EVERYWHERE, FLOATS, "y = e^x", "dx = g y")                                                        \
     X(expm1,    y = F(expm1)(x),                                                                                              \
-      eg_mul(g, eg_shift(y, 1)), RESULT, EVERYWHERE, FLOATS, "y = e^x − 1", "dx = g (y + 1)")                                 \
+      eg_mul(g, eg_exp(x)), OPERANDS, EVERYWHERE, FLOATS, "y = e^x − 1", "dx = g e^x")                                       \
     X(log,      y = F(log)(x),                                                                                                \
       eg_div(g, x), OPERANDS, POSITIVE, FLOATS, "y = ln x", "dx = g / x")                                                     \
     X(log1p,    y = F(log1p)(x),                                                                                              \
@@ -81,9 +81,9 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
     X(log10,    y = F(log10)(x),                                                                                              \
       eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS, "y = log₁₀ x", "dx = g / (x ln 10)")                      \
     X(tanh,     y = F(tanh)(x),                                                                                               \
-      eg__tanh_slope(g, y), RESULT, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − y²)")                        \
+      eg__tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − tanh² x)")                               \
     X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),                                            \
-      eg__sigmoid_slope(g, y), RESULT, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g y (1 − y)")                 \
+      eg__sigmoid_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)", "dx = g σ(x) σ(−x)")                        \
     X(erf,      y = F(erf)(x),                                                                                                \
       eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,                            \
       "y = erf x", "dx = g 2/√π e^−x²")                                                                                       \
@@ -118,8 +118,8 @@ static eg_tensor *number(const eg_tensor *x, double value) { return eg_full_n(x-
       eg_where(eg_gt(x, number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,                                      \
       "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                                                 \
     X(elu,      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e,                              \
-      eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_shift(y, a))), ALL, BOTH_SIDES, FLOATS,                                \
-      "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g (y + a)", eg_elu(x[0], .7))                                          \
+      eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)), a))),                          \
+      OPERANDS, BOTH_SIDES, FLOATS, "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g a e^x", eg_elu(x[0], .7))                                          \
     X(clip,     y = R(x) < a ? a : R(x) > b ? b : x,                                                                          \
       eg_where(eg_eq(x, y), g, number(g, 0)), ALL, THREE_PARTS, NUMBERS,                                                      \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))

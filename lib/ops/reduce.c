@@ -34,22 +34,33 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, mean_last(f.x, f.inner));
 }
 
-/* -- var: y = Σ (x − mean)² / (n − correction), in two passes; std: y = √var ----------------------------------------------------------- */
-static eg_tensor *variance(const char *who, const eg_var_args *given, eg_tensor *(*last)(eg_tensor *))
+/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n − correction), with the gradient of a norm ------ */
+static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
+/* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the distances to a row's first value. That
+ * value passes no gradient, since d does not depend on it. */
+static eg_tensor *centered(eg_tensor *x, int inner)
+{
+    eg_tensor *first = x;
+    for (int k = 0; k < inner; k++) first = eg_slice(first, -1 - k, 0, 1, 1);
+    x = eg_sub(x, eg_detach(first));
+    return eg_sub(x, eg__widen(mean_last(x, inner), inner));
+}
+static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
     eg_var_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return refused(o.x);
-    const double n = (double)eg__last(f.x, f.inner), correction = eg__opt(o.correction, 1);
-    if (!(n - correction > 0))
-        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who, n, correction);
-    eg_tensor *d = eg_sub(f.x, eg__widen(mean_last(f.x, f.inner), f.inner));
-    eg_tensor *y = eg_scale(eg__dot_last(d, d, f.inner), 1 / (n - correction));
-    return eg__focus_rest(&f, last ? last(y) : y);
+    const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
+    if (!(left > 0))
+        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who,
+                       (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
+    eg_tensor *d = centered(f.x, f.inner);
+    eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left)) : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
+    return eg__focus_rest(&f, y);
 }
-eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, NULL); }
-eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, eg_sqrt); }
+eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
+eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
 
 /* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right with any number of zeros ------------- */
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
@@ -319,13 +330,17 @@ static const eg_op pnorm_op = {
     .arity = 1, .shape = pnorm_shape, .forward = pnorm_forward, .rule = pnorm_rule, .uses = EG_USES_ALL, .samples = pnorm_samples,
     .forward_c128 = pnorm_forward,
 };
+static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p)
+{
+    return eg_apply(&pnorm_op, &(pnorm){ inner, p }, sizeof(pnorm), 1, &x);
+}
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
     eg_focus f;
     if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return refused(x);
     if (!(p > 0)) return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
     if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
-    return eg__focus_rest(&f, eg_apply(&pnorm_op, &(pnorm){ f.inner, p }, sizeof(pnorm), 1, &f.x));
+    return eg__focus_rest(&f, pnorm_last(f.x, f.inner, p));
 }
 
 #define REF(NAME, ...) &NAME##_op,

@@ -70,7 +70,7 @@ static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b) { return eg_apply(&scan
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
-    eg_ctx *cx = eg__context_of(2, xs);
+    eg_ctx *cx = eg__context_of("linear_scan", 2, xs);
     eg_focus f, of_b;
     if (!cx || !eg__check_all(cx, "linear_scan", 2, xs)) return eg__poison(cx);
     if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) || !eg__focus(&of_b, "linear_scan", spec, b)) return eg__poison(cx);

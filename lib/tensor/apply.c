@@ -2,9 +2,11 @@
 #include "tensor/tensor.h"
 #include <string.h>
 
-eg_ctx *eg__context_of(int count, eg_tensor *const *xs)
+eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
 {
     for (int k = 0; xs && k < count; k++) if (xs[k] && xs[k]->cx) return xs[k]->cx;
+    if (xs && count > 0) eg_fail(NULL, "%s: there is no tensor to work on: operand%s NULL", who, count > 1 ? "s are all" : " 1 is");
+    else eg_fail(NULL, "%s: there is no tensor to work on: %d operands%s", who, count, count > 0 ? " at NULL" : "");
     return NULL;
 }
 
@@ -26,7 +28,11 @@ static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
     if (cx->hooks.operand) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
-bool eg__check(const char *who, eg_tensor *x) { return x && x->cx && read_by(x->cx, who, 0, x); }
+bool eg__check(const char *who, eg_tensor *x)
+{
+    eg_ctx *cx = eg__context_of(who, 1, &x);
+    return cx && read_by(cx, who, 0, x);
+}
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
@@ -51,7 +57,7 @@ static bool made(eg_tensor *y, bool is_complex)
 
 eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
 {
-    eg_ctx *cx = eg__context_of(count, xs);
+    eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
     if (!op) return eg_fail(cx, "apply: the row is NULL");
     if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;

@@ -16,16 +16,17 @@ double complex eg__c_log1p(double complex z)
     return cabs(z) < .5 ? CMPLX(.5 * log1p(x * (2 + x) + y * y), atan2(y, 1 + x)) : clog(1 + z);
 }
 
-/* erf(x + iy) = erf x + e^−x²/2πx (1 − cos 2xy + i sin 2xy) + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n + i g_n),
+/* erf(x + iy) = erf x + rest and erfc(x + iy) = erfc x − rest with
+ *     rest = e^−x²/2πx (1 − cos 2xy + i sin 2xy) + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n + i g_n),
  *     f_n = 2x − 2x cosh ny cos 2xy + n sinh ny sin 2xy,    g_n = 2x cosh ny sin 2xy + n sinh ny cos 2xy,
  * to 1e-16 of |erf z| (Abramowitz, Stegun 1964, 7.1.29; Salzer 1951). The terms peak at n = 2|y|; the exponents are joined, since
  * e^−x² alone may be 0 where the product is not. */
 static double sinc(double t) { return fabs(t) < 1e-8 ? 1 : sin(t) / t; }
-double complex eg__c_erf(double complex z)
+static double complex erf_rest(double complex z)
 {
     const double x = creal(z), y = cimag(z), t = x * y;
-    double re = erf(x) + exp(-x * x) * y * sin(t) * sinc(t) * M_1_PI, im = exp(-x * x) * y * sinc(2 * t) * M_1_PI;
-    if (y == 0) return CMPLX(re, y);
+    double re = exp(-x * x) * y * sin(t) * sinc(t) * M_1_PI, im = exp(-x * x) * y * sinc(2 * t) * M_1_PI;
+    if (y == 0) return CMPLX(0, y);
     if (!isfinite(x) || !(fabs(y) < 1000)) return CMPLX(NAN, NAN);      /* where it does not overflow it is all cancellation */
     for (double n = 1, last = ceil(2 * fabs(y)) + 13; n <= last; n++) {
         const double d = -n * n / 4 - x * x, up = exp(d + n * y), down = exp(d - n * y), c = M_1_PI / (n * n + 4 * x * x);
@@ -34,6 +35,16 @@ double complex eg__c_erf(double complex z)
         im += c * (2 * x * (up + down) * sin(2 * t) + n * two_sinh * cos(2 * t));
     }
     return CMPLX(re, im);
+}
+double complex eg__c_erf(double complex z)
+{
+    const double complex rest = erf_rest(z);
+    return CMPLX(erf(creal(z)) + creal(rest), cimag(rest));
+}
+double complex eg__c_erfc(double complex z)
+{
+    const double complex rest = erf_rest(z);
+    return CMPLX(erfc(creal(z)) - creal(rest), -cimag(rest));
 }
 
 /* arctan of the quotient that is at most 1 in its real part, turned by quarters */

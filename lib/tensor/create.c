@@ -47,7 +47,7 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
 {
     eg_tensor *const parts[] = { re, im };
-    eg_ctx *cx = eg__context_of(2, parts);
+    eg_ctx *cx = eg__context_of("complex", 2, parts);
     char a[256], b[256];
     if (!cx || !eg__check_all(cx, "complex", 2, parts)) return eg__poison(cx);
     for (int k = 0; k < 2; k++)

@@ -19,7 +19,8 @@ enum { EG_LANES = 16, EG_BLOCK = 256 };         /* EG_LANES: a multiple of every
 #define EG_SIMD __attribute__((simd("notinbranch")))
 #define EG_SIMD_1(name) double name(double) EG_SIMD; float name##f(float) EG_SIMD;
 #define EG_SIMD_2(name) double name(double, double) EG_SIMD; float name##f(float, float) EG_SIMD;
-EG_SIMD_1(exp) EG_SIMD_1(exp2) EG_SIMD_1(expm1) EG_SIMD_1(log) EG_SIMD_1(log2) EG_SIMD_1(log10) EG_SIMD_1(log1p) EG_SIMD_1(erf)
+EG_SIMD_1(exp) EG_SIMD_1(exp2) EG_SIMD_1(expm1) EG_SIMD_1(log) EG_SIMD_1(log2) EG_SIMD_1(log10) EG_SIMD_1(log1p)
+EG_SIMD_1(erf) EG_SIMD_1(erfc)
 EG_SIMD_1(sin) EG_SIMD_1(cos) EG_SIMD_1(tan) EG_SIMD_1(asin) EG_SIMD_1(acos) EG_SIMD_1(atan)
 EG_SIMD_1(sinh) EG_SIMD_1(cosh) EG_SIMD_1(tanh) EG_SIMD_1(asinh) EG_SIMD_1(acosh) EG_SIMD_1(atanh)
 EG_SIMD_2(pow) EG_SIMD_2(atan2)

@@ -5,7 +5,8 @@
 #include "tensor/lanes.h"
 
 /* -- apply.c ---------------------------------------------------------------------------------------------------------- */
-eg_ctx *eg__context_of(int count, eg_tensor *const *xs);     /* of the first operand that has one     */
+/* of the first operand that has one; NULL after eg_fail(NULL, …) */
+eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 bool  eg__check(const char *who, eg_tensor *x); /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 /* eg_apply of operands that eg__check_all has seen */
