@@ -20,11 +20,15 @@
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */
 typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
+/* A leaf was given by the user, is the result of an operation under eg_nograd, or is a constant that a sweep made: a gradient
+ * that turned out constant, whose own gradient is zero. */
+enum { EG_LEAF_GIVEN, EG_LEAF_UNRECORDED, EG_LEAF_OF_SWEEP };
 
 struct eg_tensor {
     uint32_t live;              /* EG_LIVE until its scope is popped                                 */
     uint8_t  dtype, rank;
     bool     poison;
+    uint8_t  leaf;              /* why it has no row: EG_LEAF_…                                      */
     int      count;             /* operands                                                          */
     uint32_t attr_size;
     eg_ctx  *cx;

@@ -9,7 +9,7 @@
 
 typedef struct train {
     eg_trainer_args model;
-    const char *pairs, *text, *log, *out, *resume, *best, *curve;
+    const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
 } train;
 #define MODEL(member) offsetof(train, model.member)
@@ -26,6 +26,15 @@ static const option options[] = {
     { 0, "width",   WHOLE,  "N", "inner width of the feed-forward part (default 4 d-model)", MODEL(width), 1, 1 << 20, true },
     { 0, "dropout", REAL,   "P", "share of values set to 0 while training (default 0)", MODEL(dropout), 0, 0.99, true },
     { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)", MODEL(lr), 1e-9, 10, true },
+    { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
+      "how the learning rate falls (default cosine; linear, cosine and wsd end at a twentieth)", offsetof(train, schedule), 0, 0, true },
+    { 0, "warmup",  WHOLE,  "N", "steps of rising rate before that (default: the task's; constant, steps, exponential: none)",
+      MODEL(schedule.warmup), 1, 1e9, true },
+    { 0, "gamma",   REAL,   "X", "factor of steps (default 0.1), or of each step of exponential", MODEL(schedule.gamma), 1e-9, 1e9, true },
+    { 0, "step-size", WHOLE, "N", "of steps: how many lie between two factors", MODEL(schedule.step_size), 1, 1e9, true },
+    { 0, "milestones", TEXT, "N,N,...", "of steps: after which ones the factor comes, at most 8", AT(milestones) },
+    { 0, "decay-steps", WHOLE, "N", "of wsd: length of the fall at the end (default: a tenth of the steps)",
+      MODEL(schedule.decay_steps), 1, 1e9, true },
     { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
     { 0, "label-smoothing", REAL, "E", "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99, true },
     { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1, 65536, true },
@@ -72,12 +81,48 @@ static void file_of(const train *o, const char *task, char *out, size_t room)   
     snprintf(out, room, "%.*s.safetensors", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
+/* -- the schedule: names in the order of eg_decay ------------------------------------------------------ */
+static const char *const decays[] = { "constant", "linear", "cosine", "noam", "steps", "exponential", "wsd", "wsd-sqrt" };
+
+static bool read_milestones(const char *text, int64_t *out)
+{
+    char one[32];
+    for (int k = 0; text; k++) {
+        size_t n = strcspn(text, ",");
+        snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
+        if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 || (k && out[k] <= out[k - 1])) {
+            say("--milestones must be at most %d rising whole numbers, as 300,600, not \"%s\"", EG_MILESTONES, text);
+            return false;
+        }
+        text = text[n] ? text + n + 1 : NULL;
+    }
+    return true;
+}
+
+static bool schedule_of(const train *o, eg_schedule *s)     /* false after saying why */
+{
+    int64_t given = s->warmup + s->step_size + s->decay_steps;
+    bool some = o->schedule || o->milestones || given || s->gamma > 0;
+    while (o->schedule && strcmp(decays[s->decay], o->schedule) != 0) s->decay++;
+    if (!o->schedule && some) s->decay = EG_COSINE;
+    if (s->decay == EG_CONSTANT && some && !s->warmup) s->warmup = 1;       /* all zeros are the default */
+    if (s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD || s->decay == EG_WSD_SQRT) s->last = 0.05;
+    if ((s->step_size || o->milestones) && s->decay != EG_STEPS)
+        return say("--step-size and --milestones belong to --schedule steps, not to %s", decays[s->decay]), false;
+    if (s->gamma > 0 && s->decay != EG_STEPS && s->decay != EG_EXPONENTIAL)
+        return say("--gamma belongs to --schedule steps or exponential, not to %s", decays[s->decay]), false;
+    if (s->decay_steps && s->decay != EG_WSD && s->decay != EG_WSD_SQRT)
+        return say("--decay-steps belongs to --schedule wsd or wsd-sqrt, not to %s", decays[s->decay]), false;
+    return read_milestones(o->milestones, s->milestones);
+}
+
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
     const eg_task *row = o->pairs || o->text ? NULL : task_of(task);
     if (!o->pairs && !o->text && !row) return NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
+    if (!schedule_of(o, &a.schedule)) return NULL;
     a.data = o->text ? eg_data_corpus(cx, o->text) : o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
@@ -109,7 +154,13 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
         say("%s was trained on %s, not on %s", path, name, asked);
         return NULL;
     }
-    train has = { .model = *eg_trainer_config(t) };
+    train has = { .model = *eg_trainer_config(t), .schedule = decays[eg_trainer_config(t)->schedule.decay] };
+    int64_t marks[EG_MILESTONES] = { 0 };
+    if (!read_milestones(o->milestones, marks)) return NULL;
+    if (o->milestones && memcmp(marks, has.model.schedule.milestones, sizeof marks) != 0) {
+        say("--milestones is %s, but %s has others", o->milestones, path);
+        return NULL;
+    }
     for (const option *k = options; k->name; k++)
         if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
             return NULL;
@@ -155,7 +206,7 @@ typedef struct turn { const train *o; const char *path; progress g; double saved
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
-    u->log_failed = !progress_step(&u->g, p);
+    u->log_failed = !progress_step(&u->g, t, p);
     if (u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5) {
         if (eg_trainer_save(t, u->path)) return true;
         u->saved = seconds();

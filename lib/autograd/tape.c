@@ -94,7 +94,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         return &cx->poison;
     }
     y->version = y->st->version;
-    if (!cx->recording) { y->op = NULL; y->count = 0; }
+    if (!cx->recording) { y->op = NULL; y->count = 0; y->leaf = EG_LEAF_UNRECORDED; }
 #if EG_DEBUG_ALLOC
     if (cx->recording && !cx->probe && !eg__known(cx, op) && !eg__first_use(y)) return &cx->poison;
 #endif

@@ -85,7 +85,8 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
     if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a)) return NULL;
     eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
-    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    *t = (eg_tensor){ .live = EG_LIVE, .leaf = a->cx->blame ? EG_LEAF_OF_SWEEP : EG_LEAF_GIVEN, .cx = a->cx, .seq = ++a->cx->seq,
+                      .st = &t->own, .home = a };
     return t;
 }
 void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */

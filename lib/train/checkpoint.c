@@ -1,5 +1,6 @@
 /* checkpoint.c: a trainer as one safetensors file. Numbers are written so that they read back as the same bits. */
 #include "trainer.h"
+#include <eingrad/grad.h>
 #include <eingrad/io.h>
 #include <errno.h>
 #include <math.h>
@@ -13,16 +14,24 @@ typedef struct saved {
     double dropout, lr, clip_norm, last, goal, exact;
     int64_t context, micro_batches, evaluate, early_stop, waited, best_step, longest_step, characters, sum;
     double smoothing, held, best, longest_norm;
+    int64_t step_size, noam_d_model, wsd_steps, milestone[EG_MILESTONES];
+    double gamma;
 } saved;
-typedef struct field { const char *key; bool real; size_t at; } field;
+typedef struct field { const char *key; bool real; size_t at; bool late; } field;  /* late: 0 in a file that has it not */
 static const field fields[] = {
-#define WHOLE(name) { #name, false, offsetof(saved, name) }
-#define REAL(name)  { #name, true,  offsetof(saved, name) }
+#define WHOLE(name) { #name, false, offsetof(saved, name), false }
+#define REAL(name)  { #name, true,  offsetof(saved, name), false }
     WHOLE(layers), WHOLE(d_model), WHOLE(heads), WHOLE(width), WHOLE(batch), WHOLE(steps), WHOLE(seed), WHOLE(decay), WHOLE(warmup),
     WHOLE(decay_steps), WHOLE(vocabulary), WHOLE(longest), WHOLE(step), WHOLE(cursor), WHOLE(draws), WHOLE(dtype),
     REAL(dropout), REAL(lr), REAL(clip_norm), REAL(last), REAL(goal), REAL(exact),
     WHOLE(context), WHOLE(micro_batches), WHOLE(evaluate), WHOLE(early_stop), WHOLE(waited), WHOLE(best_step), WHOLE(longest_step),
     WHOLE(characters), WHOLE(sum), REAL(smoothing), REAL(held), REAL(best), REAL(longest_norm),
+#define LATE(name, real) { #name, real, offsetof(saved, name), true }
+#define MARK(k) { "milestone" #k, false, offsetof(saved, milestone) + (k) * sizeof(int64_t), true }
+    LATE(gamma, true), LATE(step_size, false), LATE(noam_d_model, false), LATE(wsd_steps, false),
+    MARK(0), MARK(1), MARK(2), MARK(3), MARK(4), MARK(5), MARK(6), MARK(7),
+#undef MARK
+#undef LATE
 #undef WHOLE
 #undef REAL
 };
@@ -39,6 +48,8 @@ static void put(const field *f, const saved *s, char *out)
 static bool get(const field *f, saved *s, const char *text)
 {
     char *end;
+    if (!text && f->late)
+        return true;
     if (!text || !*text)
         return false;
     if (f->real)
@@ -52,26 +63,33 @@ static saved gather(const eg_trainer *t)
 {
     const eg_trainer_args *o = &t->o;
     const eg_progress *n = &t->now;
-    return (saved){
+    saved s = {
         o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
         o->schedule.steps, t->vocabulary, t->longest, n->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
         o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, n->exact,
         o->context, o->micro_batches, o->evaluate, o->early_stop, t->waited, n->best_step, n->longest_step,
         t->data->free_text ? t->data->count : 0, (int64_t)t->data->sum, o->smoothing, n->held, n->best, n->longest,
+        .gamma = o->schedule.gamma, .step_size = o->schedule.step_size, .noam_d_model = o->schedule.d_model,
+        .wsd_steps = o->schedule.decay_steps,
     };
+    memcpy(s.milestone, o->schedule.milestones, sizeof s.milestone);
+    return s;
 }
 
 static double unless_zero(double x) { return x == 0 ? EG_OFF : x; }
 
 static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model, int64_t steps)
 {
-    return (eg_trainer_args){
+    eg_trainer_args o = {
         .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
         .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
         .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
         .micro_batches = s->micro_batches, .smoothing = s->smoothing, .evaluate = s->evaluate, .early_stop = s->early_stop,
-        .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps, s->last },
+        .schedule = { .decay = (eg_decay)s->decay, .warmup = s->warmup, .steps = s->decay_steps, .last = s->last, .gamma = s->gamma,
+                      .step_size = s->step_size, .d_model = s->noam_d_model, .decay_steps = s->wsd_steps },
     };
+    memcpy(o.schedule.milestones, s->milestone, sizeof s->milestone);
+    return o;
 }
 
 /* -- save --------------------------------------------------------------------------------------------------------------------------- */
@@ -158,7 +176,7 @@ static bool sound(eg_ctx *cx, const saved *s, const char *path)
 {
     const int64_t sizes[] = { s->layers, s->d_model, s->heads, s->width, s->batch, s->vocabulary, s->longest };
     bool good = s->step >= 0 && s->warmup >= 0 && s->warmup < INT64_MAX && s->steps > 0 && s->cursor >= 0 && s->decay >= EG_CONSTANT &&
-                s->decay <= EG_COSINE;
+                s->decay <= EG_WSD_SQRT;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         good &= sizes[k] > 0 && sizes[k] <= SIZE_MOST;
     good &= s->waited >= 0 && s->best_step >= 0 && s->longest_step >= 0 && s->characters >= 0;
@@ -182,9 +200,15 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
 {
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
+        if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
+            continue;                               /* a file of before: no step skipped a parameter */
         eg_tensor *x = eg_safetensors_get(file, one->name);
         if (!eg_ok(x) || eg_assign(one->x, x)) {
             eg_fail(t->cx, "%s: tensor \"%s\" cannot be used", path, one->name);
+            return false;
+        }
+        if (eg_first_nonfinite(one->x)) {
+            eg_fail(t->cx, "%s: tensor \"%s\" has a NaN or an infinity", path, one->name);
             return false;
         }
     }
