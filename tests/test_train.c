@@ -1006,15 +1006,15 @@ Suite *suite_train(void)
     tcase_add_test(t, a_warm_step_takes_no_memory);
 #endif
     tcase_add_test(t, watching_stops);
+    tcase_add_test(t, steps_need_no_recording);
+    tcase_add_test(t, saturated_heads_are_measured);
+    tcase_add_loop_test(t, schedules_of_a_trainer, 0, 6);
+    tcase_add_test(t, files_with_odd_moments);
     tcase_add_test(t, allocations_fail_in_turn);
     suite_add_tcase(s, t);
     t = tcase_create("resume");
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, a_resumed_run_has_the_same_bits, 0, 8);
-    tcase_add_test(t, steps_need_no_recording);
-    tcase_add_test(t, saturated_heads_are_measured);
-    tcase_add_loop_test(t, schedules_of_a_trainer, 0, 6);
-    tcase_add_test(t, files_with_odd_moments);
     tcase_add_test(t, looking_changes_nothing);
     suite_add_tcase(s, t);
     return s;

@@ -159,13 +159,14 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
-/* -- alarm: a loss or a gradient far above what was usual ---------------------------------------------------------------------------
- * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations and half the mean above it. */
+/* -- alarm: a loss or a gradient far above what was usual -------------------------------------------
+ * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations above the mean, and half of it,
+ * of a gradient, whose norm varies more, three times it. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
-static bool unusual(usual *u, double x)
+static bool unusual(usual *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
-    bool yes = u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > 0.5 * fabs(u->mean);
+    bool yes = u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > least * fabs(u->mean);
     u->was = u->mean, u->deviation = sqrt(u->variance);
     u->mean += share * above;
     u->variance = (1 - share) * (u->variance + share * above * above);
@@ -173,9 +174,9 @@ static bool unusual(usual *u, double x)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x)
+static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x, double least)
 {
-    if (!unusual(u, x)) return;
+    if (!unusual(u, x, least)) return;
     if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x,
                         u->was);
     if (g->alarms++ >= ALARM_LINES) return;
@@ -273,8 +274,8 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     divergence(g, p);
     if (looked(g, p) && !saturation(g, t, p)) return false;
     g->unseen = p->held;
-    alarm(g, p, "loss", &g->loss, p->loss);
-    alarm(g, p, "gradient", &g->norm, p->norm);
+    alarm(g, p, "loss", &g->loss, p->loss, 0.5);
+    alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();
     bool last = p->step == p->steps || (g->goal > 0 && p->exact >= g->goal);
     if (g->bar ? last || now - g->shown >= 0.1 : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {
