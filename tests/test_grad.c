@@ -304,7 +304,8 @@ START_TEST(a_y_without_history_has_no_gradient)
     eg_nograd(cx, true);
     eg_tensor *y = eg_sum(NULL, eg_square(x)), *half = eg_square(x), *own = eg_scale(x, 2);
     eg_nograd(cx, false);
-    static const char unrecorded[] = "y was made while nothing was recorded (eg_nograd), so it has no history";
+    static const char unrecorded[] =
+        "y was made while nothing was recorded (eg_nograd), so it has no history";
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, d), -1);
     eg_assert_error(cx, unrecorded);
     ck_assert(!eg_ok(eg_jvp(y, 1, &x, &w)));
@@ -317,8 +318,9 @@ START_TEST(a_y_without_history_has_no_gradient)
     eg_assert_error(cx, unrecorded);
     ck_assert_int_eq(eg_grad(eg_scalar(cx, 3), NULL, 1, &x, d), -1);
     eg_assert_error(cx, "grad: y has no history: no operation made it, and it is none of the xs");
-    ck_assert_int_eq(eg_grad(eg_sum(NULL, own), NULL, 1, &own, d), 0);      /* an x may have been made anyhow */
-    eg_tensor *xw[] = { x, w };                                             /* one of two: zeros, or NULL      */
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, own), NULL, 1, &own, d),
+                     0);        /* an x may have been made anyhow */
+    eg_tensor *xw[] = { x, w }; /* one of two: zeros, or NULL      */
     ck_assert_int_eq(eg_grad(eg_sum(NULL, x), NULL, 2, xw, d), 0);
     eg_assert_close(d[1], eg_zeros(cx, 2), 0);
     ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, x), NULL, 2, xw, d), 0);
@@ -328,7 +330,8 @@ START_TEST(a_y_without_history_has_no_gradient)
     eg_assert_error(cx, "grad: y reaches none of the 2 xs: operand 1 of einsum");
     ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, eg_floor(w)), NULL, 2, xw, d), -1);
     eg_assert_error(cx, "cuts the path to xs[1], a leaf");
-    /* a gradient that turned out constant has the gradient zero, to any order, and a zero one too */
+    /* a gradient that turned out constant has the gradient zero, to any order, and a zero one too
+     * */
     ck_assert_int_eq(eg_grad(x, w, 1, &x, d), 0);
     for (eg_tensor *g = eg_sum(NULL, x); ; g = h) {
         ck_assert_int_eq(eg_grad(g, eg_ones_like(g), 1, &x, &h), 0);
@@ -343,12 +346,13 @@ END_TEST
 START_TEST(what_is_not_finite_is_followed_back)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_from(cx, ((const double[]){ 0, 800 }), 2), *low = eg_full(cx, -INFINITY, 2), *e = eg_exp(x);
+    eg_tensor *x = eg_from(cx, ((const double[]){ 0, 800 }), 2), *low = eg_full(cx, -INFINITY, 2),
+              *e = eg_exp(x);
     ck_assert(eg_first_nonfinite(eg_sum(NULL, x)) == NULL);
-    ck_assert(eg_first_nonfinite(eg_sub(e, e)) == e);                       /* an overflow, then ∞ − ∞          */
-    eg_tensor *nan = eg_mul(low, eg_scale(x, 0));                           /* −∞ · 0 of a constant −∞          */
+    ck_assert(eg_first_nonfinite(eg_sub(e, e)) == e); /* an overflow, then ∞ − ∞          */
+    eg_tensor *nan = eg_mul(low, eg_scale(x, 0)); /* −∞ · 0 of a constant −∞          */
     ck_assert(eg_first_nonfinite(eg_sum(NULL, nan)) == nan);
-    eg_tensor *past = eg_exp(eg_log(x));                                    /* log 0 = −∞, which exp makes 0    */
+    eg_tensor *past = eg_exp(eg_log(x)); /* log 0 = −∞, which exp makes 0    */
     ck_assert(eg_first_nonfinite(eg_sum(NULL, past)) == NULL);
     ck_assert(eg_first_nonfinite(eg_mul(past, e)) == e);
     ck_assert(eg_first_nonfinite(low) == low);

@@ -31,34 +31,56 @@ static eg_tensor *golden(const char *format, const char *name, int k)
 }
 
 /* -- optimisers ------------------------------------------------------------------------------------------------------------------ */
-static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o; } kinds[] = {
-    { "sgd",          eg_sgd_with,   { .lr = 0.1 } },
-    { "sgd_decay",    eg_sgd_with,   { .lr = 0.1, .weight_decay = 0.03 } },
-    { "momentum",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9 } },
-    { "dampening",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
-    { "nesterov",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.02 } },
-    { "adam",         eg_adam_with,  { .lr = 0.05 } },
-    { "adam_options", eg_adam_with,  { .lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1 } },
-    { "adamw",        eg_adamw_with, { .lr = 0.05 } },
-    { "adamw_decay",  eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
-    { "clip_norm",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .clip_norm = 4 } },
-    { "clip_value",   eg_adam_with,  { .lr = 0.05, .clip_value = 0.7 } },
-    { "clip_both",    eg_adamw_with, { .lr = 0.05, .clip_value = 1.5, .clip_norm = 2 } },
-    { "cosine",       eg_adamw_with, { .lr = 0.05, .schedule = { .decay = EG_COSINE, .steps = 20, .last = 0.1 } } },
-    { "rmsprop",      eg_rmsprop_with, { .lr = 0 } },
-    { "rmsprop_momentum", eg_rmsprop_with,
+static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o;
+} kinds[] = {
+    { "sgd", eg_sgd_with, { .lr = 0.1 } },
+    { "sgd_decay", eg_sgd_with, { .lr = 0.1, .weight_decay = 0.03 } },
+    { "momentum", eg_sgd_with, { .lr = 0.1, .momentum = 0.9 } },
+    { "dampening",
+      eg_sgd_with,
+      { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
+    { "nesterov",
+      eg_sgd_with,
+      { .lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.02 } },
+    { "adam", eg_adam_with, { .lr = 0.05 } },
+    { "adam_options",
+      eg_adam_with,
+      { .lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1 } },
+    { "adamw", eg_adamw_with, { .lr = 0.05 } },
+    { "adamw_decay", eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
+    { "clip_norm", eg_sgd_with, { .lr = 0.1, .momentum = 0.9, .clip_norm = 4 } },
+    { "clip_value", eg_adam_with, { .lr = 0.05, .clip_value = 0.7 } },
+    { "clip_both", eg_adamw_with, { .lr = 0.05, .clip_value = 1.5, .clip_norm = 2 } },
+    { "cosine",
+      eg_adamw_with,
+      { .lr = 0.05, .schedule = { .decay = EG_COSINE, .steps = 20, .last = 0.1 } } },
+    { "rmsprop", eg_rmsprop_with, { .lr = 0 } },
+    { "rmsprop_momentum",
+      eg_rmsprop_with,
       { .lr = 0.02, .alpha = 0.9, .eps = 1e-4, .momentum = 0.8, .weight_decay = 0.05 } },
-    { "rmsprop_centered", eg_rmsprop_with, { .lr = 0.02, .alpha = 0.95, .momentum = 0.5, .centered = true } },
-    { "adagrad",      eg_adagrad_with, { .lr = 0 } },
-    { "adagrad_options", eg_adagrad_with,
-      { .lr = 0.1, .lr_decay = 0.05, .weight_decay = 0.02, .initial_accumulator_value = 0.3, .eps = 1e-3 } },
-    { "amsgrad",      eg_adam_with,  { .lr = 0.05, .amsgrad = true, .beta2 = 0.7 } },
-    { "amsgrad_w",    eg_adamw_with, { .lr = 0.05, .amsgrad = true, .beta2 = 0.7, .weight_decay = 0.1 } },
-    { "clip_infinity", eg_sgd_with,  { .lr = 0.1, .clip_norm = 1.5, .norm_type = INFINITY } },
+    { "rmsprop_centered",
+      eg_rmsprop_with,
+      { .lr = 0.02, .alpha = 0.95, .momentum = 0.5, .centered = true } },
+    { "adagrad", eg_adagrad_with, { .lr = 0 } },
+    { "adagrad_options",
+      eg_adagrad_with,
+      { .lr = 0.1,
+        .lr_decay = 0.05,
+        .weight_decay = 0.02,
+        .initial_accumulator_value = 0.3,
+        .eps = 1e-3 } },
+    { "amsgrad", eg_adam_with, { .lr = 0.05, .amsgrad = true, .beta2 = 0.7 } },
+    { "amsgrad_w",
+      eg_adamw_with,
+      { .lr = 0.05, .amsgrad = true, .beta2 = 0.7, .weight_decay = 0.1 } },
+    { "clip_infinity", eg_sgd_with, { .lr = 0.1, .clip_norm = 1.5, .norm_type = INFINITY } },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-typedef struct two { eg_params *p; eg_tensor *x[2], *g[2]; } two;       /* the golden parameters and their gradients */
+typedef struct two {
+    eg_params *p;
+    eg_tensor *x[2], *g[2];
+} two; /* the golden parameters and their gradients */
 static two golden_parameters(eg_dtype dtype)
 {
     two t = { .p = eg_params_open(cx, .dtype = dtype) };
@@ -94,8 +116,10 @@ START_TEST(optimisers_in_f32)     { follow(EG_F32, 2e-5, _i); } END_TEST
 
 START_TEST(schedules_as_pytorch)
 {
-    static const struct { const char *name; eg_schedule s; } cases[] = {
-        { "constant", { 0 } }, { "warmup", { .warmup = 6 } },
+    static const struct { const char *name; eg_schedule s;
+    } cases[] = {
+        { "constant", { 0 } },
+        { "warmup", { .warmup = 6 } },
         { "linear", { .decay = EG_LINEAR, .steps = 16, .last = 0.25 } },
         { "cosine", { .decay = EG_COSINE, .steps = 19, .last = 0.1 } },
         { "warm_linear", { .decay = EG_LINEAR, .warmup = 5, .steps = 17, .last = 0.1 } },
@@ -108,7 +132,8 @@ START_TEST(schedules_as_pytorch)
         { "warm_exponential", { .decay = EG_EXPONENTIAL, .warmup = 3, .gamma = 0.8 } },
         { "noam", { .decay = EG_NOAM, .warmup = 7, .d_model = 64 } },
         { "wsd", { .decay = EG_WSD, .warmup = 3, .steps = 17, .decay_steps = 6, .last = 0.1 } },
-        { "wsd_sqrt", { .decay = EG_WSD_SQRT, .warmup = 3, .steps = 17, .decay_steps = 6, .last = 0.1 } },
+        { "wsd_sqrt",
+          { .decay = EG_WSD_SQRT, .warmup = 3, .steps = 17, .decay_steps = 6, .last = 0.1 } },
     };
     const double *right = eg_f64(golden("schedule", cases[_i].name, -1));
     for (int t = 0; t < STEPS; t++)
@@ -157,8 +182,8 @@ START_TEST(state_has_names)
     eg_params *p = eg_params_open(cx);
     eg_linear_new(p, "l", .in = 2, .out = 3);
     eg_opt *op = eg_adam(p, .lr = 0.5);
-    const char *const names[] = { "opt.counts", "opt.lr", "opt.skipped", "opt.m.l.W", "opt.v.l.W", "opt.m.l.b",
-                                  "opt.v.l.b" };
+    const char *const names[] = { "opt.counts", "opt.lr",    "opt.skipped", "opt.m.l.W",
+                                  "opt.v.l.W",  "opt.m.l.b", "opt.v.l.b" };
     for (int k = 0; k < 7; k++)
         ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
     ck_assert_ptr_null(eg_opt_state(op, 7));
@@ -205,16 +230,26 @@ START_TEST(optimisers_refuse)
     ck_assert_int_eq(eg_step(op, eg_scalar(other, 1)), -1);
     eg_assert_error(cx, "adam: the loss belongs to another context");
     eg_close(other);
-    ck_assert(eg_schedule_factor(NULL, 3) == 1 && 
-              eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = INT64_MAX, .steps = INT64_MIN }, INT64_MAX) >= 0);
+    ck_assert(eg_schedule_factor(NULL, 3) == 1 &&
+              eg_schedule_factor(
+                  &(eg_schedule){ .decay = EG_COSINE, .warmup = INT64_MAX, .steps = INT64_MIN },
+                  INT64_MAX) >= 0);
 }
 END_TEST
 
-/* -- parameters that a step does not reach, and losses that reach none -------------------------------- */
-START_TEST(unreached_parameters_stay)           /* no decay, no momentum, no count: as PyTorch leaves out what has no gradient */
+/* -- parameters that a step does not reach, and losses that reach none
+ * -------------------------------- */
+/* no decay, no momentum, no count: as PyTorch leaves out what has no gradient */
+START_TEST(unreached_parameters_stay)
 {
-    static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o; } cases[] = {
-        { "sparse_sgd", eg_sgd_with, { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
+    static const struct {
+        const char *name;
+        eg_opt *(*make)(const eg_opt_args *);
+        eg_opt_args o;
+    } cases[] = {
+        { "sparse_sgd",
+          eg_sgd_with,
+          { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
         { "sparse_adamw", eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
         { "sparse_adagrad", eg_adagrad_with, { .lr = 0.1, .lr_decay = 0.05 } },
     };
@@ -229,7 +264,8 @@ START_TEST(unreached_parameters_stay)           /* no decay, no momentum, no cou
         eg_tensor *g[] = { eg_select(t.g[0], 0, s), both ? eg_select(t.g[1], 0, s) : NULL };
         ck_assert_int_eq(eg_step_by(by, g), 0);
         eg_tensor *loss = eg_sum(NULL, eg_mul(u.x[0], g[0]));
-        ck_assert_int_eq(eg_step(of_loss, both ? eg_add(loss, eg_sum(NULL, eg_mul(u.x[1], g[1]))) : loss), 0);
+        ck_assert_int_eq(
+            eg_step(of_loss, both ? eg_add(loss, eg_sum(NULL, eg_mul(u.x[1], g[1]))) : loss), 0);
         for (int k = 0; k < 2; k++) {
             eg_tensor *right = eg_contiguous(eg_select(golden("opt", cases[_i].name, k), 0, s));
             eg_assert_close(t.x[k], right, 1e-12);
@@ -263,13 +299,17 @@ START_TEST(losses_that_reach_no_parameter)
     eg_nograd(cx, true);
     eg_tensor *loss = eg_sum(NULL, eg_square(w)), *part = eg_square(w);
     eg_nograd(cx, false);
-    refuses(op, loss, "adamw: the loss has no gradient: grad: y was made while nothing was recorded (eg_nograd), so it has no history");
+    refuses(op, loss,
+            "adamw: the loss has no gradient: grad: y was made while nothing was recorded "
+            "(eg_nograd), so it has no history");
     refuses(op, eg_sum(NULL, part), "reaches none of the 1 xs: operand 1 of einsum");
     refuses(op, eg_sum(NULL, part), "was made while nothing was recorded (eg_nograd)");
     refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "reaches none of the 1 xs: detach");
     refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "cuts the path to xs[0], a leaf");
-    refuses(op, eg_sum(NULL, eg_square(other)), "reaches none of the 1 xs: no operation in its history reads one");
-    refuses(op, eg_scalar(cx, 1), "y has no history: no operation made it, and it is none of the xs");
+    refuses(op, eg_sum(NULL, eg_square(other)),
+            "reaches none of the 1 xs: no operation in its history reads one");
+    refuses(op, eg_scalar(cx, 1),
+            "y has no history: no operation made it, and it is none of the xs");
     ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_now(op).steps == 1);
 }
 END_TEST
@@ -277,35 +317,42 @@ END_TEST
 START_TEST(what_is_not_finite_stops_a_step)
 {
     eg_params *p = eg_params_open(cx);
-    eg_tensor *w = eg_param(p, "w", "i", 3), *v = eg_param(p, "v", "i", 3), *zero = eg_zeros(cx, 3), *bad[2];
+    eg_tensor *w = eg_param(p, "w", "i", 3), *v = eg_param(p, "v", "i", 3), *zero = eg_zeros(cx, 3),
+              *bad[2];
     eg_fill(w, 2), eg_fill(v, 3);
     eg_opt *op = eg_adam(p, .clip_norm = 1);
     ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_mul(w, v))), 0);
     double was[] = { eg_get(w, 0), eg_get(v, 0) };
-    refuses(op, eg_sum(NULL, eg_mul(v, eg_log(eg_sub(w, w)))), "adam: the loss is -inf, which comes from log");
-    refuses(op, eg_sum(NULL, eg_mul(zero, eg_exp(eg_scale(w, 1e4)))), "adam: the loss is nan, which comes from exp");
+    refuses(op, eg_sum(NULL, eg_mul(v, eg_log(eg_sub(w, w)))),
+            "adam: the loss is -inf, which comes from log");
+    refuses(op, eg_sum(NULL, eg_mul(zero, eg_exp(eg_scale(w, 1e4)))),
+            "adam: the loss is nan, which comes from exp");
     refuses(op, eg_sum(NULL, eg_sqrt(eg_mul(w, zero))), "adam: the gradient of \"w\" has a");
     refuses(op, eg_sum(NULL, eg_sqrt(eg_mul(w, zero))), "the gradient of sqrt");
     ck_assert(!eg_trace(cx, false));
     bad[0] = eg_from(cx, ((const double[]){ 0, NAN, 0 }), 3), bad[1] = zero;
     for (int k = 0; k < 2; k++, bad[0] = eg_from(cx, ((const double[]){ 0, 1, -INFINITY }), 3)) {
         ck_assert_int_eq(eg_step_by(op, bad), -1);
-        eg_assert_error(cx, k ? "adam: the gradient of \"w\" has a inf" : "adam: the gradient of \"w\" has a nan");
+        eg_assert_error(cx, k ? "adam: the gradient of \"w\" has a inf"
+                              : "adam: the gradient of \"w\" has a nan");
     }
-    bad[0] = eg_full(cx, 1e200, 3);                 /* v would be infinite, and its parameter stand still */
+    bad[0] = eg_full(cx, 1e200, 3); /* v would be infinite, and its parameter stand still */
     eg_opt *free_of_norm = eg_rmsprop(p);
     ck_assert_int_eq(eg_step_by(free_of_norm, bad), -1);
     eg_assert_error(cx, "rmsprop: a gradient has an element of 1e+200, whose square overflows f64");
-    ck_assert(eg_get(w, 0) >= was[0] && eg_get(w, 0) <= was[0] && eg_get(v, 0) >= was[1] && eg_get(v, 0) <= was[1]);
+    ck_assert(eg_get(w, 0) >= was[0] && eg_get(w, 0) <= was[0] && eg_get(v, 0) >= was[1] &&
+              eg_get(v, 0) <= was[1]);
     ck_assert(eg_opt_now(op).steps == 1 && eg_opt_now(free_of_norm).steps == 0);
-    eg_opt *clipped = eg_sgd(p, .lr = 1, .clip_norm = 1);   /* the squares overflow, the norm does not */
+    eg_opt *clipped =
+        eg_sgd(p, .lr = 1, .clip_norm = 1); /* the squares overflow, the norm does not */
     ck_assert_int_eq(eg_step_by(clipped, bad), 0);
     ck_assert_double_eq_tol(eg_get(w, 0), was[0] - 1 / sqrt(3), 1e-12);
     ck_assert_double_eq_tol(eg_opt_now(clipped).norm / (sqrt(3) * 1e200), 1, 1e-12);
 }
 END_TEST
 
-START_TEST(optimisers_go_on_from_their_state)   /* eight steps, saved and read into another optimiser, twelve more: the same bits */
+/* eight steps, saved and read into another optimiser, twelve more: the same bits */
+START_TEST(optimisers_go_on_from_their_state)
 {
     const char *path = "opt_state_test.safetensors";
     two t = golden_parameters(EG_F32), u = golden_parameters(EG_F32);
@@ -328,7 +375,8 @@ START_TEST(optimisers_go_on_from_their_state)   /* eight steps, saved and read i
             names[n] = eg_opt_state(first, n)->name, xs[n] = eg_opt_state(first, n)->x;
         ck_assert_int_eq(eg_safetensors_save(cx, path, n, names, xs, NULL), 0);
         for (int k = 0; k < n; k++)
-            eg_assign(eg_opt_state(second, k)->x, eg_safetensors_get(eg_safetensors_open(cx, path), names[k]));
+            eg_assign(eg_opt_state(second, k)->x,
+                      eg_safetensors_get(eg_safetensors_open(cx, path), names[k]));
         unlink(path);
         for (int k = 0; k < 2; k++)
             eg_assign(u.x[k], t.x[k]);
@@ -341,17 +389,26 @@ END_TEST
 
 START_TEST(schedules_refuse)
 {
-    static const struct { eg_schedule s; const char *sentence; } cases[] = {
-        { { .decay = (eg_decay)99 }, "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM" },
-        { { .decay = EG_NOAM, .warmup = 10 }, "EG_NOAM needs schedule.warmup and schedule.d_model; they are 10 and 0" },
-        { { .decay = EG_NOAM, .d_model = 64 }, "EG_NOAM needs schedule.warmup and schedule.d_model; they are 0 and 64" },
+    static const struct { eg_schedule s; const char *sentence;
+    } cases[] = {
+        { { .decay = (eg_decay)99 },
+          "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM" },
+        { { .decay = EG_NOAM, .warmup = 10 },
+          "EG_NOAM needs schedule.warmup and schedule.d_model; they are 10 and 0" },
+        { { .decay = EG_NOAM, .d_model = 64 },
+          "EG_NOAM needs schedule.warmup and schedule.d_model; they are 0 and 64" },
         { { .decay = EG_EXPONENTIAL }, "schedule.gamma must be a number above 0, not 0" },
-        { { .decay = EG_STEPS }, "EG_STEPS needs either schedule.step_size or schedule.milestones that rise" },
-        { { .decay = EG_STEPS, .step_size = 3, .milestones = { 5 } }, "EG_STEPS needs either schedule.step_size or" },
+        { { .decay = EG_STEPS },
+          "EG_STEPS needs either schedule.step_size or schedule.milestones that rise" },
+        { { .decay = EG_STEPS, .step_size = 3, .milestones = { 5 } },
+          "EG_STEPS needs either schedule.step_size or" },
         { { .decay = EG_STEPS, .milestones = { 5, 5 } }, "step_size is 0, and 1 milestones rise" },
-        { { .decay = EG_STEPS, .step_size = 3, .gamma = -1 }, "schedule.gamma must be a number above 0, not -1" },
-        { { .decay = EG_WSD, .warmup = 3, .steps = 10, .decay_steps = 8 }, "must be at most the 7 steps after the warm-up, not 8" },
-        { { .decay = EG_WSD_SQRT, .warmup = 3 }, "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
+        { { .decay = EG_STEPS, .step_size = 3, .gamma = -1 },
+          "schedule.gamma must be a number above 0, not -1" },
+        { { .decay = EG_WSD, .warmup = 3, .steps = 10, .decay_steps = 8 },
+          "must be at most the 7 steps after the warm-up, not 8" },
+        { { .decay = EG_WSD_SQRT, .warmup = 3 },
+          "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
     };
     eg_params *p = eg_params_open(cx);
     eg_param(p, "a", "i", 2);
@@ -686,8 +743,9 @@ START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another 
     close(mkstemp(whole)), close(mkstemp(parts));
     for (int run = 0; run < 2; run++) {
         eg_ctx *mine = cx = eg_open(.threads = run ? 2 : 1);
-        eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find(cases[_i].task)), .layers = 1, .d_model = 16,
-                                       .heads = 2, .batch = 16, .steps = 40, .dropout = 0.1, .seed = 5, .schedule = cases[_i].schedule);
+        eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find(cases[_i].task)), .layers = 1,
+                                       .d_model = 16, .heads = 2, .batch = 16, .steps = 40,
+                                       .dropout = 0.1, .seed = 5, .schedule = cases[_i].schedule);
         for (int k = 0; k < (run ? 5 : 12); k++)
             ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         if (run) {
@@ -713,7 +771,8 @@ START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another 
 }
 END_TEST
 
-START_TEST(steps_need_no_recording)             /* a step records its own history, whatever eg_nograd says                      */
+/* a step records its own history, whatever eg_nograd says */
+START_TEST(steps_need_no_recording)
 {
     double loss[2];
     for (int k = 0; k < 2; k++) {
@@ -729,10 +788,12 @@ START_TEST(steps_need_no_recording)             /* a step records its own histor
 }
 END_TEST
 
-START_TEST(saturated_heads_are_measured)        /* against eg_trainer_look, input by input                                      */
+/* against eg_trainer_look, input by input */
+START_TEST(saturated_heads_are_measured)
 {
     enum { HEADS = 2 };
-    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 16, .heads = HEADS, .batch = 3, .seed = 5);
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1,
+                                   .d_model = 16, .heads = HEADS, .batch = 3, .seed = 5);
     double largest[HEADS], sum[HEADS] = { 0 };
     for (int sharp = 0; sharp < 2; sharp++) {
         for (int k = 0; sharp && k < eg_params_count(eg_trainer_params(t)); k++) {
@@ -741,7 +802,8 @@ START_TEST(saturated_heads_are_measured)        /* against eg_trainer_look, inpu
                 eg_assign(one->x, eg_scale(one->x, 3000));
         }
         ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
-        ck_assert(sharp ? largest[0] > 0.9 && largest[1] > 0.9 : largest[0] < 0.6 && largest[1] < 0.6);
+        ck_assert(sharp ? largest[0] > 0.9 && largest[1] > 0.9
+                        : largest[0] < 0.6 && largest[1] < 0.6);
         double rows = 0;
         sum[0] = sum[1] = 0;
         for (int k = 0; k < 3; k++) {
@@ -749,7 +811,9 @@ START_TEST(saturated_heads_are_measured)        /* against eg_trainer_look, inpu
             char input[EG_LONGEST + 1] = "";
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_write(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
-            const eg_head *h = eg_heads(eg_select(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0), .spec = "[h] i j", .top = 1);
+            const eg_head *h =
+                eg_heads(eg_select(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
+                         .spec = "[h] i j", .top = 1);
             for (int j = 0; j < HEADS; j++)
                 sum[j] += h[j].top * (double)h[j].rows;
             rows += (double)h[0].rows;
@@ -762,24 +826,32 @@ START_TEST(saturated_heads_are_measured)        /* against eg_trainer_look, inpu
 }
 END_TEST
 
-START_TEST(schedules_of_a_trainer)              /* what the trainer fills in: the end, the warm-up, d_model, the scale of noam          */
+/* what the trainer fills in: the end, the warm-up, d_model, the scale of noam */
+START_TEST(schedules_of_a_trainer)
 {
-    static const struct { eg_schedule s; int64_t warmup, steps; } cases[] = {
-        { { 0 }, 20, 300 }, { { .decay = EG_LINEAR }, 20, 300 }, { { .decay = EG_WSD, .warmup = 7 }, 7, 300 },
-        { { .decay = EG_COSINE, .steps = 90 }, 0, 90 }, { { .decay = EG_NOAM }, 20, 0 },
+    static const struct { eg_schedule s; int64_t warmup, steps;
+    } cases[] = {
+        { { 0 }, 20, 300 },
+        { { .decay = EG_LINEAR }, 20, 300 },
+        { { .decay = EG_WSD, .warmup = 7 }, 7, 300 },
+        { { .decay = EG_COSINE, .steps = 90 }, 0, 90 },
+        { { .decay = EG_NOAM }, 20, 0 },
         { { .decay = EG_EXPONENTIAL, .gamma = 0.9 }, 0, 0 },
     };
-    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 16, .heads = 2, .schedule = cases[_i].s);
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1,
+                                   .d_model = 16, .heads = 2, .schedule = cases[_i].s);
     eg_assert_ok(cx);
     const eg_trainer_args *o = eg_trainer_config(t);
     ck_assert_int_eq(o->schedule.warmup, cases[_i].warmup);
     ck_assert_int_eq(o->schedule.steps, cases[_i].steps);
-    double peak = o->lr * eg_schedule_factor(&o->schedule, o->schedule.warmup ? o->schedule.warmup - 1 : 0);
+    double peak =
+        o->lr * eg_schedule_factor(&o->schedule, o->schedule.warmup ? o->schedule.warmup - 1 : 0);
     ck_assert_double_eq_tol(peak, eg_task_find("copy")->lr, 1e-15);
 }
 END_TEST
 
-START_TEST(files_with_odd_moments)              /* a NaN in what the optimiser remembers does not enter a run                         */
+/* a NaN in what the optimiser remembers does not enter a run */
+START_TEST(files_with_odd_moments)
 {
     const char *path = "odd_moments_test.safetensors";
     eg_trainer *t = small_trainer("copy", 0);
@@ -892,7 +964,8 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "dropout must be in [0, 1)");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
-    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38, .schedule = { .warmup = 1 });
+    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,
+                                   .schedule = { .warmup = 1 });
     int bad = 0;
     for (int k = 0; k < 5 && !bad; k++)
         bad = eg_trainer_step(t, NULL);

@@ -159,14 +159,17 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
-/* -- alarm: a loss or a gradient far above what was usual -------------------------------------------
- * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations above the mean, and half of it,
+/* -- alarm: a loss or a gradient far above what was usual
+ * -------------------------------------------
+ * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations
+ * above the mean, and half of it,
  * of a gradient, whose norm varies more, three times it. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
 static bool unusual(usual *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
-    bool yes = u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > least * fabs(u->mean);
+    bool yes =
+        u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > least * fabs(u->mean);
     u->was = u->mean, u->deviation = sqrt(u->variance);
     u->mean += share * above;
     u->variance = (1 - share) * (u->variance + share * above * above);
@@ -174,7 +177,8 @@ static bool unusual(usual *u, double x, double least)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x, double least)
+static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x,
+                  double least)
 {
     if (!unusual(u, x, least)) return;
     if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x,
@@ -185,40 +189,50 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
            g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
 }
 
-/* -- divergence: the mean loss of the last 5 steps or so has risen above the lowest one by a quarter of
- * what was learnt (compared with a uniform guess) and a tenth of that guess. One alarm each time. */
+/* -- divergence: the mean loss of the last 5 steps or so has risen above the lowest one by a
+ * quarter of
+ * what was learnt (compared with a uniform guess) and a tenth of that guess. One alarm each time.
+ * */
 static void divergence(progress *g, const eg_progress *p)
 {
     g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);
     g->lowest = g->smooth >= g->lowest ? g->lowest : g->smooth;
-    double margin = 0.25 * fmax(0, g->guess - g->lowest) + 0.1 * g->guess, above = g->smooth - g->lowest;
+    double margin = 0.25 * fmax(0, g->guess - g->lowest) + 0.1 * g->guess,
+           above = g->smooth - g->lowest;
     bool was = g->risen;
     g->risen = above > (was ? margin / 2 : margin);
     if (was || !g->risen) return;
-    if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"divergence\", \"value\": %.16g, \"usual\": %.16g}\n",
-                        (long long)p->step, g->smooth, g->lowest);
+    if (g->log)
+        fprintf(g->log,
+                "{\"step\": %lld, \"alarm\": \"divergence\", \"value\": %.16g, \"usual\": %.16g}\n",
+                (long long)p->step, g->smooth, g->lowest);
     progress_clear(g);
-    printf("step %4lld  ALARM: the loss rises: %.4g, after %.4g; a smaller --lr, a longer --warmup or --clip may help\n",
+    printf("step %4lld  ALARM: the loss rises: %.4g, after %.4g; a smaller --lr, a longer --warmup "
+           "or --clip may help\n",
            (long long)p->step, g->smooth, g->lowest);
 }
 
-/* -- saturation: heads whose mean largest weight is above 0.95 at a look; each in the log, once on the screen ----- */
+/* -- saturation: heads whose mean largest weight is above 0.95 at a look; each in the log, once on
+ * the screen ----- */
 static const double SATURATED = 0.95;
 static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 {
-    int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads, first = -1, found = 0;
+    int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,
+        first = -1, found = 0;
     double *largest = calloc((size_t)count, sizeof *largest);
     if (!largest || eg_trainer_saturation(t, largest)) { free(largest); return false; }
     for (int k = 0; k < count; k++) {
         if (!(largest[k] > SATURATED)) continue;
         first = found++ ? first : k;
-        if (g->log) fprintf(g->log, "{\"step\": %lld, \"saturated\": \"%s.%d\", \"value\": %.16g}\n", (long long)p->step,
-                            eg_trainer_attention(t, k / heads), k % heads, largest[k]);
+        if (g->log)
+            fprintf(g->log, "{\"step\": %lld, \"saturated\": \"%s.%d\", \"value\": %.16g}\n",
+                    (long long)p->step, eg_trainer_attention(t, k / heads), k % heads, largest[k]);
     }
     if (found && !g->told) {
         progress_clear(g);
-        printf("step %4lld  saturated: head %s.%d attends to one place (mean largest weight %.3f)", (long long)p->step,
-               eg_trainer_attention(t, first / heads), first % heads, largest[first]);
+        printf("step %4lld  saturated: head %s.%d attends to one place (mean largest weight %.3f)",
+               (long long)p->step, eg_trainer_attention(t, first / heads), first % heads,
+               largest[first]);
         if (found > 1) printf("; so do %d others", found - 1);
         putchar('\n');
         g->told = true;
@@ -228,7 +242,7 @@ static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 }
 
 /* -- the curve ---------------------------------------------------------------------------------------------------------------- */
-static bool looked(const progress *g, const eg_progress *p)     /* at the unseen part, in this step */
+static bool looked(const progress *g, const eg_progress *p) /* at the unseen part, in this step */
 {
     return p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
 }

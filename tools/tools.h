@@ -63,8 +63,9 @@ typedef struct progress {
     double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
     bool  text;                         /* bits a character, not sequences                                  */
     usual loss, norm; int alarms;
-    double smooth, lowest, guess;       /* loss over some steps, its minimum; the loss of a uniform guess   */
-    bool  risen, told;                  /* the loss diverges; a saturated head was shown                    */
+    double smooth, lowest,
+        guess;        /* loss over some steps, its minimum; the loss of a uniform guess   */
+    bool risen, told; /* the loss diverges; a saturated head was shown                    */
     /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
     const char *curve; double *point, unseen; int64_t points, room;
 } progress;

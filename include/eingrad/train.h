@@ -42,7 +42,7 @@ EG_API double eg_schedule_factor(const eg_schedule *, int64_t step); /* NaN: eg_
  * clipping   g ← clip(g, ±clip_value);  g ← g · min(1, clip_norm/(‖g‖ + 1e-6)), ‖g‖ over all
  * decay      g ← g + λθ, λ weight_decay;  adamw instead: θ ← (1 − ηλ) θ
  * sgd        u ← μu + (1 − dampening) g (first step: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
- * adam(w)    m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  with amsgrad v̂ ← max(v̂, v), else v̂ = v
+ * adam(w)    m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  amsgrad: v̂ ← max(v̂, v), else v̂ = v
  *            θ ← θ − η/(1 − β₁ᵗ) m/(√v̂/√(1 − β₂ᵗ) + eps)
  * rmsprop    v ← αv + (1 − α) g²;  centered: m ← αm + (1 − α) g, v̂ = max(0, v − m²), else v̂ = v
  *            d = g/(√v̂ + eps);  with momentum u ← μu + d, d = u;  θ ← θ − η d
@@ -66,20 +66,21 @@ typedef struct eg_opt_args {
     double initial_accumulator_value;   /* adagrad, of v: 0                                     */
     double norm_type;                   /* of clip_norm: 2, Euclidean; INFINITY: the largest |g| */
 } eg_opt_args;
-/* Moments are made here, so that a step takes no memory for keeps. The parameters made so far count. */
+/* Moments are made here, so that a step takes no memory for keeps. The parameters made so far
+ * count. */
 EG_API eg_opt *eg_sgd_with    (const eg_opt_args *);
 EG_API eg_opt *eg_adam_with   (const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with  (const eg_opt_args *);
 EG_API eg_opt *eg_rmsprop_with(const eg_opt_args *);
 EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
-/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach stays as it
- * is, moments and its count of steps too, so that it neither decays nor coasts. Refused, before
+/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach stays as
+ * it is, moments and its count of steps too, so that it neither decays nor coasts. Refused, before
  * anything changes: a loss that reaches no parameter (recorded under eg_nograd; cut, by eg_detach,
  * say, and where; not read at all); a loss or gradient that is not finite, with the operation that
- * made it; gradients whose squares overflow the moments' dtype. After a gradient that is not finite the
- * sweep runs once more, traced, to find that operation: hooks are called again. */
+ * made it; gradients whose squares overflow the moments' dtype. After a gradient that is not
+ * finite the sweep runs once more, traced, to find that operation: hooks are called again. */
 EG_API int     eg_step(eg_opt *, eg_tensor *loss);
-/* The same with gradients in the parameters' order, as sums over micro-batches; NULL: not reached. */
+/* The same with gradients in the parameters' order, as sums over micro-batches; NULL: none. */
 EG_API int     eg_step_by(eg_opt *, eg_tensor *const *gradients);
 typedef struct eg_opt_report {
     int64_t steps;                      /* done */
@@ -89,7 +90,9 @@ typedef struct eg_opt_report {
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_now(const eg_opt *);
 EG_API int     eg_opt_set_lr(eg_opt *, double lr);       /* from now on; the schedule's factor still applies */
-EG_API const eg_named *eg_opt_state(const eg_opt *, int k); /* all that a step reads but parameters: "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" … */
+/* All that a step reads but parameters: "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME",
+ * "opt.v.NAME" … */
+EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 
 /* -- tasks: a row each; an example is a pure function of (seed, number) ----------------------------------------------------------- */
 enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };   /* tokens; symbols are numbered from EG_FIRST */
@@ -137,9 +140,10 @@ typedef struct eg_trainer_args {
                                          * data asks for. An encoder needs input and output of one length */
     int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model; of a corpus 3, 128, 4 */
     double  dropout, lr, clip_norm;     /* 0, the task's (pairs 1e-3, corpus 2e-3), none */
-    /* The task's warm-up, then cosine to 1/20 at `steps`; { .decay = EG_CONSTANT, .warmup = 1 }: none. Of another one: linear,
-     * cosine and wsd without .steps end at `steps`, after the task's warm-up unless there is one; noam has the task's warm-up,
-     * d_model and an lr by which its largest rate is the task's. */
+    /* The task's warm-up, then cosine to 1/20 at `steps`; { .decay = EG_CONSTANT, .warmup = 1 }:
+     * none. Of another one: linear, cosine and wsd without .steps end at `steps`, after the task's
+     * warm-up unless there is one; noam has the task's warm-up, d_model and an lr by which its
+     * largest rate is the task's. */
     eg_schedule schedule;
     int64_t batch, steps;               /* 64 (corpus 32), the task's (pairs 3000, corpus 1500) */
     uint64_t seed;                      /* of first values, dropout and examples: 0; restarts the context's draws */
@@ -164,7 +168,9 @@ typedef struct eg_progress {
 } eg_progress;
 typedef struct eg_score { int64_t sequences, exact, tokens, right; double loss; } eg_score; /* loss: mean of −ln p a token; ÷ ln 2: bits; e^: perplexity */
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch, also under eg_nograd; refused: what eg_step refuses */
+EG_API int
+eg_trainer_step(eg_trainer *,
+                eg_progress *); /* one batch, also under eg_nograd; refused: what eg_step refuses */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* as after the last step, but for the batch's own numbers */
 EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding; of a corpus
                                                                 * windows, 65536 symbols at most */
@@ -188,8 +194,9 @@ EG_API const char *eg_trainer_generate_with(const eg_generate_args *);  /* what 
  * "cross"; NULL: the model's only one, of seq2seq "cross", whose rows are the symbols that are written, its columns the input's. */
 EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *part, const char *const **rows, const char *const **columns);
 EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);      /* the same where both axes are one; not of seq2seq */
-/* largest[attention · heads + head] = the mean over places of the largest weight of that head, on the first test batch; places of
- * padding and those with nothing to attend to are left out. Near 1 a head is saturated: its softmax hardly passes a gradient. */
+/* largest[attention · heads + head] = the mean over places of the largest weight of that head, on
+ * the first test batch; places of padding and those with nothing to attend to are left out. Near 1
+ * a head is saturated: its softmax hardly passes a gradient. */
 EG_API int    eg_trainer_saturation(eg_trainer *, double *largest);
 /* Heads whose result is 0 from now on, in all but eg_trainer_check; 0 heads: none. Attentions are numbered from 0, and named "0", "1" … or, of
  * seq2seq, "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
@@ -234,8 +241,18 @@ EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refus
 inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_sgd_with(&o); }
 inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adam_with(&o); }
 inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adamw_with(&o); }
-inline eg_opt *eg_rmsprop(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_rmsprop_with(&o); }
-inline eg_opt *eg_adagrad(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adagrad_with(&o); }
+inline eg_opt *eg_rmsprop(eg_params *p, eg_opt_args o = eg_opt_args())
+{
+    o.size = sizeof o;
+    o.params = p;
+    return eg_rmsprop_with(&o);
+}
+inline eg_opt *eg_adagrad(eg_params *p, eg_opt_args o = eg_opt_args())
+{
+    o.size = sizeof o;
+    o.params = p;
+    return eg_adagrad_with(&o);
+}
 inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args()) { o.size = sizeof o; o.data = data; return eg_trainer_new_with(&o); }
 inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args()) { o.size = sizeof o; o.trainer = t; return eg_trainer_generate_with(&o); }
 inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0, eg_trainer_load_args o = eg_trainer_load_args()) { o.size = sizeof o; o.cx = cx; o.path = path; o.steps = steps; return eg_trainer_load_with(&o); }

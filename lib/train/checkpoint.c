@@ -17,7 +17,12 @@ typedef struct saved {
     int64_t step_size, noam_d_model, wsd_steps, milestone[EG_MILESTONES];
     double gamma;
 } saved;
-typedef struct field { const char *key; bool real; size_t at; bool late; } field;  /* late: 0 in a file that has it not */
+typedef struct field {
+    const char *key;
+    bool real;
+    size_t at;
+    bool late;
+} field; /* late: 0 in a file that has it not */
 static const field fields[] = {
 #define WHOLE(name) { #name, false, offsetof(saved, name), false }
 #define REAL(name)  { #name, true,  offsetof(saved, name), false }
@@ -64,12 +69,44 @@ static saved gather(const eg_trainer *t)
     const eg_trainer_args *o = &t->o;
     const eg_progress *n = &t->now;
     saved s = {
-        o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
-        o->schedule.steps, t->vocabulary, t->longest, n->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
-        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, n->exact,
-        o->context, o->micro_batches, o->evaluate, o->early_stop, t->waited, n->best_step, n->longest_step,
-        t->data->free_text ? t->data->count : 0, (int64_t)t->data->sum, o->smoothing, n->held, n->best, n->longest,
-        .gamma = o->schedule.gamma, .step_size = o->schedule.step_size, .noam_d_model = o->schedule.d_model,
+        o->layers,
+        o->d_model,
+        o->heads,
+        o->width,
+        o->batch,
+        o->steps,
+        (int64_t)o->seed,
+        o->schedule.decay,
+        o->schedule.warmup,
+        o->schedule.steps,
+        t->vocabulary,
+        t->longest,
+        n->step,
+        (int64_t)t->cursor,
+        (int64_t)eg_draws(t->cx),
+        eg_params_type(t->params),
+        o->dropout,
+        o->lr,
+        o->clip_norm,
+        o->schedule.last,
+        o->goal,
+        n->exact,
+        o->context,
+        o->micro_batches,
+        o->evaluate,
+        o->early_stop,
+        t->waited,
+        n->best_step,
+        n->longest_step,
+        t->data->free_text ? t->data->count : 0,
+        (int64_t)t->data->sum,
+        o->smoothing,
+        n->held,
+        n->best,
+        n->longest,
+        .gamma = o->schedule.gamma,
+        .step_size = o->schedule.step_size,
+        .noam_d_model = o->schedule.d_model,
         .wsd_steps = o->schedule.decay_steps,
     };
     memcpy(s.milestone, o->schedule.milestones, sizeof s.milestone);
@@ -81,12 +118,33 @@ static double unless_zero(double x) { return x == 0 ? EG_OFF : x; }
 static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model, int64_t steps)
 {
     eg_trainer_args o = {
-        .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
-        .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
-        .dropout = s->dropout, .lr = s->lr, .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
-        .micro_batches = s->micro_batches, .smoothing = s->smoothing, .evaluate = s->evaluate, .early_stop = s->early_stop,
-        .schedule = { .decay = (eg_decay)s->decay, .warmup = s->warmup, .steps = s->decay_steps, .last = s->last, .gamma = s->gamma,
-                      .step_size = s->step_size, .d_model = s->noam_d_model, .decay_steps = s->wsd_steps },
+        .size = sizeof(eg_trainer_args),
+        .data = data,
+        .model = model,
+        .layers = s->layers,
+        .d_model = s->d_model,
+        .heads = s->heads,
+        .width = s->width,
+        .batch = s->batch,
+        .steps = steps ? steps : s->steps,
+        .seed = (uint64_t)s->seed,
+        .dropout = s->dropout,
+        .lr = s->lr,
+        .clip_norm = s->clip_norm,
+        .goal = unless_zero(s->goal),
+        .context = s->context,
+        .micro_batches = s->micro_batches,
+        .smoothing = s->smoothing,
+        .evaluate = s->evaluate,
+        .early_stop = s->early_stop,
+        .schedule = { .decay = (eg_decay)s->decay,
+                      .warmup = s->warmup,
+                      .steps = s->decay_steps,
+                      .last = s->last,
+                      .gamma = s->gamma,
+                      .step_size = s->step_size,
+                      .d_model = s->noam_d_model,
+                      .decay_steps = s->wsd_steps },
     };
     memcpy(o.schedule.milestones, s->milestone, sizeof s->milestone);
     return o;
@@ -201,7 +259,7 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
         if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
-            continue;                               /* a file of before: no step skipped a parameter */
+            continue; /* a file of before: no step skipped a parameter */
         eg_tensor *x = eg_safetensors_get(file, one->name);
         if (!eg_ok(x) || eg_assign(one->x, x)) {
             eg_fail(t->cx, "%s: tensor \"%s\" cannot be used", path, one->name);

@@ -269,8 +269,9 @@ eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const
     return eg_trainer_look(t, input, NULL, labels, NULL);
 }
 
-/* -- saturation ---------------------------------------------------------------------------------------------------------------------- */
-/* The weights of attention k, with rows of zeros where a place is padding: eg_heads leaves those out. */
+/* -- saturation ---------------------------------------------------------------------------------- */
+/* The weights of attention k, with rows of zeros where a place is padding: eg_heads leaves those
+ * out. */
 static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
 {
     bool source = t->kind->apart && t->kind->part[k / (int)t->o.layers].letter == 'e';

@@ -14,17 +14,28 @@ static double share(const eg_schedule *s, double k)     /* of the way from the w
     double way = (double)s->steps - (double)s->warmup;
     return way > 0 ? clamp(k / way) : 0;
 }
-static double towards(const eg_schedule *s, double t) { return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t); }
+static double towards(const eg_schedule *s, double t)
+{
+    return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
+}
 
 static double constant(const eg_schedule *s, double k) { (void)s, (void)k; return 1; }
 static double linear(const eg_schedule *s, double k)   { return towards(s, share(s, k)); }
-static double cosine(const eg_schedule *s, double k)   { return towards(s, (1 - cos(acos(-1) * share(s, k))) / 2); }
-static double exponential(const eg_schedule *s, double k) { return s->gamma > 0 ? pow(s->gamma, k) : NAN; }
+static double cosine(const eg_schedule *s, double k)
+{
+    return towards(s, (1 - cos(acos(-1) * share(s, k))) / 2);
+}
+static double exponential(const eg_schedule *s, double k)
+{
+    return s->gamma > 0 ? pow(s->gamma, k) : NAN;
+}
 
 static double noam(const eg_schedule *s, double k)
 {
     double w = (double)s->warmup, step = k + w + 1;
-    return w > 0 && s->d_model > 0 ? fmin(pow(step, -0.5), step * pow(w, -1.5)) / sqrt((double)s->d_model) : NAN;
+    return w > 0 && s->d_model > 0
+               ? fmin(pow(step, -0.5), step * pow(w, -1.5)) / sqrt((double)s->d_model)
+               : NAN;
 }
 
 static double steps(const eg_schedule *s, double k)
@@ -44,12 +55,20 @@ static double fallen(const eg_schedule *s, double k)    /* how much of the decay
 static double wsd(const eg_schedule *s, double k)      { return towards(s, fallen(s, k)); }
 static double wsd_sqrt(const eg_schedule *s, double k) { return towards(s, sqrt(fallen(s, k))); }
 
-/* k: steps since the warm-up, which is linear unless the row has its own; ends: reads steps and last */
-static const struct decay { double (*factor)(const eg_schedule *, double k); bool own_warmup, ends; } decays[] = {
-    [EG_CONSTANT] = { constant, false, false }, [EG_LINEAR] = { linear, false, true },
-    [EG_COSINE] = { cosine, false, true },      [EG_NOAM] = { noam, true, false },
-    [EG_STEPS] = { steps, false, false },       [EG_EXPONENTIAL] = { exponential, false, false },
-    [EG_WSD] = { wsd, false, true },            [EG_WSD_SQRT] = { wsd_sqrt, false, true },
+/* k: steps since the warm-up, which is linear unless the row has its own; ends: reads steps and
+ * last */
+static const struct decay {
+    double (*factor)(const eg_schedule *, double k);
+    bool own_warmup, ends;
+} decays[] = {
+    [EG_CONSTANT] = { constant, false, false },
+    [EG_LINEAR] = { linear, false, true },
+    [EG_COSINE] = { cosine, false, true },
+    [EG_NOAM] = { noam, true, false },
+    [EG_STEPS] = { steps, false, false },
+    [EG_EXPONENTIAL] = { exponential, false, false },
+    [EG_WSD] = { wsd, false, true },
+    [EG_WSD_SQRT] = { wsd_sqrt, false, true },
 };
 enum { DECAYS = sizeof decays / sizeof *decays };
 
@@ -66,27 +85,42 @@ double eg_schedule_factor(const eg_schedule *s, int64_t step)
 
 static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
-    long long w = (long long)s->warmup, all = (long long)s->steps, decay = (long long)s->decay_steps;
+    long long w = (long long)s->warmup, all = (long long)s->steps,
+              decay = (long long)s->decay_steps;
     int marks = 0;
     while (marks < EG_MILESTONES && s->milestones[marks] > (marks ? s->milestones[marks - 1] : 0))
         marks++;
     bool rising = marks == EG_MILESTONES || s->milestones[marks] == 0;
     if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
-        eg_fail(cx, "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
-                "EG_WSD_SQRT, but %d", who, (int)s->decay);
+        eg_fail(cx,
+                "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, "
+                "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
+                "EG_WSD_SQRT, but %d",
+                who, (int)s->decay);
     else if (w < 0 || all < 0 || (decays[s->decay].ends && all <= w))
-        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld", who, all, w);
+        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
+                who, all, w);
     else if (!isfinite(s->last))
         eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
-    else if (!(s->gamma >= 0 && s->gamma < INFINITY) || (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
+    else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
+             (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
         eg_fail(cx, "%s: schedule.gamma must be a number above 0, not %g", who, s->gamma);
     else if (s->decay == EG_NOAM && (w < 1 || s->d_model < 1))
-        eg_fail(cx, "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld", who, w, (long long)s->d_model);
-    else if (s->decay == EG_STEPS && (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
-        eg_fail(cx, "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; step_size is %lld, and %d "
-                "milestones rise", who, (long long)s->step_size, marks);
+        eg_fail(cx,
+                "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
+                who, w, (long long)s->d_model);
+    else if (s->decay == EG_STEPS &&
+             (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
+        eg_fail(cx,
+                "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
+                "step_size is %lld, and %d "
+                "milestones rise",
+                who, (long long)s->step_size, marks);
     else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
-        eg_fail(cx, "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld", who, all - w, decay);
+        eg_fail(
+            cx,
+            "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld",
+            who, all - w, decay);
     return eg_error(cx) != NULL;
 }
 
@@ -101,13 +135,26 @@ typedef struct kind {
 
 static bool sgd_keeps(const eg_opt_args *o, int m)     { (void)m; return o->momentum > 0; }
 static bool adam_keeps(const eg_opt_args *o, int m)    { return m < 2 || o->amsgrad; }
-static bool rmsprop_keeps(const eg_opt_args *o, int m) { return m == 0 || (m == 1 ? o->momentum > 0 : o->centered); }
+static bool rmsprop_keeps(const eg_opt_args *o, int m)
+{
+    return m == 0 || (m == 1 ? o->momentum > 0 : o->centered);
+}
 
-static const kind sgd     = { "sgd",     { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64, 1e-3, 1e-8, 0, false };
-static const kind adam    = { "adam",    { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true };
-static const kind adamw   = { "adamw",   { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true };
-static const kind rmsprop = { "rmsprop", { "v", "u", "m" }, rmsprop_keeps, eg__rmsprop_f32, eg__rmsprop_f64, 1e-2, 1e-8, 0, true };
-static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2, 1e-10, 0, true };
+static const kind sgd = {
+    "sgd", { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64, 1e-3, 1e-8, 0, false
+};
+static const kind adam = {
+    "adam", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true
+};
+static const kind adamw = {
+    "adamw", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true
+};
+static const kind rmsprop = {
+    "rmsprop", { "v", "u", "m" }, rmsprop_keeps, eg__rmsprop_f32, eg__rmsprop_f64, 1e-2, 1e-8, 0,
+    true
+};
+static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2,
+                              1e-10,     0,       true };
 
 enum { STEPS, NORM_CLIPPED, VALUE_CLIPPED, COUNTS };
 struct eg_opt {
@@ -128,14 +175,25 @@ static double option(double given, double otherwise) { return given == EG_OFF ? 
 static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define AT(name) offsetof(eg_opt_args, name)
-    static const struct { const char *text; size_t at; double below; } ranges[] = { /* 0 ≤ x < below */
-        { "lr must not be negative", AT(lr), INFINITY }, { "momentum must not be negative", AT(momentum), INFINITY },
+    static const struct {
+        const char *text;
+        size_t at;
+        double below;
+    } ranges[] = {
+        /* 0 ≤ x < below */
+        { "lr must not be negative", AT(lr), INFINITY },
+        { "momentum must not be negative", AT(momentum), INFINITY },
         { "dampening must not be negative", AT(dampening), INFINITY },
-        { "beta1 must be in [0, 1)", AT(beta1), 1 }, { "beta2 must be in [0, 1)", AT(beta2), 1 },
-        { "eps must not be negative", AT(eps), INFINITY }, { "weight_decay must not be negative", AT(weight_decay), INFINITY },
-        { "clip_norm must not be negative", AT(clip_norm), INFINITY }, { "clip_value must not be negative", AT(clip_value), INFINITY },
-        { "alpha must be in [0, 1)", AT(alpha), 1 }, { "lr_decay must not be negative", AT(lr_decay), INFINITY },
-        { "initial_accumulator_value must not be negative", AT(initial_accumulator_value), INFINITY },
+        { "beta1 must be in [0, 1)", AT(beta1), 1 },
+        { "beta2 must be in [0, 1)", AT(beta2), 1 },
+        { "eps must not be negative", AT(eps), INFINITY },
+        { "weight_decay must not be negative", AT(weight_decay), INFINITY },
+        { "clip_norm must not be negative", AT(clip_norm), INFINITY },
+        { "clip_value must not be negative", AT(clip_value), INFINITY },
+        { "alpha must be in [0, 1)", AT(alpha), 1 },
+        { "lr_decay must not be negative", AT(lr_decay), INFINITY },
+        { "initial_accumulator_value must not be negative", AT(initial_accumulator_value),
+          INFINITY },
     };
 #undef AT
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
@@ -146,7 +204,8 @@ static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
         eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who, o->momentum, o->dampening);
-    else if (!(o->norm_type <= 2 && o->norm_type >= 2) && !(o->norm_type > 0 && isinf(o->norm_type)))
+    else if (!(o->norm_type <= 2 && o->norm_type >= 2) &&
+             !(o->norm_type > 0 && isinf(o->norm_type)))
         eg_fail(cx, "%s: norm_type must be 2 or INFINITY, not %g", who, o->norm_type);
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
@@ -165,11 +224,15 @@ static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_name
 
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
-    o->lr = option(o->lr, row->lr), o->momentum = option(o->momentum, 0), o->dampening = option(o->dampening, 0);
-    o->beta1 = option(o->beta1, 0.9), o->beta2 = option(o->beta2, 0.999), o->eps = option(o->eps, row->eps);
-    o->weight_decay = option(o->weight_decay, row->weight_decay), o->clip_norm = option(o->clip_norm, 0);
+    o->lr = option(o->lr, row->lr), o->momentum = option(o->momentum, 0),
+    o->dampening = option(o->dampening, 0);
+    o->beta1 = option(o->beta1, 0.9), o->beta2 = option(o->beta2, 0.999),
+    o->eps = option(o->eps, row->eps);
+    o->weight_decay = option(o->weight_decay, row->weight_decay),
+    o->clip_norm = option(o->clip_norm, 0);
     o->clip_value = option(o->clip_value, 0), o->schedule.last = option(o->schedule.last, 0);
-    o->alpha = option(o->alpha, 0.99), o->lr_decay = option(o->lr_decay, 0), o->norm_type = option(o->norm_type, 2);
+    o->alpha = option(o->alpha, 0.99), o->lr_decay = option(o->lr_decay, 0),
+    o->norm_type = option(o->norm_type, 2);
     o->initial_accumulator_value = option(o->initial_accumulator_value, 0);
 }
 
@@ -190,7 +253,8 @@ static bool make_state(eg_opt *op)
         const eg_named *one = eg_params_at(p, k);
         op->x[k] = one->x, op->name[k] = one->name;
         for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
-            if ((!op->kind->kept || op->kind->kept(&op->o, m)) && !remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
+            if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
+                !remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
                 return false;
         if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
             return false;
@@ -222,7 +286,14 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
     if (!op || !arrays || !state || !name)
         return NULL;
-    *op = (eg_opt){ .kind = row, .o = o, .cx = cx, .count = n, .state = state, .name = name, .x = arrays, .g = arrays + n };
+    *op = (eg_opt){ .kind = row,
+                    .o = o,
+                    .cx = cx,
+                    .count = n,
+                    .state = state,
+                    .name = name,
+                    .x = arrays,
+                    .g = arrays + n };
     for (int m = 0; m < EG__MOMENTS; m++)
         op->moment[m] = arrays + (2 + m) * n;
     return make_state(op) ? op : NULL;
@@ -234,7 +305,8 @@ eg_opt *eg_adamw_with(const eg_opt_args *a)   { return open_kind(&adamw, a); }
 eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
 eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
 
-/* -- a step: first all that may refuse it, then all that changes -------------------------------- */
+/* -- a step: first all that may refuse it, then all that changes --------------------------------
+ * */
 static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 {
     if (eg_type(g) == EG_F64) {
@@ -268,7 +340,8 @@ static bool fits(eg_opt *op, int k, eg_tensor *g)
     return false;
 }
 
-/* Which operation made it? The sweep runs once more, traced: what the first one made is freed with the step's scope. */
+/* Which operation made it? The sweep runs once more, traced: what the first one made is freed with
+ * the step's scope. */
 static void not_finite(eg_opt *op, int k, double value)
 {
     char origin[700] = "";
@@ -280,11 +353,12 @@ static void not_finite(eg_opt *op, int k, double value)
             snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);
     }
-    eg_fail(op->cx, "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name, op->name[k],
-            isnan(value) ? (double)NAN : value, origin);
+    eg_fail(op->cx, "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
+            op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
-/* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient that is not finite, or none at all */
+/* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient
+ * that is not finite, or none at all */
 static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm, double *largest)
 {
     double squares = 0, most = 0;
@@ -306,7 +380,7 @@ static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(squares);
-    if (isinf(*norm)) {                             /* the squares of finite numbers overflow       */
+    if (isinf(*norm)) { /* the squares of finite numbers overflow       */
         squares = 0;
         for (int k = 0; k < op->count; k++)
             squares += g[k] ? norms_of(g[k], limit, 1 / clipped).squares : 0;
@@ -321,8 +395,9 @@ static bool squares_fit(eg_opt *op, double largest)
     bool narrow = eg_type(op->x[0]) == EG_F32;
     if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX))
         return true;
-    eg_fail(op->cx, "%s: a gradient has an element of %g, whose square overflows %s; the step is not done", op->kind->name, largest,
-            narrow ? "f32" : "f64");
+    eg_fail(op->cx,
+            "%s: a gradient has an element of %g, whose square overflows %s; the step is not done",
+            op->kind->name, largest, narrow ? "f32" : "f64");
     return false;
 }
 
@@ -349,17 +424,27 @@ static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
 }
 
 /* of the t-th step that reaches a parameter */
-static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, double coef, int64_t t)
+static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, double coef,
+                                     int64_t t)
 {
     const eg_opt_args *o = &op->o;
-    bool is_adam = op->kind == &adam || op->kind == &adamw, is_rmsprop = op->kind == &rmsprop, decoupled = op->kind == &adamw;
+    bool is_adam = op->kind == &adam || op->kind == &adamw, is_rmsprop = op->kind == &rmsprop,
+         decoupled = op->kind == &adamw;
     double count = (double)t, eta = is_adam ? lr / (1 - pow(o->beta1, count)) : lr;
     return (eg__coefficients){
-        .limit = limit, .coef = coef, .l2 = decoupled ? 0 : o->weight_decay, .shrink = decoupled ? 1 - lr * o->weight_decay : 1,
-        .b1 = o->beta1, .b2 = is_rmsprop ? o->alpha : o->beta2, .eps = o->eps,
-        .eta = op->kind == &adagrad ? lr / (1 + (count - 1) * o->lr_decay) : eta, .root = sqrt(1 - pow(o->beta2, count)),
-        .mu = t == 1 && !is_rmsprop ? 0 : o->momentum, .keep = t == 1 ? 1 : 1 - o->dampening,
-        .look = o->nesterov ? 1 : 0, .ahead = o->nesterov ? o->momentum : 1,
+        .limit = limit,
+        .coef = coef,
+        .l2 = decoupled ? 0 : o->weight_decay,
+        .shrink = decoupled ? 1 - lr * o->weight_decay : 1,
+        .b1 = o->beta1,
+        .b2 = is_rmsprop ? o->alpha : o->beta2,
+        .eps = o->eps,
+        .eta = op->kind == &adagrad ? lr / (1 + (count - 1) * o->lr_decay) : eta,
+        .root = sqrt(1 - pow(o->beta2, count)),
+        .mu = t == 1 && !is_rmsprop ? 0 : o->momentum,
+        .keep = t == 1 ? 1 : 1 - o->dampening,
+        .look = o->nesterov ? 1 : 0,
+        .ahead = o->nesterov ? o->momentum : 1,
     };
 }
 
@@ -377,7 +462,8 @@ static int update(eg_opt *op, eg_tensor *const *g)
         return -1;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[STEPS]);
     if (!isfinite(lr)) {
-        eg_fail(op->cx, "%s: the learning rate of step %lld is %g", op->kind->name, (long long)counts[STEPS] + 1, lr);
+        eg_fail(op->cx, "%s: the learning rate of step %lld is %g", op->kind->name,
+                (long long)counts[STEPS] + 1, lr);
         return -1;
     }
     op->norm = norm;
@@ -416,8 +502,9 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
         return true;                                /* eg_grad refuses it */
     double value = eg_item(loss);
     if (!isfinite(value) && !eg_error(op->cx))
-        eg_fail(op->cx, "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
-                isnan(value) ? (double)NAN : value, eg_origin(eg_first_nonfinite(loss)));      /* no "-nan" */
+        eg_fail(op->cx, "%s: the loss is %g, which comes from %s; the step is not done",
+                op->kind->name, isnan(value) ? (double)NAN : value,
+                eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
     return !eg_error(op->cx);
 }
 
@@ -442,7 +529,7 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         eg_clear(op->cx);
         eg_fail(op->cx, "%s: the loss has no gradient: %s", op->kind->name, reason);
     }
-    op->loss = loss;                                /* for what it says of a gradient that is not finite */
+    op->loss = loss; /* for what it says of a gradient that is not finite */
     bad = bad ? bad : update(op, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);

@@ -77,14 +77,16 @@ static bool in_range(const eg_trainer_args *o)
     return !eg_error(cx);
 }
 
-/* A decay that ends and whose end is not given ends with the steps, after the task's warm-up if none is given either. */
+/* A decay that ends and whose end is not given ends with the steps, after the task's warm-up if
+ * none is given either. */
 static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 {
     eg_schedule *s = &o->schedule;
     warmup = warmup < o->steps ? warmup : o->steps > 0 ? o->steps - 1 : 0;
     if (!s->decay && !s->warmup && !s->steps)
         *s = (eg_schedule){ .decay = EG_COSINE, .last = 0.05 };
-    bool ends = s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD || s->decay == EG_WSD_SQRT;
+    bool ends = s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
+                s->decay == EG_WSD_SQRT;
     if (!s->warmup && ((ends && !s->steps) || s->decay == EG_NOAM))
         s->warmup = warmup;
     if (ends && !s->steps)
@@ -97,7 +99,9 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 static double noam_scale(const eg_trainer_args *o)
 {
     const eg_schedule *s = &o->schedule;
-    return s->decay == EG_NOAM && s->warmup > 0 && s->d_model > 0 ? sqrt((double)s->d_model) * sqrt((double)s->warmup) : 1;
+    return s->decay == EG_NOAM && s->warmup > 0 && s->d_model > 0
+               ? sqrt((double)s->d_model) * sqrt((double)s->warmup)
+               : 1;
 }
 
 static bool defaults(eg_trainer_args *o)
@@ -193,8 +197,11 @@ static bool is_finite(eg_trainer *t, eg_tensor *loss)
 {
     double value = eg_item(loss);
     if (!eg_error(t->cx) && !isfinite(value))
-        eg_fail(t->cx, "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or clip_norm may help",
-                (long long)t->now.step + 1, isnan(value) ? (double)NAN : value, eg_origin(eg_first_nonfinite(loss)));
+        eg_fail(t->cx,
+                "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or "
+                "clip_norm may help",
+                (long long)t->now.step + 1, isnan(value) ? (double)NAN : value,
+                eg_origin(eg_first_nonfinite(loss)));
     return !eg_error(t->cx);
 }
 
@@ -221,7 +228,8 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
         eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing), (double)eg__batch_counted(&b) / targets);
         *mean += eg_item(loss);
-        bool was = eg_nograd(t->cx, true), bad = !is_finite(t, loss) || eg_grad(loss, NULL, count, t->part + count, t->part);
+        bool was = eg_nograd(t->cx, true),
+             bad = !is_finite(t, loss) || eg_grad(loss, NULL, count, t->part + count, t->part);
         for (int p = 0; !bad && p < count; p++)
             bad = eg_assign(t->sum[p], k ? eg_add(t->sum[p], t->part[p]) : t->part[p]);
         eg_nograd(t->cx, was);
@@ -244,7 +252,8 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     eg__batch b = eg__batch_next(t);
     if (!b.rows)
         return -1;
-    bool training_before = eg_training(t->cx), was = eg_nograd(t->cx, false);   /* a step needs its history */
+    bool training_before = eg_training(t->cx),
+         was = eg_nograd(t->cx, false); /* a step needs its history */
     eg_train(t->cx);
     eg_mark m = eg_push(t->cx);
     bool good = (t->o.micro_batches > 1 ? step_in_parts : step_whole)(t, &b, &mean, &s);
@@ -325,8 +334,10 @@ static int look(eg_trainer *t)
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL))
         return -1;
-    if (!isfinite(n->held)) {                           /* NaN is neither better nor worse: no look would ever be better again */
-        eg_fail(t->cx, "trainer: the held-out loss after step %lld is %g", (long long)n->step, n->held);
+    if (!isfinite(
+            n->held)) { /* NaN is neither better nor worse: no look would ever be better again */
+        eg_fail(t->cx, "trainer: the held-out loss after step %lld is %g", (long long)n->step,
+                n->held);
         return -1;
     }
     bool better = n->best < 0 || n->held < n->best;

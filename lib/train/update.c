@@ -53,10 +53,11 @@ CLONES static void sgd_##suffix(int64_t n, const eg__coefficients *c, real *x, c
         eta = (real)c->eta;                                                                      \
     const real mu = (real)c->mu, keep = (real)c->keep, look = (real)c->look,                     \
         ahead = (real)c->ahead;                                                                  \
-    real *u = moment[0];                                                                         \
-    for (int64_t k = 0; !u && k < n; k++)                                                        \
+    real *u = moment[0];                                                                      \
+    const int64_t still = u ? 0 : n, moving = n - still; /* counts, so that loops vectorise */   \
+    for (int64_t k = 0; k < still; k++)                                                          \
         x[k] -= eta * GRADIENT;                                                                  \
-    for (int64_t k = 0; u && k < n; k++) {                                                       \
+    for (int64_t k = 0; k < moving; k++) {                                                       \
         real d = GRADIENT;                                                                       \
         u[k] = mu * u[k] + keep * d;                                                             \
         x[k] -= eta * (look * d + ahead * u[k]);                                                 \
@@ -74,13 +75,14 @@ CLONES static void adam_##suffix(int64_t n, const eg__coefficients *c, real *x, 
         c2 = (real)(1 - c->b2);                                                                  \
     const real eta = (real)c->eta, root = (real)c->root, eps = (real)c->eps;                     \
     real *m = moment[0], *v = moment[1], *most = moment[2];                                      \
-    for (int64_t k = 0; !most && k < n; k++) {                                                   \
+    const int64_t usual = most ? 0 : n, amsgrad = n - usual;                                     \
+    for (int64_t k = 0; k < usual; k++) {                                                        \
         real d = GRADIENT;                                                                       \
         m[k] = b1 * m[k] + c1 * d;                                                               \
         v[k] = b2 * v[k] + c2 * d * d;                                                           \
         x[k] = shrink * x[k] - eta * m[k] / (root_of(v[k]) / root + eps);                        \
     }                                                                                            \
-    for (int64_t k = 0; most && k < n; k++) {                                                    \
+    for (int64_t k = 0; k < amsgrad; k++) {                                                      \
         real d = GRADIENT;                                                                       \
         m[k] = b1 * m[k] + c1 * d;                                                               \
         v[k] = b2 * v[k] + c2 * d * d;                                                           \

@@ -16,8 +16,10 @@ typedef struct eg__coefficients {
 typedef struct eg__norms { double squares, largest; } eg__norms;
 eg__norms eg__norms_f32(int64_t n, const float *g, double limit, double scale);
 eg__norms eg__norms_f64(int64_t n, const double *g, double limit, double scale);
-typedef void eg__update_f32(int64_t n, const eg__coefficients *, float *x, const float *g, float *const *moment);
-typedef void eg__update_f64(int64_t n, const eg__coefficients *, double *x, const double *g, double *const *moment);
+typedef void eg__update_f32(int64_t n, const eg__coefficients *, float *x, const float *g,
+                            float *const *moment);
+typedef void eg__update_f64(int64_t n, const eg__coefficients *, double *x, const double *g,
+                            double *const *moment);
 eg__update_f32 eg__sgd_f32, eg__adam_f32, eg__rmsprop_f32, eg__adagrad_f32;
 eg__update_f64 eg__sgd_f64, eg__adam_f64, eg__rmsprop_f64, eg__adagrad_f64;
 #endif
