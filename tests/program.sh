@@ -192,6 +192,25 @@ awk '/gradients checked: /{ exit !($3 == $5 && $3 > 0) }' out || bad "train copy
 [ "$(grep -c '^{.*}$' log.json)" = 14 ] || bad "train copy: the log is $(cat log.json)"
 grep -q '.where = ' out && bad 'train copy: an encoder has no causal mask, but the listing shows one'
 grep -q 'without its causal mask' out || bad 'train copy: the listing does not say that the mask is left out'
+# shellcheck disable=SC2086
+{
+    prints 'ALARM: the loss rises' train copy $tiny --steps 20 --lr 10 --log alarm.json --out alarm.safetensors
+    grep -q '"step": [0-9]*, "alarm": "divergence"' alarm.json || bad "train --lr 10: no alarm in $(cat alarm.json)"
+    prints 'ALARM: the loss rises' train copy --goal 0 --steps 12 --lr 0.5 --out alarm.safetensors
+    prints 'saturated: head 0.' train copy $tiny --steps 20 --lr 0.5 --log alarm.json --out alarm.safetensors
+    [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] || bad "train --lr 0.5: $(cat alarm.json)"
+    for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' 'exponential --gamma 0.9' \
+        'wsd --warmup 2 --decay-steps 4' wsd-sqrt linear cosine constant; do
+        runs train copy $tiny --steps 8 --schedule $schedule --out s.safetensors --log s.json
+        if grep -q ALARM out; then bad "train --schedule $schedule: an alarm"; fi
+    done
+    [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] || bad "train --schedule constant: $(cat s.json)"
+}
+refuses '--gamma belongs to --schedule steps or exponential, not to noam' train copy --schedule noam --gamma 0.5
+refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps --milestones 3,2
+refuses 'schedule.gamma must be a number above 0, not 0' train copy --schedule exponential
+refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume s.safetensors
+rm -f alarm.json alarm.safetensors s.json s.safetensors
 prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 || bad 'predict: lines of standard input'

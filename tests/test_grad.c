@@ -297,6 +297,69 @@ START_TEST(einsum_gradients_to_second_order)
 }
 END_TEST
 
+START_TEST(a_y_without_history_has_no_gradient)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((const double[]){ 1, 2 }), 2), *w = eg_ones(cx, 2), *d[2], *h;
+    eg_nograd(cx, true);
+    eg_tensor *y = eg_sum(NULL, eg_square(x)), *half = eg_square(x), *own = eg_scale(x, 2);
+    eg_nograd(cx, false);
+    static const char unrecorded[] =
+        "y was made while nothing was recorded (eg_nograd), so it has no history";
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, d), -1);
+    eg_assert_error(cx, unrecorded);
+    ck_assert(!eg_ok(eg_jvp(y, 1, &x, &w)));
+    eg_assert_error(cx, unrecorded);
+    ck_assert_int_eq(eg_hvp(y, 1, &x, &w, d), -1);
+    eg_assert_error(cx, unrecorded);
+    ck_assert(!eg_ok(eg_jacobian(y, x)));
+    eg_assert_error(cx, unrecorded);
+    ck_assert(!eg_ok(eg_hessian(y, x, x)));
+    eg_assert_error(cx, unrecorded);
+    ck_assert_int_eq(eg_grad(eg_scalar(cx, 3), NULL, 1, &x, d), -1);
+    eg_assert_error(cx, "grad: y has no history: no operation made it, and it is none of the xs");
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, own), NULL, 1, &own, d),
+                     0);        /* an x may have been made anyhow */
+    eg_tensor *xw[] = { x, w }; /* one of two: zeros, or NULL      */
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, x), NULL, 2, xw, d), 0);
+    eg_assert_close(d[1], eg_zeros(cx, 2), 0);
+    ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, x), NULL, 2, xw, d), 0);
+    ck_assert(d[1] == NULL);
+    eg_assert_close(d[0], w, 0);
+    ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, half), NULL, 2, xw, d), -1);
+    eg_assert_error(cx, "grad: y reaches none of the 2 xs: operand 1 of einsum");
+    ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, eg_floor(w)), NULL, 2, xw, d), -1);
+    eg_assert_error(cx, "cuts the path to xs[1], a leaf");
+    /* a gradient that turned out constant has the gradient zero, to any order, and a zero one too
+     * */
+    ck_assert_int_eq(eg_grad(x, w, 1, &x, d), 0);
+    for (eg_tensor *g = eg_sum(NULL, x); ; g = h) {
+        ck_assert_int_eq(eg_grad(g, eg_ones_like(g), 1, &x, &h), 0);
+        if (eg_get(h, 0) >= 0 && eg_get(h, 0) <= 0) break;
+    }
+    ck_assert_int_eq(eg_grad(h, w, 1, &x, d), 0);
+    eg_assert_close(eg_hessian(eg_sum(NULL, x), x, x), eg_zeros(cx, 2, 2), 0);
+    eg_close(cx);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_followed_back)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((const double[]){ 0, 800 }), 2), *low = eg_full(cx, -INFINITY, 2),
+              *e = eg_exp(x);
+    ck_assert(eg_first_nonfinite(eg_sum(NULL, x)) == NULL);
+    ck_assert(eg_first_nonfinite(eg_sub(e, e)) == e); /* an overflow, then ∞ − ∞          */
+    eg_tensor *nan = eg_mul(low, eg_scale(x, 0)); /* −∞ · 0 of a constant −∞          */
+    ck_assert(eg_first_nonfinite(eg_sum(NULL, nan)) == nan);
+    eg_tensor *past = eg_exp(eg_log(x)); /* log 0 = −∞, which exp makes 0    */
+    ck_assert(eg_first_nonfinite(eg_sum(NULL, past)) == NULL);
+    ck_assert(eg_first_nonfinite(eg_mul(past, e)) == e);
+    ck_assert(eg_first_nonfinite(low) == low);
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_grad(void)
 {
     Suite *s = suite_create("grad");
@@ -304,6 +367,8 @@ Suite *suite_grad(void)
     tcase_add_test(t, gradients_of_every_order);
     tcase_add_test(t, grad_adds_paths_and_reaches_intermediates);
     tcase_add_test(t, nograd_and_detach_cut);
+    tcase_add_test(t, a_y_without_history_has_no_gradient);
+    tcase_add_test(t, what_is_not_finite_is_followed_back);
     tcase_add_test(t, grad_refuses);
     tcase_add_test(t, null_lists_of_inputs_are_refused);
     tcase_add_test(t, rows_that_are_wrong_are_named);

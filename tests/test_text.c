@@ -289,7 +289,10 @@ START_TEST(the_best_is_kept)                    /* a learning rate that spoils w
 {
     char path[] = "/tmp/eg_best_XXXXXX";
     close(mkstemp(path));
-    eg_trainer *t = small(repeated("abcdefgh", 400), (eg_trainer_args){ .context = 8, .evaluate = 1, .steps = 25, .lr = 1, .schedule = { EG_CONSTANT, 1, 0, 0 } });
+    eg_trainer *t =
+        small(repeated("abcdefgh", 400),
+              (eg_trainer_args){
+                  .context = 8, .evaluate = 1, .steps = 25, .lr = 1, .schedule = { .warmup = 1 } });
     eg_progress p;
     eg_score s;
     ck_assert_int_eq(eg_trainer_keep_best(t, path), 0);

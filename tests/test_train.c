@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "bytes.h"
 #include "failing.h"
+#include "wave.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -30,36 +31,76 @@ static eg_tensor *golden(const char *format, const char *name, int k)
 }
 
 /* -- optimisers ------------------------------------------------------------------------------------------------------------------ */
-static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o; } kinds[] = {
-    { "sgd",          eg_sgd_with,   { .lr = 0.1 } },
-    { "sgd_decay",    eg_sgd_with,   { .lr = 0.1, .weight_decay = 0.03 } },
-    { "momentum",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9 } },
-    { "dampening",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
-    { "nesterov",     eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.02 } },
-    { "adam",         eg_adam_with,  { .lr = 0.05 } },
-    { "adam_options", eg_adam_with,  { .lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1 } },
-    { "adamw",        eg_adamw_with, { .lr = 0.05 } },
-    { "adamw_decay",  eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
-    { "clip_norm",    eg_sgd_with,   { .lr = 0.1, .momentum = 0.9, .clip_norm = 4 } },
-    { "clip_value",   eg_adam_with,  { .lr = 0.05, .clip_value = 0.7 } },
-    { "clip_both",    eg_adamw_with, { .lr = 0.05, .clip_value = 1.5, .clip_norm = 2 } },
-    { "cosine",       eg_adamw_with, { .lr = 0.05, .schedule = { EG_COSINE, 0, 20, 0.1 } } },
+static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o;
+} kinds[] = {
+    { "sgd", eg_sgd_with, { .lr = 0.1 } },
+    { "sgd_decay", eg_sgd_with, { .lr = 0.1, .weight_decay = 0.03 } },
+    { "momentum", eg_sgd_with, { .lr = 0.1, .momentum = 0.9 } },
+    { "dampening",
+      eg_sgd_with,
+      { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
+    { "nesterov",
+      eg_sgd_with,
+      { .lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.02 } },
+    { "adam", eg_adam_with, { .lr = 0.05 } },
+    { "adam_options",
+      eg_adam_with,
+      { .lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1 } },
+    { "adamw", eg_adamw_with, { .lr = 0.05 } },
+    { "adamw_decay", eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
+    { "clip_norm", eg_sgd_with, { .lr = 0.1, .momentum = 0.9, .clip_norm = 4 } },
+    { "clip_value", eg_adam_with, { .lr = 0.05, .clip_value = 0.7 } },
+    { "clip_both", eg_adamw_with, { .lr = 0.05, .clip_value = 1.5, .clip_norm = 2 } },
+    { "cosine",
+      eg_adamw_with,
+      { .lr = 0.05, .schedule = { .decay = EG_COSINE, .steps = 20, .last = 0.1 } } },
+    { "rmsprop", eg_rmsprop_with, { .lr = 0 } },
+    { "rmsprop_momentum",
+      eg_rmsprop_with,
+      { .lr = 0.02, .alpha = 0.9, .eps = 1e-4, .momentum = 0.8, .weight_decay = 0.05 } },
+    { "rmsprop_centered",
+      eg_rmsprop_with,
+      { .lr = 0.02, .alpha = 0.95, .momentum = 0.5, .centered = true } },
+    { "adagrad", eg_adagrad_with, { .lr = 0 } },
+    { "adagrad_options",
+      eg_adagrad_with,
+      { .lr = 0.1,
+        .lr_decay = 0.05,
+        .weight_decay = 0.02,
+        .initial_accumulator_value = 0.3,
+        .eps = 1e-3 } },
+    { "amsgrad", eg_adam_with, { .lr = 0.05, .amsgrad = true, .beta2 = 0.7 } },
+    { "amsgrad_w",
+      eg_adamw_with,
+      { .lr = 0.05, .amsgrad = true, .beta2 = 0.7, .weight_decay = 0.1 } },
+    { "clip_infinity", eg_sgd_with, { .lr = 0.1, .clip_norm = 1.5, .norm_type = INFINITY } },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void follow(eg_dtype dtype, double tolerance, int row)
+typedef struct two {
+    eg_params *p;
+    eg_tensor *x[2], *g[2];
+} two; /* the golden parameters and their gradients */
+static two golden_parameters(eg_dtype dtype)
 {
-    eg_params *p = eg_params_open(cx, .dtype = dtype);
-    eg_tensor *x[2], *g[2], *right[2];
+    two t = { .p = eg_params_open(cx, .dtype = dtype) };
     for (int k = 0; k < 2; k++) {
         eg_tensor *start = golden("opt", "start", k);
-        x[k] = eg_param(p, k ? "b" : "a", "i", eg_dim(start, 0));
-        eg_assign(x[k], eg_cast(start, dtype));
-        g[k] = eg_cast(golden("opt", "g", k), dtype);
-        right[k] = eg_cast(golden("opt", kinds[row].name, k), dtype);
+        t.x[k] = eg_param(t.p, k ? "b" : "a", "i", eg_dim(start, 0));
+        eg_assign(t.x[k], eg_cast(start, dtype));
+        t.g[k] = eg_cast(golden("opt", "g", k), dtype);
     }
+    return t;
+}
+
+static void follow(eg_dtype dtype, double tolerance, int row)
+{
+    two given = golden_parameters(dtype);
+    eg_tensor **x = given.x, **g = given.g, *right[2];
+    for (int k = 0; k < 2; k++)
+        right[k] = eg_cast(golden("opt", kinds[row].name, k), dtype);
     eg_opt_args o = kinds[row].o;
-    o.size = sizeof o, o.params = p;
+    o.size = sizeof o, o.params = given.p;
     eg_opt *op = kinds[row].make(&o);
     for (int t = 0; t < STEPS; t++) {
         eg_tensor *now[] = { eg_select(g[0], 0, t), eg_select(g[1], 0, t) };
@@ -75,9 +116,25 @@ START_TEST(optimisers_in_f32)     { follow(EG_F32, 2e-5, _i); } END_TEST
 
 START_TEST(schedules_as_pytorch)
 {
-    static const struct { const char *name; eg_schedule s; } cases[] = {
-        { "constant", { 0 } }, { "warmup", { EG_CONSTANT, 6, 0, 0 } }, { "linear", { EG_LINEAR, 0, 16, 0.25 } },
-        { "cosine", { EG_COSINE, 0, 19, 0.1 } }, { "warm_linear", { EG_LINEAR, 5, 17, 0.1 } }, { "warm_cosine", { EG_COSINE, 4, 20, 0 } } };
+    static const struct { const char *name; eg_schedule s;
+    } cases[] = {
+        { "constant", { 0 } },
+        { "warmup", { .warmup = 6 } },
+        { "linear", { .decay = EG_LINEAR, .steps = 16, .last = 0.25 } },
+        { "cosine", { .decay = EG_COSINE, .steps = 19, .last = 0.1 } },
+        { "warm_linear", { .decay = EG_LINEAR, .warmup = 5, .steps = 17, .last = 0.1 } },
+        { "warm_cosine", { .decay = EG_COSINE, .warmup = 4, .steps = 20 } },
+        { "step", { .decay = EG_STEPS, .step_size = 6, .gamma = 0.3 } },
+        { "step_default", { .decay = EG_STEPS, .step_size = 8 } },
+        { "multistep", { .decay = EG_STEPS, .milestones = { 3, 4, 11 }, .gamma = 0.5 } },
+        { "exponential", { .decay = EG_EXPONENTIAL, .gamma = 0.9 } },
+        { "warm_step", { .decay = EG_STEPS, .warmup = 4, .step_size = 5, .gamma = 0.5 } },
+        { "warm_exponential", { .decay = EG_EXPONENTIAL, .warmup = 3, .gamma = 0.8 } },
+        { "noam", { .decay = EG_NOAM, .warmup = 7, .d_model = 64 } },
+        { "wsd", { .decay = EG_WSD, .warmup = 3, .steps = 17, .decay_steps = 6, .last = 0.1 } },
+        { "wsd_sqrt",
+          { .decay = EG_WSD_SQRT, .warmup = 3, .steps = 17, .decay_steps = 6, .last = 0.1 } },
+    };
     const double *right = eg_f64(golden("schedule", cases[_i].name, -1));
     for (int t = 0; t < STEPS; t++)
         ck_assert_double_eq_tol(0.2 * eg_schedule_factor(&cases[_i].s, t), right[t], 1e-12);
@@ -125,10 +182,11 @@ START_TEST(state_has_names)
     eg_params *p = eg_params_open(cx);
     eg_linear_new(p, "l", .in = 2, .out = 3);
     eg_opt *op = eg_adam(p, .lr = 0.5);
-    const char *const names[] = { "opt.counts", "opt.lr", "opt.m.l.W", "opt.v.l.W", "opt.m.l.b", "opt.v.l.b" };
-    for (int k = 0; k < 6; k++)
+    const char *const names[] = { "opt.counts", "opt.lr",    "opt.skipped", "opt.m.l.W",
+                                  "opt.v.l.W",  "opt.m.l.b", "opt.v.l.b" };
+    for (int k = 0; k < 7; k++)
         ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
-    ck_assert_ptr_null(eg_opt_state(op, 6));
+    ck_assert_ptr_null(eg_opt_state(op, 7));
     ck_assert_int_eq(eg_opt_set_lr(op, 0.25), 0);
     ck_assert_double_eq(eg_opt_now(op).lr, 0.25);
 }
@@ -146,7 +204,7 @@ START_TEST(optimisers_refuse)
     eg_assert_error(cx, "sgd: lr must not be negative, not -1");
     ck_assert_ptr_null(eg_adamw(p, .beta2 = 1));
     eg_assert_error(cx, "adamw: beta2 must be in [0, 1), not 1");
-    ck_assert_ptr_null(eg_adam(p, .schedule = { EG_COSINE, 5, 5, 0 }));
+    ck_assert_ptr_null(eg_adam(p, .schedule = { .decay = EG_COSINE, .warmup = 5, .steps = 5 }));
     eg_assert_error(cx, "schedule.steps must be more than schedule.warmup; they are 5 and 5");
     eg_opt *op = eg_adam(p);
     ck_assert_int_eq(eg_step_by(op, &bad), -1);
@@ -162,17 +220,202 @@ START_TEST(optimisers_refuse)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
     ck_assert_int_eq(eg_opt_now(op).steps, 0);
-    ck_assert_ptr_null(eg_adam(p, .schedule = { EG_LINEAR, 0, 10, NAN }));
+    ck_assert_ptr_null(eg_adam(p, .schedule = { .decay = EG_LINEAR, .steps = 10, .last = NAN }));
     eg_assert_error(cx, "schedule.last must be a number, not nan");
     ck_assert_int_eq(eg_step_by(op, NULL), -1);
     eg_assert_error(cx, "adam: the list of gradients is NULL");
     ck_assert_int_eq(eg_step_by(op, (eg_tensor *[]){ NULL }), -1);
-    eg_assert_error(cx, "adam: gradient 1 is no usable tensor");
+    eg_assert_error(cx, "adam: each of the 1 gradients is NULL");
     eg_ctx *other = eg_open(.threads = 1);
     ck_assert_int_eq(eg_step(op, eg_scalar(other, 1)), -1);
     eg_assert_error(cx, "adam: the loss belongs to another context");
     eg_close(other);
-    ck_assert(eg_schedule_factor(NULL, 3) == 1 && eg_schedule_factor(&(eg_schedule){ EG_COSINE, INT64_MAX, INT64_MIN, 0 }, INT64_MAX) >= 0);
+    ck_assert(eg_schedule_factor(NULL, 3) == 1 &&
+              eg_schedule_factor(
+                  &(eg_schedule){ .decay = EG_COSINE, .warmup = INT64_MAX, .steps = INT64_MIN },
+                  INT64_MAX) >= 0);
+}
+END_TEST
+
+/* -- parameters that a step does not reach, and losses that reach none
+ * -------------------------------- */
+/* no decay, no momentum, no count: as PyTorch leaves out what has no gradient */
+START_TEST(unreached_parameters_stay)
+{
+    static const struct {
+        const char *name;
+        eg_opt *(*make)(const eg_opt_args *);
+        eg_opt_args o;
+    } cases[] = {
+        { "sparse_sgd",
+          eg_sgd_with,
+          { .lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.01 } },
+        { "sparse_adamw", eg_adamw_with, { .lr = 0.05, .weight_decay = 0.2 } },
+        { "sparse_adagrad", eg_adagrad_with, { .lr = 0.1, .lr_decay = 0.05 } },
+    };
+    two t = golden_parameters(EG_F64), u = golden_parameters(EG_F64);
+    eg_opt_args o = cases[_i].o;
+    o.size = sizeof o, o.params = t.p;
+    eg_opt *by = cases[_i].make(&o);
+    o.params = u.p;
+    eg_opt *of_loss = cases[_i].make(&o);
+    for (int s = 0; s < STEPS; s++) {
+        bool both = s % 3 != 0;
+        eg_tensor *g[] = { eg_select(t.g[0], 0, s), both ? eg_select(t.g[1], 0, s) : NULL };
+        ck_assert_int_eq(eg_step_by(by, g), 0);
+        eg_tensor *loss = eg_sum(NULL, eg_mul(u.x[0], g[0]));
+        ck_assert_int_eq(
+            eg_step(of_loss, both ? eg_add(loss, eg_sum(NULL, eg_mul(u.x[1], g[1]))) : loss), 0);
+        for (int k = 0; k < 2; k++) {
+            eg_tensor *right = eg_contiguous(eg_select(golden("opt", cases[_i].name, k), 0, s));
+            eg_assert_close(t.x[k], right, 1e-12);
+            eg_assert_close(u.x[k], right, 1e-12);
+        }
+    }
+}
+END_TEST
+
+/* the sentence, then nothing has moved: neither a parameter nor what the optimiser remembers */
+static void refuses(eg_opt *op, eg_tensor *loss, const char *sentence)
+{
+    eg_tensor *before[16];
+    int n = 0;
+    for (; eg_opt_state(op, n); n++)
+        before[n] = eg_copy(eg_opt_state(op, n)->x);
+    ck_assert_int_eq(eg_step(op, loss), -1);
+    eg_assert_error(cx, sentence);
+    for (int k = 0; k < n; k++)
+        ck_assert(same_bits(before[k], eg_opt_state(op, k)->x));
+}
+
+START_TEST(losses_that_reach_no_parameter)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "w", "i", 3), *other = eg_ones(cx, 3);
+    eg_fill(w, 2);
+    eg_opt *op = eg_adamw(p, .lr = 0.1, .weight_decay = 0.5);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_square(w))), 0);
+    double was = eg_get(w, 0);
+    eg_nograd(cx, true);
+    eg_tensor *loss = eg_sum(NULL, eg_square(w)), *part = eg_square(w);
+    eg_nograd(cx, false);
+    refuses(op, loss,
+            "adamw: the loss has no gradient: grad: y was made while nothing was recorded "
+            "(eg_nograd), so it has no history");
+    refuses(op, eg_sum(NULL, part), "reaches none of the 1 xs: operand 1 of einsum");
+    refuses(op, eg_sum(NULL, part), "was made while nothing was recorded (eg_nograd)");
+    refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "reaches none of the 1 xs: detach");
+    refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "cuts the path to xs[0], a leaf");
+    refuses(op, eg_sum(NULL, eg_square(other)),
+            "reaches none of the 1 xs: no operation in its history reads one");
+    refuses(op, eg_scalar(cx, 1),
+            "y has no history: no operation made it, and it is none of the xs");
+    ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_now(op).steps == 1);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_stops_a_step)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "w", "i", 3), *v = eg_param(p, "v", "i", 3), *zero = eg_zeros(cx, 3),
+              *bad[2];
+    eg_fill(w, 2), eg_fill(v, 3);
+    eg_opt *op = eg_adam(p, .clip_norm = 1);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_mul(w, v))), 0);
+    double was[] = { eg_get(w, 0), eg_get(v, 0) };
+    refuses(op, eg_sum(NULL, eg_mul(v, eg_log(eg_sub(w, w)))),
+            "adam: the loss is -inf, which comes from log");
+    refuses(op, eg_sum(NULL, eg_mul(zero, eg_exp(eg_scale(w, 1e4)))),
+            "adam: the loss is nan, which comes from exp");
+    refuses(op, eg_sum(NULL, eg_sqrt(eg_mul(w, zero))), "adam: the gradient of \"w\" has a");
+    refuses(op, eg_sum(NULL, eg_sqrt(eg_mul(w, zero))), "the gradient of sqrt");
+    ck_assert(!eg_trace(cx, false));
+    bad[0] = eg_from(cx, ((const double[]){ 0, NAN, 0 }), 3), bad[1] = zero;
+    for (int k = 0; k < 2; k++, bad[0] = eg_from(cx, ((const double[]){ 0, 1, -INFINITY }), 3)) {
+        ck_assert_int_eq(eg_step_by(op, bad), -1);
+        eg_assert_error(cx, k ? "adam: the gradient of \"w\" has a inf"
+                              : "adam: the gradient of \"w\" has a nan");
+    }
+    bad[0] = eg_full(cx, 1e200, 3); /* v would be infinite, and its parameter stand still */
+    eg_opt *free_of_norm = eg_rmsprop(p);
+    ck_assert_int_eq(eg_step_by(free_of_norm, bad), -1);
+    eg_assert_error(cx, "rmsprop: a gradient has an element of 1e+200, whose square overflows f64");
+    ck_assert(eg_get(w, 0) >= was[0] && eg_get(w, 0) <= was[0] && eg_get(v, 0) >= was[1] &&
+              eg_get(v, 0) <= was[1]);
+    ck_assert(eg_opt_now(op).steps == 1 && eg_opt_now(free_of_norm).steps == 0);
+    eg_opt *clipped =
+        eg_sgd(p, .lr = 1, .clip_norm = 1); /* the squares overflow, the norm does not */
+    ck_assert_int_eq(eg_step_by(clipped, bad), 0);
+    ck_assert_double_eq_tol(eg_get(w, 0), was[0] - 1 / sqrt(3), 1e-12);
+    ck_assert_double_eq_tol(eg_opt_now(clipped).norm / (sqrt(3) * 1e200), 1, 1e-12);
+}
+END_TEST
+
+/* eight steps, saved and read into another optimiser, twelve more: the same bits */
+START_TEST(optimisers_go_on_from_their_state)
+{
+    const char *path = "opt_state_test.safetensors";
+    two t = golden_parameters(EG_F32), u = golden_parameters(EG_F32);
+    eg_opt_args o = kinds[_i].o;
+    o.size = sizeof o, o.params = t.p;
+    eg_opt *first = kinds[_i].make(&o);
+    o.params = u.p;
+    eg_opt *second = kinds[_i].make(&o);
+    for (int s = 0; s < STEPS; s++) {
+        eg_tensor *g[] = { eg_select(t.g[0], 0, s), s % 4 == 1 ? NULL : eg_select(t.g[1], 0, s) };
+        ck_assert_int_eq(eg_step_by(first, g), 0);
+        if (s >= 8)
+            ck_assert_int_eq(eg_step_by(second, g), 0);
+        if (s != 7)
+            continue;
+        const char *names[16];
+        eg_tensor *xs[16];
+        int n = 0;
+        for (; eg_opt_state(first, n); n++)
+            names[n] = eg_opt_state(first, n)->name, xs[n] = eg_opt_state(first, n)->x;
+        ck_assert_int_eq(eg_safetensors_save(cx, path, n, names, xs, NULL), 0);
+        for (int k = 0; k < n; k++)
+            eg_assign(eg_opt_state(second, k)->x,
+                      eg_safetensors_get(eg_safetensors_open(cx, path), names[k]));
+        unlink(path);
+        for (int k = 0; k < 2; k++)
+            eg_assign(u.x[k], t.x[k]);
+    }
+    for (int k = 0; k < 2; k++)
+        ck_assert(same_bits(t.x[k], u.x[k]));
+    eg_assert_ok(cx);
+}
+END_TEST
+
+START_TEST(schedules_refuse)
+{
+    static const struct { eg_schedule s; const char *sentence;
+    } cases[] = {
+        { { .decay = (eg_decay)99 },
+          "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM" },
+        { { .decay = EG_NOAM, .warmup = 10 },
+          "EG_NOAM needs schedule.warmup and schedule.d_model; they are 10 and 0" },
+        { { .decay = EG_NOAM, .d_model = 64 },
+          "EG_NOAM needs schedule.warmup and schedule.d_model; they are 0 and 64" },
+        { { .decay = EG_EXPONENTIAL }, "schedule.gamma must be a number above 0, not 0" },
+        { { .decay = EG_STEPS },
+          "EG_STEPS needs either schedule.step_size or schedule.milestones that rise" },
+        { { .decay = EG_STEPS, .step_size = 3, .milestones = { 5 } },
+          "EG_STEPS needs either schedule.step_size or" },
+        { { .decay = EG_STEPS, .milestones = { 5, 5 } }, "step_size is 0, and 1 milestones rise" },
+        { { .decay = EG_STEPS, .step_size = 3, .gamma = -1 },
+          "schedule.gamma must be a number above 0, not -1" },
+        { { .decay = EG_WSD, .warmup = 3, .steps = 10, .decay_steps = 8 },
+          "must be at most the 7 steps after the warm-up, not 8" },
+        { { .decay = EG_WSD_SQRT, .warmup = 3 },
+          "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
+    };
+    eg_params *p = eg_params_open(cx);
+    eg_param(p, "a", "i", 2);
+    ck_assert_ptr_null(eg_sgd(p, .schedule = cases[_i].s));
+    eg_assert_error(cx, cases[_i].sentence);
+    ck_assert_ptr_null(eg_sgd(p, .norm_type = 3));
+    eg_assert_error(cx, "sgd: norm_type must be 2 or INFINITY, not 3");
 }
 END_TEST
 
@@ -488,12 +731,21 @@ END_TEST
 
 START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more  */
 {
-    static const char *const tasks[] = { "reverse", "addition" };
+    static const struct { const char *task; eg_schedule schedule; } cases[] = {
+        { "reverse", { 0 } }, { "addition", { 0 } }, { "copy", { .decay = EG_NOAM, .warmup = 4 } },
+        { "copy", { .decay = EG_STEPS, .step_size = 2, .gamma = 0.7 } },
+        { "copy", { .decay = EG_STEPS, .milestones = { 2, 6, 7 } } },
+        { "copy", { .decay = EG_EXPONENTIAL, .gamma = 0.8 } },
+        { "copy", { .decay = EG_WSD, .warmup = 2, .steps = 11, .decay_steps = 8, .last = 0.1 } },
+        { "copy", { .decay = EG_WSD_SQRT } },
+    };
     char whole[] = "/tmp/eg_whole_XXXXXX", parts[] = "/tmp/eg_parts_XXXXXX";
     close(mkstemp(whole)), close(mkstemp(parts));
     for (int run = 0; run < 2; run++) {
         eg_ctx *mine = cx = eg_open(.threads = run ? 2 : 1);
-        eg_trainer *t = small_trainer(tasks[_i], 0.1);
+        eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find(cases[_i].task)), .layers = 1,
+                                       .d_model = 16, .heads = 2, .batch = 16, .steps = 40,
+                                       .dropout = 0.1, .seed = 5, .schedule = cases[_i].schedule);
         for (int k = 0; k < (run ? 5 : 12); k++)
             ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         if (run) {
@@ -516,6 +768,98 @@ START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another 
     ck_assert_int_eq(memcmp(a, b, (size_t)n), 0);
     free(a), free(b);
     unlink(whole), unlink(parts);
+}
+END_TEST
+
+/* a step records its own history, whatever eg_nograd says */
+START_TEST(steps_need_no_recording)
+{
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t = small_trainer("copy", 0);
+        eg_progress p;
+        eg_nograd(cx, k);
+        for (int s = 0; s < 3; s++)
+            ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+        ck_assert(eg_nograd(cx, false) == (k == 1));
+        loss[k] = p.loss;
+    }
+    ck_assert(loss[0] >= loss[1] && loss[0] <= loss[1]);
+}
+END_TEST
+
+/* against eg_trainer_look, input by input */
+START_TEST(saturated_heads_are_measured)
+{
+    enum { HEADS = 2 };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1,
+                                   .d_model = 16, .heads = HEADS, .batch = 3, .seed = 5);
+    double largest[HEADS], sum[HEADS] = { 0 };
+    for (int sharp = 0; sharp < 2; sharp++) {
+        for (int k = 0; sharp && k < eg_params_count(eg_trainer_params(t)); k++) {
+            const eg_named *one = eg_params_at(eg_trainer_params(t), k);
+            if (strstr(one->name, "W_q"))
+                eg_assign(one->x, eg_scale(one->x, 3000));
+        }
+        ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
+        ck_assert(sharp ? largest[0] > 0.9 && largest[1] > 0.9
+                        : largest[0] < 0.6 && largest[1] < 0.6);
+        double rows = 0;
+        sum[0] = sum[1] = 0;
+        for (int k = 0; k < 3; k++) {
+            eg_example e;
+            char input[EG_LONGEST + 1] = "";
+            ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
+            eg_data_write(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
+            const eg_head *h =
+                eg_heads(eg_select(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
+                         .spec = "[h] i j", .top = 1);
+            for (int j = 0; j < HEADS; j++)
+                sum[j] += h[j].top * (double)h[j].rows;
+            rows += (double)h[0].rows;
+        }
+        for (int j = 0; j < HEADS; j++)
+            ck_assert_double_eq_tol(largest[j], sum[j] / rows, 1e-5);
+    }
+    ck_assert_int_eq(eg_trainer_saturation(t, NULL), -1);
+    eg_assert_error(cx, "saturation: there is no room for the result");
+}
+END_TEST
+
+/* what the trainer fills in: the end, the warm-up, d_model, the scale of noam */
+START_TEST(schedules_of_a_trainer)
+{
+    static const struct { eg_schedule s; int64_t warmup, steps;
+    } cases[] = {
+        { { 0 }, 20, 300 },
+        { { .decay = EG_LINEAR }, 20, 300 },
+        { { .decay = EG_WSD, .warmup = 7 }, 7, 300 },
+        { { .decay = EG_COSINE, .steps = 90 }, 0, 90 },
+        { { .decay = EG_NOAM }, 20, 0 },
+        { { .decay = EG_EXPONENTIAL, .gamma = 0.9 }, 0, 0 },
+    };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1,
+                                   .d_model = 16, .heads = 2, .schedule = cases[_i].s);
+    eg_assert_ok(cx);
+    const eg_trainer_args *o = eg_trainer_config(t);
+    ck_assert_int_eq(o->schedule.warmup, cases[_i].warmup);
+    ck_assert_int_eq(o->schedule.steps, cases[_i].steps);
+    double peak =
+        o->lr * eg_schedule_factor(&o->schedule, o->schedule.warmup ? o->schedule.warmup - 1 : 0);
+    ck_assert_double_eq_tol(peak, eg_task_find("copy")->lr, 1e-15);
+}
+END_TEST
+
+/* a NaN in what the optimiser remembers does not enter a run */
+START_TEST(files_with_odd_moments)
+{
+    const char *path = "odd_moments_test.safetensors";
+    eg_trainer *t = small_trainer("copy", 0);
+    eg_fill(eg_opt_state(eg_trainer_opt(t), 4)->x, NAN);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "has a NaN or an infinity");
+    unlink(path);
 }
 END_TEST
 
@@ -727,7 +1071,8 @@ START_TEST(trainers_refused)
     eg_assert_error(cx, "dropout must be in [0, 1)");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
-    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38, .schedule = { EG_CONSTANT, 1, 0, 0 });
+    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,
+                                   .schedule = { .warmup = 1 });
     int bad = 0;
     for (int k = 0; k < 5 && !bad; k++)
         bad = eg_trainer_step(t, NULL);
@@ -807,7 +1152,12 @@ Suite *suite_train(void)
     tcase_add_checked_fixture(t, open_f64, close_cx);
     tcase_add_loop_test(t, optimisers_as_pytorch, 0, KINDS);
     tcase_add_loop_test(t, optimisers_in_f32, 0, KINDS);
-    tcase_add_loop_test(t, schedules_as_pytorch, 0, 6);
+    tcase_add_loop_test(t, schedules_as_pytorch, 0, 15);
+    tcase_add_loop_test(t, schedules_refuse, 0, 10);
+    tcase_add_loop_test(t, optimisers_go_on_from_their_state, 0, KINDS);
+    tcase_add_loop_test(t, unreached_parameters_stay, 0, 3);
+    tcase_add_test(t, losses_that_reach_no_parameter);
+    tcase_add_test(t, what_is_not_finite_stops_a_step);
     tcase_add_test(t, a_step_goes_down);
     tcase_add_test(t, clipping_is_counted);
     tcase_add_test(t, state_has_names);
@@ -839,11 +1189,15 @@ Suite *suite_train(void)
     tcase_add_test(t, a_warm_step_takes_no_memory);
 #endif
     tcase_add_test(t, watching_stops);
+    tcase_add_test(t, steps_need_no_recording);
+    tcase_add_test(t, saturated_heads_are_measured);
+    tcase_add_loop_test(t, schedules_of_a_trainer, 0, 6);
+    tcase_add_test(t, files_with_odd_moments);
     tcase_add_test(t, allocations_fail_in_turn);
     suite_add_tcase(s, t);
     t = tcase_create("resume");
     tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, a_resumed_run_has_the_same_bits, 0, 2);
+    tcase_add_loop_test(t, a_resumed_run_has_the_same_bits, 0, 8);
     tcase_add_test(t, looking_changes_nothing);
     suite_add_tcase(s, t);
     return s;

@@ -46,6 +46,9 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(),
                      .text = eg_data_free(eg_trainer_data(t)) };
     g->whole = -1;
+    g->unseen = now.held;
+    g->guess = log(eg_data_symbols(eg_trainer_data(t)));
+    g->smooth = g->lowest = NAN;
     if (!log_path) return true;
     g->log = fopen(log_path, append ? "a" : "w");
     if (!g->log) { say("--log %s: %s", log_path, strerror(errno)); return false; }
@@ -156,13 +159,17 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
-/* -- alarm: a loss or a gradient far above what was usual ---------------------------------------------------------------------------
- * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations and half the mean above it. */
+/* -- alarm: a loss or a gradient far above what was usual
+ * -------------------------------------------
+ * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations
+ * above the mean, and half of it,
+ * of a gradient, whose norm varies more, three times it. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
-static bool unusual(usual *u, double x)
+static bool unusual(usual *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
-    bool yes = u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > 0.5 * fabs(u->mean);
+    bool yes =
+        u->count >= ALARM_AFTER && above > 8 * sqrt(u->variance) && above > least * fabs(u->mean);
     u->was = u->mean, u->deviation = sqrt(u->variance);
     u->mean += share * above;
     u->variance = (1 - share) * (u->variance + share * above * above);
@@ -170,9 +177,10 @@ static bool unusual(usual *u, double x)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x)
+static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x,
+                  double least)
 {
-    if (!unusual(u, x)) return;
+    if (!unusual(u, x, least)) return;
     if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x,
                         u->was);
     if (g->alarms++ >= ALARM_LINES) return;
@@ -181,7 +189,64 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
            g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
 }
 
+/* -- divergence: the mean loss of the last 5 steps or so has risen above the lowest one by a
+ * quarter of
+ * what was learnt (compared with a uniform guess) and a tenth of that guess. One alarm each time.
+ * */
+static void divergence(progress *g, const eg_progress *p)
+{
+    g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);
+    g->lowest = g->smooth >= g->lowest ? g->lowest : g->smooth;
+    double margin = 0.25 * fmax(0, g->guess - g->lowest) + 0.1 * g->guess,
+           above = g->smooth - g->lowest;
+    bool was = g->risen;
+    g->risen = above > (was ? margin / 2 : margin);
+    if (was || !g->risen) return;
+    if (g->log)
+        fprintf(g->log,
+                "{\"step\": %lld, \"alarm\": \"divergence\", \"value\": %.16g, \"usual\": %.16g}\n",
+                (long long)p->step, g->smooth, g->lowest);
+    progress_clear(g);
+    printf("step %4lld  ALARM: the loss rises: %.4g, after %.4g; a smaller --lr, a longer --warmup "
+           "or --clip may help\n",
+           (long long)p->step, g->smooth, g->lowest);
+}
+
+/* -- saturation: heads whose mean largest weight is above 0.95 at a look; each in the log, once on
+ * the screen ----- */
+static const double SATURATED = 0.95;
+static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
+{
+    int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,
+        first = -1, found = 0;
+    double *largest = calloc((size_t)count, sizeof *largest);
+    if (!largest || eg_trainer_saturation(t, largest)) { free(largest); return false; }
+    for (int k = 0; k < count; k++) {
+        if (!(largest[k] > SATURATED)) continue;
+        first = found++ ? first : k;
+        if (g->log)
+            fprintf(g->log, "{\"step\": %lld, \"saturated\": \"%s.%d\", \"value\": %.16g}\n",
+                    (long long)p->step, eg_trainer_attention(t, k / heads), k % heads, largest[k]);
+    }
+    if (found && !g->told) {
+        progress_clear(g);
+        printf("step %4lld  saturated: head %s.%d attends to one place (mean largest weight %.3f)",
+               (long long)p->step, eg_trainer_attention(t, first / heads), first % heads,
+               largest[first]);
+        if (found > 1) printf("; so do %d others", found - 1);
+        putchar('\n');
+        g->told = true;
+    }
+    free(largest);
+    return true;
+}
+
 /* -- the curve ---------------------------------------------------------------------------------------------------------------- */
+static bool looked(const progress *g, const eg_progress *p) /* at the unseen part, in this step */
+{
+    return p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
+}
+
 static void remember(progress *g, const eg_progress *p)
 {
     if (!g->curve) return;
@@ -191,10 +256,8 @@ static void remember(progress *g, const eg_progress *p)
         if (!more) return;              /* the curve ends here */
         g->point = more, g->room = room;
     }
-    bool looked = p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
     double *at = g->point + 3 * g->points++;
-    at[0] = (double)p->step, at[1] = p->loss, at[2] = looked ? p->held : NAN;
-    g->unseen = p->held;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = looked(g, p) ? p->held : NAN;
 }
 
 bool progress_curve(const progress *g, eg_trainer *t)
@@ -218,13 +281,16 @@ bool progress_curve(const progress *g, eg_trainer *t)
 }
 
 /* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are slow. */
-bool progress_step(progress *g, const eg_progress *p)
+bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {
     g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
     if (g->log) log_step(g, p);
     remember(g, p);
-    alarm(g, p, "loss", &g->loss, p->loss);
-    alarm(g, p, "gradient", &g->norm, p->norm);
+    divergence(g, p);
+    if (looked(g, p) && !saturation(g, t, p)) return false;
+    g->unseen = p->held;
+    alarm(g, p, "loss", &g->loss, p->loss, 0.5);
+    alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();
     bool last = p->step == p->steps || (g->goal > 0 && p->exact >= g->goal);
     if (g->bar ? last || now - g->shown >= 0.1 : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {

@@ -84,12 +84,15 @@ typedef struct progress {
     double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
     bool  text;                         /* bits a character, not sequences                                  */
     usual loss, norm; int alarms;
+    double smooth, lowest,
+        guess;        /* loss over some steps, its minimum; the loss of a uniform guess   */
+    bool risen, told; /* the loss diverges; a saturated head was shown                    */
     /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
     const char *curve; double *point, unseen; int64_t points, room;
 } progress;
 double seconds(void);
 bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */
-bool progress_step (progress *, const eg_progress *);
+bool progress_step (progress *, eg_trainer *, const eg_progress *);
 bool progress_curve(const progress *, eg_trainer *);    /* writes it, if it was asked for; false after saying why */
 void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
 bool progress_close(progress *, const eg_score *, const eg_progress *);

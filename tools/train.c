@@ -9,51 +9,87 @@
 
 typedef struct train {
     eg_trainer_args model;
-    const char *pairs, *text, *log, *out, *resume, *best, *curve;
+    const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
     bool force;
 } train;
 #define MODEL(member) offsetof(train, model.member)
 #define AT(member) offsetof(train, member), 0, 0, false
 static const option options[] = {
-    { 0, "pairs",   INPUT,  "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
-    { 0, "text",    INPUT,  "FILE",
+    { 0, "pairs", INPUT, "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
+    { 0, "text", INPUT, "FILE",
       "a text, to be gone on with character by character; any file will do", AT(text) },
-    { 0, "context", WHOLE,  "N", "of a text: characters that the model sees at once (default 64)", MODEL(context), 1, 65536, true },
-    { 0, "model",   CHOICE, "encoder|decoder|seq2seq",
-      "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention", MODEL(model), 0, 0, true },
-    { 0, "layers",  WHOLE,  "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
-    { 0, "d-model", WHOLE,  "N", "width of a token's vector (default 64; of a text 128)", MODEL(d_model), 1, 65536, true },
-    { 0, "heads",   WHOLE,  "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1, 65536, true },
-    { 0, "width",   WHOLE,  "N", "inner width of the feed-forward part (default 4 d-model)", MODEL(width), 1, 1 << 20, true },
-    { 0, "dropout", REAL,   "P", "share of values set to 0 while training (default 0)", MODEL(dropout), 0, 0.99, true },
-    { 0, "lr",      REAL,   "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)", MODEL(lr), 1e-9, 10, true },
-    { 0, "clip",    REAL,   "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9, true },
-    { 0, "label-smoothing", REAL, "E", "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99, true },
-    { 0, "batch",   WHOLE,  "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1, 65536, true },
-    { 0, "micro-batches", WHOLE, "N", "parts of a batch, one after the other: less memory, the same numbers to rounding",
+    { 0, "context", WHOLE, "N", "of a text: characters that the model sees at once (default 64)",
+      MODEL(context), 1, 65536, true },
+    { 0, "model", CHOICE, "encoder|decoder|seq2seq",
+      "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention",
+      MODEL(model), 0, 0, true },
+    { 0, "layers", WHOLE, "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
+    { 0, "d-model", WHOLE, "N", "width of a token's vector (default 64; of a text 128)",
+      MODEL(d_model), 1, 65536, true },
+    { 0, "heads", WHOLE, "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1,
+      65536, true },
+    { 0, "width", WHOLE, "N", "inner width of the feed-forward part (default 4 d-model)",
+      MODEL(width), 1, 1 << 20, true },
+    { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
+      MODEL(dropout), 0, 0.99, true },
+    { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
+      MODEL(lr), 1e-9, 10, true },
+    { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
+      "how the learning rate falls (default cosine; linear, cosine and wsd end at a twentieth)",
+      offsetof(train, schedule), 0, 0, true },
+    { 0, "warmup", WHOLE, "N",
+      "steps of rising rate before that (default: the task's; constant, steps, exponential: none)",
+      MODEL(schedule.warmup), 1, 1e9, true },
+    { 0, "gamma", REAL, "X", "factor of steps (default 0.1), or of each step of exponential",
+      MODEL(schedule.gamma), 1e-9, 1e9, true },
+    { 0, "step-size", WHOLE, "N", "of steps: how many lie between two factors",
+      MODEL(schedule.step_size), 1, 1e9, true },
+    { 0, "milestones", TEXT, "N,N,...", "of steps: after which ones the factor comes, at most 8",
+      AT(milestones) },
+    { 0, "decay-steps", WHOLE, "N",
+      "of wsd: length of the fall at the end (default: a tenth of the steps)",
+      MODEL(schedule.decay_steps), 1, 1e9, true },
+    { 0, "clip", REAL, "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9,
+      true },
+    { 0, "label-smoothing", REAL, "E",
+      "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99,
+      true },
+    { 0, "batch", WHOLE, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
+      65536, true },
+    { 0, "micro-batches", WHOLE, "N",
+      "parts of a batch, one after the other: less memory, the same numbers to rounding",
       MODEL(micro_batches), 1, 65536, true },
-    { 0, "steps",   WHOLE,  "N", "at most (default: the task's; pairs: 3000; text: 1500)", MODEL(steps), 1, 1e9, false },
-    { 0, "goal",    REAL,   "X", "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
+    { 0, "steps", WHOLE, "N", "at most (default: the task's; pairs: 3000; text: 1500)",
+      MODEL(steps), 1, 1e9, false },
+    { 0, "goal", REAL, "X",
+      "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
       MODEL(goal), 0, 1, true },
-    { 0, "evaluate", WHOLE, "N", "steps between looks at what is unseen (default: when the goal is near; text: 250)",
+    { 0, "evaluate", WHOLE, "N",
+      "steps between looks at what is unseen (default: when the goal is near; text: 250)",
       MODEL(evaluate), 1, 1e9, true },
-    { 0, "early-stop", WHOLE, "N", "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says nothing)",
+    { 0, "early-stop", WHOLE, "N",
+      "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says "
+      "nothing)",
       MODEL(early_stop), 1, 1e9, true },
-    { 0, "best",    OUTPUT, "FILE",
+    { 0, "best", OUTPUT, "FILE",
       "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
-    { 0, "seed",    WHOLE,  "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0, 9e15, true },
-    { 0, "threads", WHOLE,  "N", "cores to use (default: all); the result is the same", offsetof(train, threads), 1, 1024, false },
-    { 0, "log",     OUTPUT, "FILE", "one JSON object a step", AT(log) },
-    { 0, "curve",   OUTPUT, "FILE",
+    { 0, "seed", WHOLE, "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0,
+      9e15, true },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all); the result is the same",
+      offsetof(train, threads), 1, 1024, false },
+    { 0, "log", OUTPUT, "FILE", "one JSON object a step", AT(log) },
+    { 0, "curve", OUTPUT, "FILE",
       "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
-    { 0, "out",     OUTPUT, "FILE",
+    { 0, "out", OUTPUT, "FILE",
       "checkpoint (default TASK.safetensors; of another --model than usual TASK-MODEL.safetensors)",
       AT(out) },
-    { 0, "every",   WHOLE,  "N", "steps between checkpoints (default: those of 5 seconds)", offsetof(train, every), 1, 1e9, false },
-    { 0, "resume",  MAYBE,  "[FILE]", "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
-    { 0, "force",   FLAG,   NULL,
-      "replace a checkpoint of another run, or a file that is none", AT(force) },
+    { 0, "every", WHOLE, "N", "steps between checkpoints (default: those of 5 seconds)",
+      offsetof(train, every), 1, 1e9, false },
+    { 0, "resume", MAYBE, "[FILE]",
+      "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
+    { 0, "force", FLAG, NULL, "replace a checkpoint of another run, or a file that is none",
+      AT(force) },
     { 0 }
 };
 
@@ -86,12 +122,61 @@ static void file_of(const train *o, const char *task, char *out, size_t room)
     snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
+/* -- the schedule: names in the order of eg_decay
+ * ------------------------------------------------------ */
+static const char *const decays[] = { "constant", "linear",      "cosine", "noam",
+                                      "steps",    "exponential", "wsd",    "wsd-sqrt" };
+
+static bool read_milestones(const char *text, int64_t *out)
+{
+    char one[32];
+    for (int k = 0; text; k++) {
+        size_t n = strcspn(text, ",");
+        snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
+        if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 ||
+            (k && out[k] <= out[k - 1])) {
+            say("--milestones must be at most %d rising whole numbers, as 300,600, not \"%s\"",
+                EG_MILESTONES, text);
+            return false;
+        }
+        text = text[n] ? text + n + 1 : NULL;
+    }
+    return true;
+}
+
+static bool schedule_of(const train *o, eg_schedule *s)     /* false after saying why */
+{
+    int64_t given = s->warmup + s->step_size + s->decay_steps;
+    bool some = o->schedule || o->milestones || given || s->gamma > 0;
+    while (o->schedule && strcmp(decays[s->decay], o->schedule) != 0) s->decay++;
+    if (!o->schedule && some) s->decay = EG_COSINE;
+    if (s->decay == EG_CONSTANT && some && !s->warmup)
+        s->warmup = 1; /* all zeros are the default */
+    if (s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
+        s->decay == EG_WSD_SQRT)
+        s->last = 0.05;
+    if ((s->step_size || o->milestones) && s->decay != EG_STEPS)
+        return say("--step-size and --milestones belong to --schedule steps, not to %s",
+                   decays[s->decay]),
+               false;
+    if (s->gamma > 0 && s->decay != EG_STEPS && s->decay != EG_EXPONENTIAL)
+        return say("--gamma belongs to --schedule steps or exponential, not to %s",
+                   decays[s->decay]),
+               false;
+    if (s->decay_steps && s->decay != EG_WSD && s->decay != EG_WSD_SQRT)
+        return say("--decay-steps belongs to --schedule wsd or wsd-sqrt, not to %s",
+                   decays[s->decay]),
+               false;
+    return read_milestones(o->milestones, s->milestones);
+}
+
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
     const eg_task *row = o->pairs || o->text ? NULL : task_of(task);
     if (!o->pairs && !o->text && !row) return NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
+    if (!schedule_of(o, &a.schedule)) return NULL;
     a.data = o->text ? eg_data_corpus(cx, o->text) : o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
@@ -124,7 +209,14 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
         say("%s was trained on %s, not on %s", path, name, asked);
         return NULL;
     }
-    train has = { .model = *eg_trainer_config(t) };
+    train has = { .model = *eg_trainer_config(t),
+                  .schedule = decays[eg_trainer_config(t)->schedule.decay] };
+    int64_t marks[EG_MILESTONES] = { 0 };
+    if (!read_milestones(o->milestones, marks)) return NULL;
+    if (o->milestones && memcmp(marks, has.model.schedule.milestones, sizeof marks) != 0) {
+        say("--milestones is %s, but %s has others", o->milestones, path);
+        return NULL;
+    }
     for (const option *k = options; k->name; k++)
         if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
             return NULL;
@@ -210,7 +302,7 @@ typedef struct turn {
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
-    u->log_failed = !progress_step(&u->g, p);
+    u->log_failed = !progress_step(&u->g, t, p);
     bool due = u->o->every ? p->step % u->o->every == 0 : seconds() - u->saved >= 5;
     if (due && p->step > u->kept) {
         if (eg_trainer_save(t, u->path)) return true;

@@ -7,10 +7,18 @@ extern "C" {
 #endif
 
 /* -- differentiation ---------------------------------------------------------------------------------------------------------- */
-/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated again. seed NULL: y has one element and
- * the seed is 1. An x that y does not depend on gets zeros. Refused: integer y or x, seed of another shape or dtype, an operand that was
- * changed in place since it was used. Returns 0, or −1 (and dxs are poison). */
+/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated
+ * again. seed NULL: y has one element and the seed is 1. An x that y does not depend on gets zeros:
+ * the derivative of a constant, which gradients of gradients often are. Refused: integer y or x, seed
+ * of another shape or dtype, an operand that was changed in place since it was used; and a y without a
+ * history, which was made under eg_nograd or by no operation, unless it is one of the xs or a gradient
+ * that turned out constant. Returns 0, or −1 (and dxs are poison). eg_jvp and the others below too. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+
+/* As eg_grad, but dxs[k] is NULL, not zeros, where y does not reach xs[k] (PyTorch: allow_unused).
+ * Refused as well: a y that reaches none of the xs, with the reason: the operation that cuts the path
+ * (eg_detach, floor), one that reads what was made under eg_nograd, or that no x was read. */
+EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* Zero or missing? How x reaches y in what was recorded: not at all; only through operations whose gradient is zero by definition or that
  * give integers (floor, detach, argmax, a comparison), cut (may be NULL) being one of them; or by a way that eg_grad follows. */
@@ -31,6 +39,10 @@ EG_API const char *eg_name_of(const eg_tensor *x);                 /* NULL: it h
 /* Where did the NaN come from? While on, the first operation whose result has a NaN or infinity that none of its operands has is the error:
  * einsum "ij,jk->ik" (model.c:88), the element, and in a sweep whose gradient it is. Every result is read once more. Returns the old state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
+/* The same afterwards, in what was recorded: from a y with a NaN or infinity along operands that have
+ * one to the result (or leaf) that made it: none of its operands has one, or an infinite constant has
+ * become a NaN there. NULL: all of y is finite. eg_origin names it. It reads those results once. */
+EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
 /* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape, name, source line. −1 after an error. */
 EG_API int eg_graph_print(FILE *, eg_tensor *y);

@@ -9,45 +9,90 @@
 extern "C" {
 #endif
 
-/* -- schedules: the learning rate of step s = 0, 1, … is lr · factor(s) ---------------------------------------------------------
- *   warm-up   s < w      factor = (s + 1)/w
- *   then      t = min(1, (s − w)/(steps − w)),  from 1 at t = 0 to `last` at t = 1:
- *   constant  1          linear  1 + (last − 1) t          cosine  last + (1 − last)(1 + cos πt)/2 */
-typedef enum eg_decay { EG_CONSTANT, EG_LINEAR, EG_COSINE } eg_decay;
-typedef struct eg_schedule { eg_decay decay; int64_t warmup, steps; double last; } eg_schedule;
-EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
+/* -- schedules: the learning rate of step s = 0, 1, … is lr · factor(s) ---------------------
+ * warm-up      s < w: (s + 1)/w;  afterwards, with k = s − w, as PyTorch's SequentialLR counts:
+ * constant     1
+ * linear       1 + (last − 1) t,  t = min(1, k/(steps − w))
+ * cosine       last + (1 − last)(1 + cos πt)/2, the same t;  CosineAnnealingLR
+ * noam         d_model^−½ min((s + 1)^−½, (s + 1) w^−3/2), its own warm-up;  Vaswani et al. 2017
+ * steps        gamma^⌊k/step_size⌋ (StepLR), or gamma^(number of milestones ≤ k) (MultiStepLR)
+ * exponential  gamma^k;  ExponentialLR
+ * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
+ *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t.
+ *              Hu et al. 2024 (MiniCPM); the root: Hägele et al. 2024
+ * Linear, cosine and wsd stay at `last` past the end. */
+typedef enum eg_decay {
+    EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, EG_STEPS, EG_EXPONENTIAL, EG_WSD, EG_WSD_SQRT
+} eg_decay;
+enum { EG_MILESTONES = 8 };
+typedef struct eg_schedule {
+    eg_decay decay;
+    int64_t warmup, steps;              /* w; the step that ends linear, cosine and wsd         */
+    double  last;                       /* the factor at that end: 0                            */
+    double  gamma;                      /* steps: 0.1; exponential: to be given; more than 0    */
+    int64_t step_size;                  /* steps: this, or …                                    */
+    int64_t milestones[EG_MILESTONES];  /* … these, rising; a 0 ends them                       */
+    int64_t d_model;                    /* noam: to be given; a trainer knows its own           */
+    int64_t decay_steps;                /* wsd: steps/10, at least 1                            */
+    int64_t reserved[8];                /* 0: room, so that option structs stay as they are     */
+} eg_schedule;
+EG_API double eg_schedule_factor(const eg_schedule *, int64_t step); /* NaN: eg_sgd … refuse it */
 
-/* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1), λ weight_decay -------------------------
- * clipping      g ← clip(g, ±clip_value);  g ← g · min(1, clip_norm/(‖g‖ + 1e-6)), ‖g‖ over all parameters
- * sgd           g ← g + λθ;  u ← μu + (1 − dampening) g (first step: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
- * adam          g ← g + λθ;  m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  θ ← θ − η/(1 − β₁ᵗ) m/(√v/√(1 − β₂ᵗ) + eps)
- * adamw         θ ← (1 − ηλ) θ;  then as adam without λ.   Kingma, Ba 2015; Loshchilov, Hutter 2019; as PyTorch computes them */
+/* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1) ------
+ * clipping   g ← clip(g, ±clip_value);  g ← g · min(1, clip_norm/(‖g‖ + 1e-6)), ‖g‖ over all
+ * decay      g ← g + λθ, λ weight_decay;  adamw instead: θ ← (1 − ηλ) θ
+ * sgd        u ← μu + (1 − dampening) g (first step: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
+ * adam(w)    m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  amsgrad: v̂ ← max(v̂, v), else v̂ = v
+ *            θ ← θ − η/(1 − β₁ᵗ) m/(√v̂/√(1 − β₂ᵗ) + eps)
+ * rmsprop    v ← αv + (1 − α) g²;  centered: m ← αm + (1 − α) g, v̂ = max(0, v − m²), else v̂ = v
+ *            d = g/(√v̂ + eps);  with momentum u ← μu + d, d = u;  θ ← θ − η d
+ * adagrad    v ← v + g²;  θ ← θ − η/(1 + (t − 1) lr_decay) g/(√v + eps)
+ * as PyTorch computes them. Kingma, Ba 2015; Loshchilov, Hutter 2019; Reddi, Kale, Kumar 2018;
+ * Tieleman, Hinton 2012; Duchi, Hazan, Singer 2011. */
 typedef struct eg_opt eg_opt;
 typedef struct eg_opt_args {
     size_t size;
     eg_params *params;
-    double lr;                          /* 1e-3 */
-    double momentum, dampening;         /* sgd: 0, 0 */
-    bool   nesterov;                    /* sgd: needs momentum and no dampening */
-    double beta1, beta2, eps;           /* adam, adamw: 0.9, 0.999, 1e-8 */
-    double weight_decay;                /* 0; adamw: 0.01 */
-    double clip_norm, clip_value;       /* none */
-    eg_schedule schedule;               /* constant, no warm-up */
+    double lr;                          /* 1e-3; rmsprop, adagrad: 1e-2                         */
+    double momentum, dampening;         /* sgd, rmsprop: 0; sgd: 0                              */
+    bool   nesterov;                    /* sgd: needs momentum and no dampening                 */
+    double beta1, beta2, eps;           /* adam(w): 0.9, 0.999; 1e-8, adagrad 1e-10             */
+    double weight_decay;                /* 0; adamw: 0.01                                       */
+    double clip_norm, clip_value;       /* none                                                 */
+    eg_schedule schedule;               /* constant, no warm-up                                 */
+    double alpha;                       /* rmsprop: 0.99                                        */
+    bool   centered, amsgrad;           /* rmsprop; adam, adamw                                 */
+    double lr_decay;                    /* adagrad: 0                                           */
+    double initial_accumulator_value;   /* adagrad, of v: 0                                     */
+    double norm_type;                   /* of clip_norm: 2, Euclidean; INFINITY: the largest |g| */
 } eg_opt_args;
-EG_API eg_opt *eg_sgd_with  (const eg_opt_args *);       /* moments are made here: a step takes no memory for keeps */
-EG_API eg_opt *eg_adam_with (const eg_opt_args *);
-EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
-EG_API int     eg_step(eg_opt *, eg_tensor *loss);       /* gradients of loss, clipping, update in place; the parameters made until eg_adam… count */
-EG_API int     eg_step_by(eg_opt *, eg_tensor *const *gradients); /* the same with gradients in the parameters' order: sums over micro-batches */
+/* Moments are made here, so that a step takes no memory for keeps. The parameters made so far
+ * count. */
+EG_API eg_opt *eg_sgd_with    (const eg_opt_args *);
+EG_API eg_opt *eg_adam_with   (const eg_opt_args *);
+EG_API eg_opt *eg_adamw_with  (const eg_opt_args *);
+EG_API eg_opt *eg_rmsprop_with(const eg_opt_args *);
+EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
+/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach stays as
+ * it is, moments and its count of steps too, so that it neither decays nor coasts. Refused, before
+ * anything changes: a loss that reaches no parameter (recorded under eg_nograd; cut, by eg_detach,
+ * say, and where; not read at all); a loss or gradient that is not finite, with the operation that
+ * made it; gradients whose squares overflow the moments' dtype. After a gradient that is not
+ * finite the sweep runs once more, traced, to find that operation: hooks are called again. */
+EG_API int     eg_step(eg_opt *, eg_tensor *loss);
+/* The same with gradients in the parameters' order, as sums over micro-batches; NULL: none. */
+EG_API int     eg_step_by(eg_opt *, eg_tensor *const *gradients);
 typedef struct eg_opt_report {
     int64_t steps;                      /* done */
     int64_t norm_clipped, value_clipped;/* steps in which clipping changed something */
-    double  norm;                       /* of the last step's gradient, before clip_norm */
+    double  norm;                       /* of the last step's gradient, by norm_type, before clip_norm */
     double  lr;                         /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_now(const eg_opt *);
 EG_API int     eg_opt_set_lr(eg_opt *, double lr);       /* from now on; the schedule's factor still applies */
-EG_API const eg_named *eg_opt_state(const eg_opt *, int k); /* all that a step reads but parameters: "opt.m.NAME", "opt.v.NAME", "opt.u.NAME", "opt.steps" … */
+/* All that a step reads but parameters: "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME",
+ * "opt.v.NAME" … */
+EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 
 /* -- tasks: a row each; an example is a pure function of (seed, number) ----------------------------------------------------------- */
 enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };   /* tokens; symbols are numbered from EG_FIRST */
@@ -95,7 +140,11 @@ typedef struct eg_trainer_args {
                                          * data asks for. An encoder needs input and output of one length */
     int64_t layers, d_model, heads, width;    /* 2, 64, 4, 4 d_model; of a corpus 3, 128, 4 */
     double  dropout, lr, clip_norm;     /* 0, the task's (pairs 1e-3, corpus 2e-3), none */
-    eg_schedule schedule;               /* the task's warm-up, then cosine to 1/20 at `steps`; { EG_CONSTANT, 1 }: none */
+    /* The task's warm-up, then cosine to 1/20 at `steps`; { .decay = EG_CONSTANT, .warmup = 1 }:
+     * none. Of another one: linear, cosine and wsd without .steps end at `steps`, after the task's
+     * warm-up unless there is one; noam has the task's warm-up, d_model and an lr by which its
+     * largest rate is the task's. */
+    eg_schedule schedule;
     int64_t batch, steps;               /* 64 (corpus 32), the task's (pairs 3000, corpus 1500) */
     uint64_t seed;                      /* of first values, dropout and examples: 0; restarts the context's draws */
     double  goal;                       /* eg_trainer_run stops at this share of exact test sequences; 0.99 (corpus: none); EG_OFF: runs all steps */
@@ -119,7 +168,9 @@ typedef struct eg_progress {
 } eg_progress;
 typedef struct eg_score { int64_t sequences, exact, tokens, right; double loss; } eg_score; /* loss: mean of −ln p a token; ÷ ln 2: bits; e^: perplexity */
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-EG_API int    eg_trainer_step(eg_trainer *, eg_progress *);    /* one batch; refused: a loss that is not finite */
+EG_API int
+eg_trainer_step(eg_trainer *,
+                eg_progress *); /* one batch, also under eg_nograd; refused: what eg_step refuses */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);         /* as after the last step, but for the batch's own numbers */
 EG_API int    eg_trainer_evaluate(eg_trainer *, eg_score *);   /* 1000 held-out sequences (fewer if there are fewer), greedy decoding; of a corpus
                                                                 * windows, 65536 symbols at most */
@@ -143,6 +194,10 @@ EG_API const char *eg_trainer_generate_with(const eg_generate_args *);  /* what 
  * "cross"; NULL: the model's only one, of seq2seq "cross", whose rows are the symbols that are written, its columns the input's. */
 EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *part, const char *const **rows, const char *const **columns);
 EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);      /* the same where both axes are one; not of seq2seq */
+/* largest[attention · heads + head] = the mean over places of the largest weight of that head, on
+ * the first test batch; places of padding and those with nothing to attend to are left out. Near 1
+ * a head is saturated: its softmax hardly passes a gradient. */
+EG_API int    eg_trainer_saturation(eg_trainer *, double *largest);
 /* Heads whose result is 0 from now on, in all but eg_trainer_check; 0 heads: none. Attentions are numbered from 0, and named "0", "1" … or, of
  * seq2seq, "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
 typedef struct eg_head_at { int attention, head; } eg_head_at;
@@ -187,6 +242,8 @@ EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refus
 #define eg_sgd(...)         eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_adam(...)        eg_adam_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_adamw(...)       eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_rmsprop(...)     eg_rmsprop_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adagrad(...)     eg_adagrad_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_trainer_new(...) eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
 #define eg_trainer_generate(...) eg_trainer_generate_with(EG_ARGS_(eg_generate_args, __VA_ARGS__))
 #define eg_trainer_load(...) eg_trainer_load_with(EG_ARGS_(eg_trainer_load_args, __VA_ARGS__))
@@ -195,6 +252,18 @@ EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);  /* refus
 inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_sgd_with(&o); }
 inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adam_with(&o); }
 inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args()) { o.size = sizeof o; o.params = p; return eg_adamw_with(&o); }
+inline eg_opt *eg_rmsprop(eg_params *p, eg_opt_args o = eg_opt_args())
+{
+    o.size = sizeof o;
+    o.params = p;
+    return eg_rmsprop_with(&o);
+}
+inline eg_opt *eg_adagrad(eg_params *p, eg_opt_args o = eg_opt_args())
+{
+    o.size = sizeof o;
+    o.params = p;
+    return eg_adagrad_with(&o);
+}
 inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args()) { o.size = sizeof o; o.data = data; return eg_trainer_new_with(&o); }
 inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args()) { o.size = sizeof o; o.trainer = t; return eg_trainer_generate_with(&o); }
 inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0, eg_trainer_load_args o = eg_trainer_load_args()) { o.size = sizeof o; o.cx = cx; o.path = path; o.steps = steps; return eg_trainer_load_with(&o); }

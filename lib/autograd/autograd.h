@@ -17,12 +17,19 @@ bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const 
 /* cx and who are set; false after an error */
 bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
 void eg__sweep_resume(eg_sweep *);                      /* after a rule, which may have swept itself                       */
+/* Could y depend on an x: has it a history, or is it an x itself, or a constant that a sweep made? else a message */
+bool eg__sweep_history(eg_ctx *, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs);
+/* eg_grad without that question: of the result of a function that may be constant */
+int  eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 bool eg__sweep_fresh(const eg_sweep *, const eg_tensor *t, int i); /* has what t's rule for operand i reads its old value? else a message */
 /* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
 bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i);
 static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot >= 0; }
 static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->rule == eg_zero_rule; }  /* nothing flows back through it */
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }
+
+/* -- graph.c: all that y was made of, each once, operands before results; false after an error ------ */
+bool eg__history(eg_tensor *y, int64_t *count, eg_tensor ***nodes);
 
 /* -- origin.c ------------------------------------------------------------------------------------------------------------------- */
 typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; bool runs; } eg__hook;

@@ -13,7 +13,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
         const bool tracing = eg_trace(y->cx, false);        /* its value is nobody's */
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
         eg_trace(y->cx, tracing);
-        if (!c || c->poison || eg_grad(c, dx[i], 1, &u, &part)) continue;
+        if (!c || c->poison || eg__grad(c, dx[i], 1, &u, &part)) continue;
         sum = sum ? eg_add(sum, part) : part;
     }
     eg_nograd(y->cx, was);
@@ -86,7 +86,7 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
                 k, eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
-    return true;
+    return !count || eg__sweep_history(cx, who, y, count, xs);
 }
 
 eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
@@ -144,7 +144,7 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
         return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank, x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
-    if (!eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim)) return eg__poison(cx);
+    if (!eg__sweep_history(cx, who, y, 1, &x) || !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim)) return eg__poison(cx);
     if (!n || !length) return eg_full_n(cx, (eg_dtype)x->dtype, 0, rank, dim);
     if (!cx->recording) {                                   /* nothing refers to a line's temporaries */
         eg_tensor *all = eg__new(cx, (eg_dtype)x->dtype, 2, (int64_t[]){ ny, nx });

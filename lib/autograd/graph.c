@@ -40,6 +40,15 @@ static bool history(eg_tensor *y, list *all)
     return true;
 }
 
+bool eg__history(eg_tensor *y, int64_t *count, eg_tensor ***nodes)
+{
+    list all = { 0 };
+    const bool good = history(y, &all);
+    *count = all.n;
+    *nodes = all.t;
+    return good;
+}
+
 typedef struct writer { FILE *f; eg__lines lines; } writer;
 static void node_text(const writer *w, const eg_tensor *t)
 {

@@ -128,7 +128,7 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
     eg_tensor *r = replay(y);
-    const bool good = r && !eg_grad(r, g, n, x, d);
+    const bool good = r && !eg__grad(r, g, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
     eg_pop(cx, m);
     for (int k = n = 0; k < y->count; k++) if (dx[k]) dx[k] = x[n++];

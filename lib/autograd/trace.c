@@ -6,18 +6,19 @@ static double worth(const eg_tensor *x, const char *p)      /* finite, or what i
 {
     if (x->dtype == EG_F32) return (double)*(const float *)(const void *)p;
     const double *v = (const double *)(const void *)p;
-    return x->dtype == EG_C128 && isfinite(v[0]) ? v[1] : v[0];
+    return x->dtype == EG_C128 && (isfinite(v[0]) || isnan(v[1])) ? v[1] : v[0];
 }
 
-/* The first element, row-major, that is not finite; false if there is none. */
-static bool odd_one(const eg_tensor *x, int64_t *index, double *value)
+/* The first element, row-major, that is not finite, or a NaN; false if there is none. */
+typedef enum oddity { NOT_FINITE, NOT_A_NUMBER } oddity;
+static bool odd_one(const eg_tensor *x, oddity wanted, int64_t *index, double *value)
 {
     const char *p = x->data;
     const int width = eg__width[x->dtype];
     if (!eg__is_float(x->dtype) && x->dtype != EG_C128) return false;
     for (int r = 0; r < x->rank; r++) index[r] = 0;
     for (int64_t n = eg_size(x); n > 0; n--) {
-        if (!isfinite(*value = worth(x, p))) return true;
+        if (!isfinite(*value = worth(x, p)) && (wanted == NOT_FINITE || isnan(*value))) return true;
         for (int r = x->rank; r-- > 0; ) {
             p += x->stride[r] * width;
             if (++index[r] < x->dim[r]) break;
@@ -33,8 +34,8 @@ static bool trace(const eg_tensor *y)
     int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
     double value, had;
     char who[256], at[256], dims[256], whose[300] = "";
-    if (y->st != &y->own || !odd_one(y, index, &value)) return true;
-    for (int i = 0; i < y->count; i++) if (odd_one(y->in[i], other, &had)) return true;
+    if (y->st != &y->own || !odd_one(y, NOT_FINITE, index, &value)) return true;
+    for (int i = 0; i < y->count; i++) if (odd_one(y->in[i], NOT_FINITE, other, &had)) return true;
     const eg_tensor place = { .rank = y->rank, .dim = index };
     const eg_tensor *blame = y->cx->blame;
     if (blame) snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->making, eg__origin_once(blame, who, sizeof who));
@@ -51,4 +52,31 @@ bool eg_trace(eg_ctx *cx, bool on)
     const bool old = cx->hooks.result != NULL;
     cx->hooks.result = on ? trace : NULL;
     return old;
+}
+
+/* -- afterwards: back from y along operands that are not finite ------------------------------------ */
+static bool is_odd(const eg_tensor *x, oddity wanted)
+{
+    int64_t index[EG_RANK_MAX];
+    double value;
+    return odd_one(x, wanted, index, &value);
+}
+static eg_tensor *odd_operand(const eg_tensor *t, oddity wanted)
+{
+    for (int i = 0; i < t->count; i++) if (is_odd(t->in[i], wanted)) return t->in[i];
+    return NULL;
+}
+static eg_tensor *back_along(eg_tensor *t, oddity wanted)
+{
+    for (eg_tensor *in; (in = odd_operand(t, wanted)); ) t = in;
+    return t;
+}
+
+/* A NaN is followed to its beginning; an infinity it was made of is to blame if an operation made it: a mask's −inf is a leaf. */
+eg_tensor *eg_first_nonfinite(eg_tensor *y)
+{
+    if (!eg__check("first_nonfinite", y) || !is_odd(y, NOT_FINITE)) return NULL;
+    if (!is_odd(y, NOT_A_NUMBER)) return back_along(y, NOT_FINITE);
+    eg_tensor *nan = back_along(y, NOT_A_NUMBER), *infinite = back_along(nan, NOT_FINITE);
+    return infinite->op ? infinite : nan;
 }

@@ -21,6 +21,15 @@ bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, cons
     return false;
 }
 
+bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs)
+{
+    if (y->op || y->leaf == EG_LEAF_OF_SWEEP) return true;
+    for (int k = 0; k < count; k++) if (xs[k] == y) return true;
+    eg_fail(cx, y->leaf == EG_LEAF_UNRECORDED ? "%s: y was made while nothing was recorded (eg_nograd), so it has no history"
+                                              : "%s: y has no history: no operation made it, and it is none of the xs", who);
+    return false;
+}
+
 /* Room for one more element in a scratch buffer, which grows by doubling. */
 static void *room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
 {

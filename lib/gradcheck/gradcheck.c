@@ -249,7 +249,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     eg_tensor *dx[EG_CHECK_INPUTS], *sum = NULL;
     eg_tensor *y = eg__trial_call(c);
     ++*c->sweeps;
-    if (!y || eg_grad(y, c->w, c->o.count, xs, dx)) return eg__poison(c->cx);
+    if (!y || eg__grad(y, c->w, c->o.count, xs, dx)) return eg__poison(c->cx);
     for (int k = 0; k < c->o.count; k++) {
         eg_tensor *v = eg__new(c->cx, EG_F64, dx[k]->rank, dx[k]->dim);
         for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++)

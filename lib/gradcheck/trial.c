@@ -137,7 +137,7 @@ bool eg__trial_sweep(eg__trial *c, eg_tensor *y, eg_tensor *seed, double *a)
         for (int j = 0; j < k; j++) given[k] &= c->o.xs[j] != c->o.xs[k];
     }
     ++*c->sweeps;
-    if (eg_grad(y, seed, c->o.count, c->o.xs, dx)) return false;
+    if (eg__grad(y, seed, c->o.count, c->o.xs, dx)) return false;
     for (int64_t j = 0; j < c->vars; j++) a[j] = 0;
     for (int k = 0; k < c->o.count; k++) {
         const double *d = given[k] ? eg_f64(dx[k]) : NULL;

@@ -102,7 +102,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         return &cx->poison;
     }
     y->version = y->st->version;
-    if (!cx->recording) { y->op = NULL; y->count = 0; }
+    if (!cx->recording) { y->op = NULL; y->count = 0; y->leaf = EG_LEAF_UNRECORDED; }
     if (cx->recording && cx->hooks.recorded && !cx->hooks.recorded(y)) return &cx->poison;
     return y;
 }

@@ -1,5 +1,6 @@
 /* checkpoint.c: a trainer as one safetensors file. Numbers are written so that they read back as the same bits. */
 #include "trainer.h"
+#include <eingrad/grad.h>
 #include <eingrad/io.h>
 #include <ctype.h>
 #include <errno.h>
@@ -15,18 +16,20 @@ typedef struct saved {
     double dropout, lr, clip_norm, last, goal, exact;
     int64_t context, micro_batches, evaluate, early_stop, waited, best_step, longest_step, characters, sum;
     double smoothing, held, best, longest_norm;
+    int64_t step_size, noam_d_model, wsd_steps, milestone[EG_MILESTONES];
+    double gamma;
 } saved;
-typedef struct field { const char *key; bool real; size_t at; int64_t least, most; } field;
+typedef struct field { const char *key; bool real; size_t at; int64_t least, most; bool late; } field; /* late: 0 in a file that lacks it */
 static const field fields[] = {
 /* A step and an example are counted on by less than 2^20 at a time; numbers of a text's symbols are multiplied by 2^16. */
 #define STEPS    ((int64_t)1 << 53)
 #define EXAMPLES ((int64_t)1 << 62)
 #define SYMBOLS  ((int64_t)1 << 44)
-#define WHOLE(name, least, most) { #name, false, offsetof(saved, name), least, most }
-#define REAL(name)               { #name, true,  offsetof(saved, name), 0, 0 }
+#define WHOLE(name, least, most) { #name, false, offsetof(saved, name), least, most, false }
+#define REAL(name)               { #name, true,  offsetof(saved, name), 0, 0, false }
     WHOLE(layers, 1, SIZE_MOST), WHOLE(d_model, 1, SIZE_MOST), WHOLE(heads, 1, SIZE_MOST),
     WHOLE(width, 1, SIZE_MOST), WHOLE(batch, 1, SIZE_MOST), WHOLE(steps, 1, STEPS),
-    WHOLE(seed, INT64_MIN, INT64_MAX), WHOLE(decay, 0, INT32_MAX), WHOLE(warmup, 0, STEPS),
+    WHOLE(seed, INT64_MIN, INT64_MAX), WHOLE(decay, EG_CONSTANT, EG_WSD_SQRT), WHOLE(warmup, 0, STEPS),
     WHOLE(decay_steps, 0, STEPS), WHOLE(vocabulary, 1, SIZE_MOST), WHOLE(longest, 1, SIZE_MOST),
     WHOLE(step, 0, STEPS), WHOLE(cursor, 0, EXAMPLES), WHOLE(draws, INT64_MIN, INT64_MAX),
     WHOLE(dtype, 0, INT32_MAX),
@@ -35,6 +38,12 @@ static const field fields[] = {
     WHOLE(early_stop, 0, STEPS), WHOLE(waited, 0, STEPS), WHOLE(best_step, 0, STEPS),
     WHOLE(longest_step, 0, STEPS), WHOLE(characters, 0, SYMBOLS), WHOLE(sum, INT64_MIN, INT64_MAX),
     REAL(smoothing), REAL(held), REAL(best), REAL(longest_norm),
+#define LATE(name, real) { #name, real, offsetof(saved, name), 0, STEPS, true }
+#define MARK(k) { "milestone" #k, false, offsetof(saved, milestone) + (k) * sizeof(int64_t), 0, STEPS, true }
+    LATE(gamma, true), LATE(step_size, false), LATE(noam_d_model, false), LATE(wsd_steps, false),
+    MARK(0), MARK(1), MARK(2), MARK(3), MARK(4), MARK(5), MARK(6), MARK(7),
+#undef MARK
+#undef LATE
 #undef WHOLE
 #undef REAL
 #undef STEPS
@@ -55,6 +64,7 @@ static void put(const field *f, const saved *s, char *out)
 static bool get(eg_ctx *cx, const char *path, const field *f, saved *s, const char *text)
 {
     char *end = NULL;
+    if (!text && f->late) return true;
     errno = 0;
     if (!text || !*text || isspace((unsigned char)*text))
         eg_fail(cx, "%s: the metadata lacks a number for \"%s\"", path, f->key);
@@ -76,26 +86,86 @@ static saved gather(const eg_trainer *t)
 {
     const eg_trainer_args *o = &t->o;
     const eg_progress *n = &t->now;
-    return (saved){
-        o->layers, o->d_model, o->heads, o->width, o->batch, o->steps, (int64_t)o->seed, o->schedule.decay, o->schedule.warmup,
-        o->schedule.steps, t->vocabulary, t->longest, n->step, (int64_t)t->cursor, (int64_t)eg_draws(t->cx), eg_params_type(t->params),
-        o->dropout, o->lr, o->clip_norm, o->schedule.last, o->goal, n->exact,
-        o->context, o->micro_batches, o->evaluate, o->early_stop, t->waited, n->best_step, n->longest_step,
-        t->data->free_text ? t->data->count : 0, (int64_t)t->data->sum, o->smoothing, n->held, n->best, n->longest,
+    saved s = {
+        o->layers,
+        o->d_model,
+        o->heads,
+        o->width,
+        o->batch,
+        o->steps,
+        (int64_t)o->seed,
+        o->schedule.decay,
+        o->schedule.warmup,
+        o->schedule.steps,
+        t->vocabulary,
+        t->longest,
+        n->step,
+        (int64_t)t->cursor,
+        (int64_t)eg_draws(t->cx),
+        eg_params_type(t->params),
+        o->dropout,
+        o->lr,
+        o->clip_norm,
+        o->schedule.last,
+        o->goal,
+        n->exact,
+        o->context,
+        o->micro_batches,
+        o->evaluate,
+        o->early_stop,
+        t->waited,
+        n->best_step,
+        n->longest_step,
+        t->data->free_text ? t->data->count : 0,
+        (int64_t)t->data->sum,
+        o->smoothing,
+        n->held,
+        n->best,
+        n->longest,
+        .gamma = o->schedule.gamma,
+        .step_size = o->schedule.step_size,
+        .noam_d_model = o->schedule.d_model,
+        .wsd_steps = o->schedule.decay_steps,
     };
+    memcpy(s.milestone, o->schedule.milestones, sizeof s.milestone);
+    return s;
 }
 
 static double unless_zero(double x) { return x == 0 ? EG_OFF : x; }
 
 static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model, int64_t steps)
 {
-    return (eg_trainer_args){
-        .size = sizeof(eg_trainer_args), .data = data, .model = model, .layers = s->layers, .d_model = s->d_model, .heads = s->heads,
-        .width = s->width, .batch = s->batch, .steps = steps ? steps : s->steps, .seed = (uint64_t)s->seed,
-        .dropout = s->dropout, .lr = unless_zero(s->lr), .clip_norm = s->clip_norm, .goal = unless_zero(s->goal), .context = s->context,
-        .micro_batches = s->micro_batches, .smoothing = s->smoothing, .evaluate = s->evaluate, .early_stop = s->early_stop,
-        .schedule = { (eg_decay)s->decay, s->warmup, s->decay_steps, s->last },
+    eg_trainer_args o = {
+        .size = sizeof(eg_trainer_args),
+        .data = data,
+        .model = model,
+        .layers = s->layers,
+        .d_model = s->d_model,
+        .heads = s->heads,
+        .width = s->width,
+        .batch = s->batch,
+        .steps = steps ? steps : s->steps,
+        .seed = (uint64_t)s->seed,
+        .dropout = s->dropout,
+        .lr = unless_zero(s->lr),
+        .clip_norm = s->clip_norm,
+        .goal = unless_zero(s->goal),
+        .context = s->context,
+        .micro_batches = s->micro_batches,
+        .smoothing = s->smoothing,
+        .evaluate = s->evaluate,
+        .early_stop = s->early_stop,
+        .schedule = { .decay = (eg_decay)s->decay,
+                      .warmup = s->warmup,
+                      .steps = s->decay_steps,
+                      .last = s->last,
+                      .gamma = s->gamma,
+                      .step_size = s->step_size,
+                      .d_model = s->noam_d_model,
+                      .decay_steps = s->wsd_steps },
     };
+    memcpy(o.schedule.milestones, s->milestone, sizeof s->milestone);
+    return o;
 }
 
 /* -- save --------------------------------------------------------------------------------------------------------------------------- */
@@ -312,6 +382,8 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
 {
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
+        if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
+            continue; /* a file of before: no step skipped a parameter */
         int at = eg_safetensors_find(file, one->name);
         eg_tensor *x = eg_safetensors_at(file, at);
         bool real = eg_type(one->x) == eg_params_type(t->params);

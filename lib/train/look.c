@@ -1,5 +1,6 @@
 /* look.c: what a trained model says, and where it looks. */
 #include "trainer.h"
+#include <eingrad/heads.h>
 #include <stdio.h>
 #include <math.h>
 #include <string.h>
@@ -263,4 +264,38 @@ eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const
     if (t && t->kind->apart)
         eg_fail(t->cx, "attend: rows and columns of a model \"%s\" have tokens of their own; eg_trainer_look gives both", t->kind->name);
     return eg_trainer_look(t, input, NULL, labels, NULL);
+}
+
+/* -- saturation ---------------------------------------------------------------------------------- */
+/* The weights of attention k, with rows of zeros where a place is padding: eg_heads leaves those
+ * out. */
+static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
+{
+    bool source = t->kind->apart && t->kind->part[k / (int)t->o.layers].letter == 'e';
+    int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
+    eg_tensor *keep = eg_from_n(t->cx, EG_BOOL, source ? b->source_keep : b->keep, 4, dim);
+    return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
+}
+
+int eg_trainer_saturation(eg_trainer *t, double *largest)
+{
+    if (!t || eg_error(t->cx))
+        return -1;
+    if (!largest) {
+        eg_fail(t->cx, "saturation: there is no room for the result");
+        return -1;
+    }
+    quiet q = quiet_begin(t->cx);
+    eg_mark m = eg_push(t->cx);
+    eg__batch b = eg__batch_test(t, 0, t->tests < t->o.batch ? t->tests : t->o.batch);
+    if (b.rows)
+        t->kind->logits(&t->net, t->cx, &b, t->weights);
+    for (int k = 0; b.rows && k < eg_trainer_attentions(t); k++) {
+        const eg_head *head = eg_heads(look_at_places(t, &b, k), .spec = "b [h] i j", .top = 1);
+        for (int64_t h = 0; head && h < t->o.heads; h++)
+            largest[k * t->o.heads + h] = head[h].rows ? head[h].top : 0;
+    }
+    eg_pop(t->cx, m);
+    quiet_end(t->cx, q);
+    return eg_error(t->cx) ? -1 : 0;
 }

@@ -2,66 +2,200 @@
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "update.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* -- schedules -------------------------------------------------------------------------------------------------------------- */
-static double constant(double t, double last) { (void)t, (void)last; return 1; }
-static double linear  (double t, double last) { return 1 + (last - 1) * t; }
-static double cosine  (double t, double last) { return last + (1 - last) * (1 + cos(acos(-1) * t)) / 2; }
+/* -- schedules ------------------------------------------------------------------------------ */
+static double clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
+static double share(const eg_schedule *s, double k)     /* of the way from the warm-up to the end */
+{
+    double way = (double)s->steps - (double)s->warmup;
+    return way > 0 ? clamp(k / way) : 0;
+}
+static double towards(const eg_schedule *s, double t)
+{
+    return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
+}
 
-static double (*const decays[])(double t, double last) = { [EG_CONSTANT] = constant, [EG_LINEAR] = linear, [EG_COSINE] = cosine };
+static double constant(const eg_schedule *s, double k) { (void)s, (void)k; return 1; }
+static double linear(const eg_schedule *s, double k)   { return towards(s, share(s, k)); }
+static double cosine(const eg_schedule *s, double k)
+{
+    return towards(s, (1 - cos(acos(-1) * share(s, k))) / 2);
+}
+static double exponential(const eg_schedule *s, double k)
+{
+    return s->gamma > 0 ? pow(s->gamma, k) : NAN;
+}
+
+static double noam(const eg_schedule *s, double k)
+{
+    double w = (double)s->warmup, step = k + w + 1;
+    return w > 0 && s->d_model > 0
+               ? fmin(pow(step, -0.5), step * pow(w, -1.5)) / sqrt((double)s->d_model)
+               : NAN;
+}
+
+static double steps(const eg_schedule *s, double k)
+{
+    double times = s->step_size > 0 ? floor(k / (double)s->step_size) : 0;
+    for (int m = 0; m < EG_MILESTONES && s->milestones[m] > 0; m++)
+        times += (double)s->milestones[m] <= k;
+    return pow(s->gamma > 0 ? s->gamma : 0.1, times);
+}
+
+static double fallen(const eg_schedule *s, double k)    /* how much of the decay of wsd is over */
+{
+    double all = (double)s->steps, length = (double)s->decay_steps;
+    length = length > 0 ? length : fmax(1, floor(all / 10));
+    return clamp((k + (double)s->warmup - (all - length)) / length);
+}
+static double wsd(const eg_schedule *s, double k)      { return towards(s, fallen(s, k)); }
+static double wsd_sqrt(const eg_schedule *s, double k) { return towards(s, sqrt(fallen(s, k))); }
+
+/* k: steps since the warm-up, which is linear unless the row has its own; ends: reads steps and
+ * last */
+static const struct decay {
+    double (*factor)(const eg_schedule *, double k);
+    bool own_warmup, ends;
+} decays[] = {
+    [EG_CONSTANT] = { constant, false, false },
+    [EG_LINEAR] = { linear, false, true },
+    [EG_COSINE] = { cosine, false, true },
+    [EG_NOAM] = { noam, true, false },
+    [EG_STEPS] = { steps, false, false },
+    [EG_EXPONENTIAL] = { exponential, false, false },
+    [EG_WSD] = { wsd, false, true },
+    [EG_WSD_SQRT] = { wsd_sqrt, false, true },
+};
 enum { DECAYS = sizeof decays / sizeof *decays };
 
 double eg_schedule_factor(const eg_schedule *s, int64_t step)
 {
     if (!s)
         return 1;
-    if (step < s->warmup)
+    if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
+        return NAN;
+    if (step < s->warmup && !decays[s->decay].own_warmup)
         return ((double)step + 1) / (double)s->warmup;
-    double warmup = (double)s->warmup, t = s->steps > s->warmup ? ((double)step - warmup) / ((double)s->steps - warmup) : 0;
-    return (int)s->decay >= 0 && (int)s->decay < DECAYS ? decays[s->decay](t < 1 ? t : 1, s->last) : NAN;
+    return decays[s->decay].factor(s, (double)step - (double)s->warmup);
 }
 
-/* -- kinds: a row each ------------------------------------------------------------------------------------------------------- */
+static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
+{
+    long long w = (long long)s->warmup, all = (long long)s->steps,
+              decay = (long long)s->decay_steps;
+    int marks = 0;
+    while (marks < EG_MILESTONES && s->milestones[marks] > (marks ? s->milestones[marks - 1] : 0))
+        marks++;
+    bool rising = marks == EG_MILESTONES || s->milestones[marks] == 0;
+    if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
+        eg_fail(cx,
+                "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, "
+                "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
+                "EG_WSD_SQRT, but %d",
+                who, (int)s->decay);
+    else if (w < 0 || all < 0 || (decays[s->decay].ends && all <= w))
+        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
+                who, all, w);
+    else if (!isfinite(s->last))
+        eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
+    else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
+             (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
+        eg_fail(cx, "%s: schedule.gamma must be a number above 0, not %g", who, s->gamma);
+    else if (s->decay == EG_NOAM && (w < 1 || s->d_model < 1))
+        eg_fail(cx,
+                "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
+                who, w, (long long)s->d_model);
+    else if (s->decay == EG_STEPS &&
+             (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
+        eg_fail(cx,
+                "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
+                "step_size is %lld, and %d "
+                "milestones rise",
+                who, (long long)s->step_size, marks);
+    else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
+        eg_fail(
+            cx,
+            "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld",
+            who, all - w, decay);
+    return eg_error(cx) != NULL;
+}
+
+/* -- kinds: a row each ---------------------------------------------------------------------- */
 typedef struct kind {
-    const char *name, *moment[2];       /* names of what a step remembers of each parameter                     */
+    const char *name, *moment[EG__MOMENTS]; /* names of what a step remembers of each parameter */
+    bool (*kept)(const eg_opt_args *, int m);   /* is that moment needed? NULL: each is         */
     eg__update_f32 *f32; eg__update_f64 *f64;
+    double lr, eps, weight_decay;       /* defaults                                             */
+    bool squares;                       /* a moment holds g²                                    */
 } kind;
-static const kind sgd      = { "sgd",   { NULL, NULL }, eg__plain_f32,    eg__plain_f64 };
-static const kind momentum = { "sgd",   { "u", NULL },  eg__momentum_f32, eg__momentum_f64 };
-static const kind adam     = { "adam",  { "m", "v" },   eg__adam_f32,     eg__adam_f64 };
-static const kind adamw    = { "adamw", { "m", "v" },   eg__adam_f32,     eg__adam_f64 };
+
+static bool sgd_keeps(const eg_opt_args *o, int m)     { (void)m; return o->momentum > 0; }
+static bool adam_keeps(const eg_opt_args *o, int m)    { return m < 2 || o->amsgrad; }
+static bool rmsprop_keeps(const eg_opt_args *o, int m)
+{
+    return m == 0 || (m == 1 ? o->momentum > 0 : o->centered);
+}
+
+static const kind sgd = {
+    "sgd", { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64, 1e-3, 1e-8, 0, false
+};
+static const kind adam = {
+    "adam", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true
+};
+static const kind adamw = {
+    "adamw", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true
+};
+static const kind rmsprop = {
+    "rmsprop", { "v", "u", "m" }, rmsprop_keeps, eg__rmsprop_f32, eg__rmsprop_f64, 1e-2, 1e-8, 0,
+    true
+};
+static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2,
+                              1e-10,     0,       true };
 
 enum { STEPS, NORM_CLIPPED, VALUE_CLIPPED, COUNTS };
 struct eg_opt {
     const kind *kind;
-    eg_opt_args o;                      /* with the defaults filled in                                          */
+    eg_opt_args o;                      /* with the defaults filled in                          */
     eg_ctx  *cx;
     int      count, states;
-    eg_named *state;                    /* "opt.counts", "opt.lr", then the moments                             */
-    eg_tensor **x, **g, **moment[2];
-    eg_tensor *counts, *lr;
+    eg_named *state;                    /* "opt.counts", "opt.lr", "opt.skipped", the moments   */
+    const char **name;                  /* of the parameters                                    */
+    eg_tensor **x, **g, **moment[EG__MOMENTS];
+    eg_tensor *counts, *lr, *skipped;   /* skipped: steps that did not reach a parameter        */
     double   norm;
+    eg_tensor *loss;                    /* during eg_step                                       */
 };
 
 static double option(double given, double otherwise) { return given == EG_OFF ? 0 : given != 0 ? given : otherwise; }
 
 static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
-    static const struct { const char *text; size_t at; double below; } ranges[] = {     /* 0 ≤ option < below      */
-        { "lr must not be negative",                offsetof(eg_opt_args, lr), INFINITY },
-        { "momentum must not be negative",          offsetof(eg_opt_args, momentum), INFINITY },
-        { "dampening must not be negative",         offsetof(eg_opt_args, dampening), INFINITY },
-        { "beta1 must be in [0, 1)",                offsetof(eg_opt_args, beta1), 1 },
-        { "beta2 must be in [0, 1)",                offsetof(eg_opt_args, beta2), 1 },
-        { "eps must not be negative",               offsetof(eg_opt_args, eps), INFINITY },
-        { "weight_decay must not be negative",      offsetof(eg_opt_args, weight_decay), INFINITY },
-        { "clip_norm must not be negative",         offsetof(eg_opt_args, clip_norm), INFINITY },
-        { "clip_value must not be negative",        offsetof(eg_opt_args, clip_value), INFINITY },
+#define AT(name) offsetof(eg_opt_args, name)
+    static const struct {
+        const char *text;
+        size_t at;
+        double below;
+    } ranges[] = {
+        /* 0 ≤ x < below */
+        { "lr must not be negative", AT(lr), INFINITY },
+        { "momentum must not be negative", AT(momentum), INFINITY },
+        { "dampening must not be negative", AT(dampening), INFINITY },
+        { "beta1 must be in [0, 1)", AT(beta1), 1 },
+        { "beta2 must be in [0, 1)", AT(beta2), 1 },
+        { "eps must not be negative", AT(eps), INFINITY },
+        { "weight_decay must not be negative", AT(weight_decay), INFINITY },
+        { "clip_norm must not be negative", AT(clip_norm), INFINITY },
+        { "clip_value must not be negative", AT(clip_value), INFINITY },
+        { "alpha must be in [0, 1)", AT(alpha), 1 },
+        { "lr_decay must not be negative", AT(lr_decay), INFINITY },
+        { "initial_accumulator_value must not be negative", AT(initial_accumulator_value),
+          INFINITY },
     };
-    const eg_schedule *s = &o->schedule;
+#undef AT
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         double value;
         memcpy(&value, (const char *)o + ranges[k].at, sizeof value);
@@ -70,14 +204,10 @@ static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
         eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who, o->momentum, o->dampening);
-    else if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
-        eg_fail(cx, "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, but %d", who, (int)s->decay);
-    else if (s->warmup < 0 || s->steps < 0 || (s->decay && s->steps <= s->warmup))
-        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld", who, (long long)s->steps,
-                (long long)s->warmup);
-    else if (!isfinite(s->last))
-        eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
-    return eg_error(cx) != NULL;
+    else if (!(o->norm_type <= 2 && o->norm_type >= 2) &&
+             !(o->norm_type > 0 && isinf(o->norm_type)))
+        eg_fail(cx, "%s: norm_type must be 2 or INFINITY, not %g", who, o->norm_type);
+    return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
 static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of, eg_tensor **x)
@@ -92,8 +222,49 @@ static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_name
     return true;
 }
 
-static eg_opt *open_kind(const kind *row, const eg_opt_args *given, double weight_decay)
+static void fill_defaults(const kind *row, eg_opt_args *o)
 {
+    o->lr = option(o->lr, row->lr), o->momentum = option(o->momentum, 0),
+    o->dampening = option(o->dampening, 0);
+    o->beta1 = option(o->beta1, 0.9), o->beta2 = option(o->beta2, 0.999),
+    o->eps = option(o->eps, row->eps);
+    o->weight_decay = option(o->weight_decay, row->weight_decay),
+    o->clip_norm = option(o->clip_norm, 0);
+    o->clip_value = option(o->clip_value, 0), o->schedule.last = option(o->schedule.last, 0);
+    o->alpha = option(o->alpha, 0.99), o->lr_decay = option(o->lr_decay, 0),
+    o->norm_type = option(o->norm_type, 2);
+    o->initial_accumulator_value = option(o->initial_accumulator_value, 0);
+}
+
+/* "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments */
+static bool make_state(eg_opt *op)
+{
+    eg_params *p = op->o.params;
+    eg_owner *owner = eg_params_owner(p);
+    op->counts = eg_owner_tensor(owner, EG_I64, 1, (int64_t[]){ COUNTS });
+    op->lr = eg_owner_tensor(owner, EG_F64, 0, NULL);
+    op->skipped = eg_owner_tensor(owner, EG_I64, 1, (int64_t[]){ op->count });
+    op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
+    op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
+    op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
+    if (eg_fill(op->lr, op->o.lr))
+        return false;
+    for (int k = 0; k < op->count; k++) {
+        const eg_named *one = eg_params_at(p, k);
+        op->x[k] = one->x, op->name[k] = one->name;
+        for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
+            if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
+                !remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
+                return false;
+        if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
+            return false;
+    }
+    return true;
+}
+
+static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
+{
+    enum { ARRAYS = 2 + EG__MOMENTS };
     eg_opt_args o = { .size = sizeof o };
     if (given)                                      /* a caller built with an older header has fewer options */
         memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
@@ -101,12 +272,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, double weigh
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx))
         return NULL;
-    o.lr = option(o.lr, 1e-3), o.momentum = option(o.momentum, 0), o.dampening = option(o.dampening, 0);
-    if (row == &sgd && o.momentum != 0)
-        row = &momentum;
-    o.beta1 = option(o.beta1, 0.9), o.beta2 = option(o.beta2, 0.999), o.eps = option(o.eps, 1e-8);
-    o.weight_decay = option(o.weight_decay, weight_decay), o.clip_norm = option(o.clip_norm, 0);
-    o.clip_value = option(o.clip_value, 0), o.schedule.last = option(o.schedule.last, 0);
+    fill_defaults(row, &o);
     if (refused(cx, row->name, &o))
         return NULL;
     int n = eg_params_count(p);
@@ -115,41 +281,40 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, double weigh
         return NULL;
     }
     eg_opt *op = eg_params_alloc(p, sizeof *op);
-    eg_tensor **arrays = eg_params_alloc(p, (size_t)n * 4 * sizeof *arrays);
-    eg_named *state = eg_params_alloc(p, (size_t)(2 * n + 2) * sizeof *state);
-    if (!op || !arrays || !state)
+    eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
+    eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
+    const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
+    if (!op || !arrays || !state || !name)
         return NULL;
-    *op = (eg_opt){ .kind = row, .o = o, .cx = cx, .count = n, .state = state,
-                    .x = arrays, .g = arrays + n, .moment = { arrays + 2 * n, arrays + 3 * n } };
-    op->counts = eg_owner_tensor(eg_params_owner(p), EG_I64, 1, (int64_t[]){ COUNTS });
-    op->lr = eg_owner_tensor(eg_params_owner(p), EG_F64, 0, NULL);
-    state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
-    state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
-    if (eg_fill(op->lr, o.lr))
-        return NULL;
-    for (int k = 0; k < n; k++) {
-        const eg_named *one = eg_params_at(p, k);
-        op->x[k] = one->x;
-        for (int s = 0; s < 2 && row->moment[s]; s++)
-            if (!remember(op, p, row->moment[s], one, &op->moment[s][k]))
-                return NULL;
-    }
-    return op;
+    *op = (eg_opt){ .kind = row,
+                    .o = o,
+                    .cx = cx,
+                    .count = n,
+                    .state = state,
+                    .name = name,
+                    .x = arrays,
+                    .g = arrays + n };
+    for (int m = 0; m < EG__MOMENTS; m++)
+        op->moment[m] = arrays + (2 + m) * n;
+    return make_state(op) ? op : NULL;
 }
 
-eg_opt *eg_sgd_with(const eg_opt_args *a)   { return open_kind(&sgd, a, 0); }
-eg_opt *eg_adam_with(const eg_opt_args *a)  { return open_kind(&adam, a, 0); }
-eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_kind(&adamw, a, 0.01); }
+eg_opt *eg_sgd_with(const eg_opt_args *a)     { return open_kind(&sgd, a); }
+eg_opt *eg_adam_with(const eg_opt_args *a)    { return open_kind(&adam, a); }
+eg_opt *eg_adamw_with(const eg_opt_args *a)   { return open_kind(&adamw, a); }
+eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
+eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
 
-/* -- a step -------------------------------------------------------------------------------------------------------------------- */
-static eg__norms norms_of(eg_tensor *g, double limit)
+/* -- a step: first all that may refuse it, then all that changes --------------------------------
+ * */
+static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 {
     if (eg_type(g) == EG_F64) {
         const double *x = eg_f64(g);
-        return x ? eg__norms_f64(eg_size(g), x, limit) : (eg__norms){ NAN, NAN };
+        return x ? eg__norms_f64(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
     }
     const float *x = eg_f32(g);
-    return x ? eg__norms_f32(eg_size(g), x, limit) : (eg__norms){ NAN, NAN };
+    return x ? eg__norms_f32(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
 }
 
 static bool fits(eg_opt *op, int k, eg_tensor *g)
@@ -175,57 +340,145 @@ static bool fits(eg_opt *op, int k, eg_tensor *g)
     return false;
 }
 
+/* Which operation made it? The sweep runs once more, traced: what the first one made is freed with
+ * the step's scope. */
+static void not_finite(eg_opt *op, int k, double value)
+{
+    char origin[700] = "";
+    if (op->loss) {
+        bool was = eg_trace(op->cx, true);
+        eg_grad_or_null(op->loss, NULL, op->count, op->x, op->g);
+        eg_trace(op->cx, was);
+        if (eg_error(op->cx))
+            snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
+        eg_clear(op->cx);
+    }
+    eg_fail(op->cx, "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
+            op->name[k], isnan(value) ? (double)NAN : value, origin);
+}
+
+/* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient
+ * that is not finite, or none at all */
+static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm, double *largest)
+{
+    double squares = 0, most = 0;
+    int reached = 0;
+    for (int k = 0; k < op->count; k++) {
+        if (!g[k])
+            continue;
+        if (!fits(op, k, g[k]))
+            return false;
+        eg__norms one = norms_of(g[k], limit, 1);
+        if (!isfinite(one.largest) && !eg_error(op->cx))
+            not_finite(op, k, one.largest);
+        if (eg_error(op->cx))
+            return false;
+        squares += one.squares, most = fmax(most, one.largest), reached++;
+    }
+    if (!reached)
+        eg_fail(op->cx, "%s: each of the %d gradients is NULL", op->kind->name, op->count);
+    double clipped = fmin(most, limit);
+    *largest = most;
+    *norm = isinf(op->o.norm_type) ? clipped : sqrt(squares);
+    if (isinf(*norm)) { /* the squares of finite numbers overflow       */
+        squares = 0;
+        for (int k = 0; k < op->count; k++)
+            squares += g[k] ? norms_of(g[k], limit, 1 / clipped).squares : 0;
+        *norm = clipped * sqrt(squares);
+    }
+    return !eg_error(op->cx);
+}
+
+/* Would a moment of squares overflow, and its parameter never move again? */
+static bool squares_fit(eg_opt *op, double largest)
+{
+    bool narrow = eg_type(op->x[0]) == EG_F32;
+    if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX))
+        return true;
+    eg_fail(op->cx,
+            "%s: a gradient has an element of %g, whose square overflows %s; the step is not done",
+            op->kind->name, largest, narrow ? "f32" : "f64");
+    return false;
+}
+
 /* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into the open scope. */
 static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
 {
     int64_t n = eg_size(op->x[k]);
-    eg_tensor *m = op->moment[0][k], *v = op->moment[1][k];
     if (eg_type(op->x[k]) == EG_F64) {
         const double *from = eg_f64(g);
-        double *x = eg_mut_f64(op->x[k]), *mx = m ? eg_mut_f64(m) : NULL, *vx = v ? eg_mut_f64(v) : NULL;
+        double *x = eg_mut_f64(op->x[k]), *moment[EG__MOMENTS];
+        for (int m = 0; m < EG__MOMENTS; m++)
+            moment[m] = op->moment[m][k] ? eg_mut_f64(op->moment[m][k]) : NULL;
         if (from && x)
-            op->kind->f64(n, c, x, from, mx, vx);
+            op->kind->f64(n, c, x, from, moment);
         return from && x;
     }
     const float *from = eg_f32(g);
-    float *x = eg_mut_f32(op->x[k]), *mx = m ? eg_mut_f32(m) : NULL, *vx = v ? eg_mut_f32(v) : NULL;
+    float *x = eg_mut_f32(op->x[k]), *moment[EG__MOMENTS];
+    for (int m = 0; m < EG__MOMENTS; m++)
+        moment[m] = op->moment[m][k] ? eg_mut_f32(op->moment[m][k]) : NULL;
     if (from && x)
-        op->kind->f32(n, c, x, from, mx, vx);
+        op->kind->f32(n, c, x, from, moment);
     return from && x;
+}
+
+/* of the t-th step that reaches a parameter */
+static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, double coef,
+                                     int64_t t)
+{
+    const eg_opt_args *o = &op->o;
+    bool is_adam = op->kind == &adam || op->kind == &adamw, is_rmsprop = op->kind == &rmsprop,
+         decoupled = op->kind == &adamw;
+    double count = (double)t, eta = is_adam ? lr / (1 - pow(o->beta1, count)) : lr;
+    return (eg__coefficients){
+        .limit = limit,
+        .coef = coef,
+        .l2 = decoupled ? 0 : o->weight_decay,
+        .shrink = decoupled ? 1 - lr * o->weight_decay : 1,
+        .b1 = o->beta1,
+        .b2 = is_rmsprop ? o->alpha : o->beta2,
+        .eps = o->eps,
+        .eta = op->kind == &adagrad ? lr / (1 + (count - 1) * o->lr_decay) : eta,
+        .root = sqrt(1 - pow(o->beta2, count)),
+        .mu = t == 1 && !is_rmsprop ? 0 : o->momentum,
+        .keep = t == 1 ? 1 : 1 - o->dampening,
+        .look = o->nesterov ? 1 : 0,
+        .ahead = o->nesterov ? o->momentum : 1,
+    };
 }
 
 static int update_parameters(eg_opt *op, eg_tensor *const *g)
 {
     const eg_opt_args *o = &op->o;
-    double limit = o->clip_value > 0 ? o->clip_value : INFINITY, squares = 0, largest = 0;
-    for (int k = 0; k < op->count; k++) {
-        if (!fits(op, k, g[k]))
-            return -1;
-        eg__norms one = norms_of(g[k], limit);
-        squares += one.squares;
-        largest = one.largest > largest ? one.largest : largest;
-    }
-    int64_t *counts = eg_mut_i64(op->counts);
-    if (!counts || eg_error(op->cx))
+    double limit = o->clip_value > 0 ? o->clip_value : INFINITY, norm, largest;
+    if (!measure(op, g, limit, &norm, &largest))
         return -1;
-    op->norm = sqrt(squares);
-    double coef = o->clip_norm > 0 ? o->clip_norm / (op->norm + 1e-6) : 1;
-    coef = coef > 1 ? 1 : coef;
+    double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
+    if (!squares_fit(op, coef * fmin(largest, limit)))
+        return -1;
+    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), last = 0;
+    if (!counts || !skipped || eg_error(op->cx))
+        return -1;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[STEPS]);
-    int64_t t = ++counts[STEPS];
+    if (!isfinite(lr)) {
+        eg_fail(op->cx, "%s: the learning rate of step %lld is %g", op->kind->name,
+                (long long)counts[STEPS] + 1, lr);
+        return -1;
+    }
+    op->norm = norm;
+    counts[STEPS]++;
     counts[NORM_CLIPPED] += coef < 1;
     counts[VALUE_CLIPPED] += largest > limit;
-    bool is_adam = op->kind->moment[1], decoupled = op->kind == &adamw;
-    eg__coefficients c = {
-        .limit = limit, .coef = coef, .l2 = decoupled ? 0 : o->weight_decay, .shrink = decoupled ? 1 - lr * o->weight_decay : 1,
-        .b1 = o->beta1, .b2 = o->beta2, .eps = o->eps,
-        .eta = is_adam ? lr / (1 - pow(o->beta1, (double)t)) : lr, .root = sqrt(1 - pow(o->beta2, (double)t)),
-        .mu = t == 1 ? 0 : o->momentum, .keep = t == 1 ? 1 : 1 - o->dampening,
-        .look = o->nesterov ? 1 : 0, .ahead = o->nesterov ? o->momentum : 1,
-    };
-    for (int k = 0; k < op->count; k++)
-        if (!apply(op, &c, k, g[k]))
+    eg__coefficients c = { 0 };
+    for (int k = 0; k < op->count; k++) {
+        skipped[k] += !g[k];
+        int64_t t = counts[STEPS] - skipped[k];
+        if (g[k] && t != last)
+            c = coefficients(op, lr, limit, coef, last = t);
+        if (g[k] && !apply(op, &c, k, g[k]))
             return -1;
+    }
     return 0;
 }
 
@@ -252,8 +505,21 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
+static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
+{
+    if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64))
+        return true;                                /* eg_grad refuses it */
+    double value = eg_item(loss);
+    if (!isfinite(value) && !eg_error(op->cx))
+        eg_fail(op->cx, "%s: the loss is %g, which comes from %s; the step is not done",
+                op->kind->name, isnan(value) ? (double)NAN : value,
+                eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
+    return !eg_error(op->cx);
+}
+
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
+    char reason[700];
     if (!op || eg_error(op->cx))
         return -1;
     if (!loss) {
@@ -266,9 +532,16 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     }
     eg_mark m = eg_push(op->cx);
     bool was = eg_nograd(op->cx, true);
-    int bad = eg_grad(loss, NULL, op->count, op->x, op->g);
-    eg_nograd(op->cx, was);
+    int bad = loss_is_finite(op, loss) ? eg_grad_or_null(loss, NULL, op->count, op->x, op->g) : -1;
+    if (bad && !strncmp(eg_error(op->cx), "grad: y", 7)) {
+        snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
+        eg_clear(op->cx);
+        eg_fail(op->cx, "%s: the loss has no gradient: %s", op->kind->name, reason);
+    }
+    op->loss = loss; /* for what it says of a gradient that is not finite */
     bad = bad ? bad : update(op, op->g);
+    op->loss = NULL;
+    eg_nograd(op->cx, was);
     eg_pop(op->cx, m);
     return bad;
 }

@@ -79,6 +79,33 @@ static bool in_range(const eg_trainer_args *o)
     return !eg_error(cx);
 }
 
+/* A decay that ends and whose end is not given ends with the steps, after the task's warm-up if
+ * none is given either. */
+static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
+{
+    eg_schedule *s = &o->schedule;
+    warmup = warmup < o->steps ? warmup : o->steps > 0 ? o->steps - 1 : 0;
+    if (!s->decay && !s->warmup && !s->steps)
+        *s = (eg_schedule){ .decay = EG_COSINE, .last = 0.05 };
+    bool ends = s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
+                s->decay == EG_WSD_SQRT;
+    if (!s->warmup && ((ends && !s->steps) || s->decay == EG_NOAM))
+        s->warmup = warmup;
+    if (ends && !s->steps)
+        s->steps = o->steps;
+    if (s->decay == EG_NOAM && !s->d_model)
+        s->d_model = o->d_model;
+}
+
+/* of noam lr is a factor: by default the one whose largest rate is the task's */
+static double noam_scale(const eg_trainer_args *o)
+{
+    const eg_schedule *s = &o->schedule;
+    return s->decay == EG_NOAM && s->warmup > 0 && s->d_model > 0
+               ? sqrt((double)s->d_model) * sqrt((double)s->warmup)
+               : 1;
+}
+
 static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = o->data->task;
@@ -91,12 +118,11 @@ static bool defaults(eg_trainer_args *o)
     o->context = integer(o->context, !text ? 0 : span < 64 ? span : 64);
     o->micro_batches = integer(o->micro_batches, 1), o->smoothing = option(o->smoothing, 0);
     o->evaluate = integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
+    bool given = o->lr != 0;
     o->dropout = option(o->dropout, 0), o->lr = option(o->lr, text ? 2e-3 : task && task->lr > 0 ? task->lr : 1e-3);
     o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, text ? 0 : 0.99);
-    if (!o->schedule.decay && !o->schedule.warmup && !o->schedule.steps) {
-        int64_t warmup = task ? task->warmup : 50;
-        o->schedule = (eg_schedule){ EG_COSINE, warmup < o->steps ? warmup : o->steps > 0 ? o->steps - 1 : 0, o->steps, 0.05 };
-    }
+    schedule_defaults(o, task ? task->warmup : 50);
+    o->lr *= given ? 1 : noam_scale(o);
     return in_range(o) && model_kind(o);
 }
 
@@ -173,10 +199,15 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
 /* -- a step -------------------------------------------------------------------------------------------------------------------------- */
-static bool is_finite(eg_trainer *t, double loss)
+static bool is_finite(eg_trainer *t, eg_tensor *loss)
 {
-    if (!eg_error(t->cx) && !isfinite(loss))
-        eg_fail(t->cx, "trainer: the loss of step %lld is %g; a smaller lr or clip_norm may help", (long long)t->now.step + 1, loss);
+    double value = eg_item(loss);
+    if (!eg_error(t->cx) && !isfinite(value))
+        eg_fail(t->cx,
+                "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or "
+                "clip_norm may help",
+                (long long)t->now.step + 1, isnan(value) ? (double)NAN : value,
+                eg_origin(eg_first_nonfinite(loss)));
     return !eg_error(t->cx);
 }
 
@@ -184,7 +215,7 @@ static bool step_whole(eg_trainer *t, const eg__batch *b, double *mean, eg_score
 {
     eg_tensor *logits = t->kind->logits(&t->net, t->cx, b, NULL), *loss = eg__batch_loss(t, b, logits, t->o.smoothing);
     *mean = eg_item(loss);
-    if (!is_finite(t, *mean) || eg_step(t->opt, loss))
+    if (!is_finite(t, loss) || eg_step(t->opt, loss))
         return false;
     *s = eg__batch_score(t, b, logits);
     return true;
@@ -203,7 +234,8 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
         eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing), (double)eg__batch_counted(&b) / targets);
         *mean += eg_item(loss);
-        bool was = eg_nograd(t->cx, true), bad = !is_finite(t, *mean) || eg_grad(loss, NULL, count, t->part + count, t->part);
+        bool was = eg_nograd(t->cx, true),
+             bad = !is_finite(t, loss) || eg_grad(loss, NULL, count, t->part + count, t->part);
         for (int p = 0; !bad && p < count; p++)
             bad = eg_assign(t->sum[p], k ? eg_add(t->sum[p], t->part[p]) : t->part[p]);
         eg_nograd(t->cx, was);
@@ -226,11 +258,13 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     eg__batch b = eg__batch_next(t);
     if (!b.rows)
         return -1;
-    bool training_before = eg_training(t->cx);
+    bool training_before = eg_training(t->cx),
+         was = eg_nograd(t->cx, false); /* a step needs its history */
     eg_train(t->cx);
     eg_mark m = eg_push(t->cx);
     bool good = (t->o.micro_batches > 1 ? step_in_parts : step_whole)(t, &b, &mean, &s);
     eg_pop(t->cx, m);
+    eg_nograd(t->cx, was);
     if (!training_before)
         eg_eval(t->cx);
     if (!good || eg_error(t->cx))
@@ -306,6 +340,12 @@ static int look(eg_trainer *t)
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL))
         return -1;
+    if (!isfinite(
+            n->held)) { /* NaN is neither better nor worse: no look would ever be better again */
+        eg_fail(t->cx, "trainer: the held-out loss after step %lld is %g", (long long)n->step,
+                n->held);
+        return -1;
+    }
     bool better = n->best < 0 || n->held < n->best;
     t->waited = better ? 0 : t->waited + 1;
     if (better)

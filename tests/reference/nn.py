@@ -72,13 +72,13 @@ gradients = [[torch.randn(n) * (1 + t % 5) for n in sizes] for t in range(steps)
 for k, n in enumerate(sizes):
     put(f"opt/start{k}", start[k]); put(f"opt/g{k}", torch.stack([g[k] for g in gradients]))
 
-def optimiser(case, make, clip_norm=None, clip_value=None, schedule=None):
+def optimiser(case, make, clip_norm=None, clip_value=None, schedule=None, norm_type=2.0):
     ps = [nn.Parameter(x.clone()) for x in start]
     op = make(ps); sched = schedule(op) if schedule else None; seen = [[], []]
     for t in range(steps):
         for p, g in zip(ps, gradients[t]): p.grad = g.clone()
         if clip_value: nn.utils.clip_grad_value_(ps, clip_value)
-        if clip_norm: nn.utils.clip_grad_norm_(ps, clip_norm)
+        if clip_norm: nn.utils.clip_grad_norm_(ps, clip_norm, norm_type)
         op.step()
         if sched: sched.step()
         for k, p in enumerate(ps): seen[k].append(p.detach().clone())
@@ -99,6 +99,28 @@ optimiser("clip_value", lambda p: O.Adam(p, lr=0.05), clip_value=0.7)
 optimiser("clip_both", lambda p: O.AdamW(p, lr=0.05), clip_value=1.5, clip_norm=2.0)
 optimiser("cosine", lambda p: O.AdamW(p, lr=0.05), schedule=lambda o: S.CosineAnnealingLR(o, T_max=20, eta_min=0.005))
 
+optimiser("rmsprop", lambda p: O.RMSprop(p))
+optimiser("rmsprop_momentum", lambda p: O.RMSprop(p, lr=0.02, alpha=0.9, eps=1e-4, momentum=0.8, weight_decay=0.05))
+optimiser("rmsprop_centered", lambda p: O.RMSprop(p, lr=0.02, alpha=0.95, momentum=0.5, centered=True))
+optimiser("adagrad", lambda p: O.Adagrad(p))
+optimiser("adagrad_options", lambda p: O.Adagrad(p, lr=0.1, lr_decay=0.05, weight_decay=0.02, initial_accumulator_value=0.3, eps=1e-3))
+optimiser("amsgrad", lambda p: O.Adam(p, lr=0.05, amsgrad=True, betas=(0.9, 0.7)))
+optimiser("amsgrad_w", lambda p: O.AdamW(p, lr=0.05, amsgrad=True, betas=(0.9, 0.7), weight_decay=0.1))
+optimiser("clip_infinity", lambda p: O.SGD(p, lr=0.1), clip_norm=1.5, norm_type=float("inf"))
+
+def sparse(case, make):                                            # the second parameter gets no gradient in some steps
+    ps = [nn.Parameter(x.clone()) for x in start]
+    op = make(ps); seen = [[], []]
+    for t in range(steps):
+        for k, p in enumerate(ps): p.grad = None if k == 1 and t % 3 == 0 else gradients[t][k].clone()
+        op.step()
+        for k, p in enumerate(ps): seen[k].append(p.detach().clone())
+    for k in range(2): put(f"opt/{case}{k}", torch.stack(seen[k]))
+
+sparse("sparse_sgd", lambda p: O.SGD(p, lr=0.1, momentum=0.8, dampening=0.3, weight_decay=0.01))
+sparse("sparse_adamw", lambda p: O.AdamW(p, lr=0.05, weight_decay=0.2))
+sparse("sparse_adagrad", lambda p: O.Adagrad(p, lr=0.1, lr_decay=0.05))
+
 # -- schedules: lr of 20 steps, base 0.2 -------------------------------------------------------------------------------------------
 def schedule(case, make):
     op = O.SGD([nn.Parameter(torch.zeros(1))], lr=0.2); s = make(op); lrs = []
@@ -113,5 +135,15 @@ schedule("linear", lambda o: S.LinearLR(o, start_factor=1, end_factor=0.25, tota
 schedule("cosine", lambda o: S.CosineAnnealingLR(o, T_max=19, eta_min=0.02))
 schedule("warm_linear", lambda o: S.LambdaLR(o, lambda t: (t + 1) / 5 if t < 5 else 1 + (0.1 - 1) * min(1, (t - 5) / 12)))
 schedule("warm_cosine", lambda o: S.SequentialLR(o, [warm(o, 4), S.CosineAnnealingLR(o, T_max=16, eta_min=0)], milestones=[4]))
+schedule("step", lambda o: S.StepLR(o, step_size=6, gamma=0.3))
+schedule("step_default", lambda o: S.StepLR(o, step_size=8))
+schedule("multistep", lambda o: S.MultiStepLR(o, milestones=[3, 4, 11], gamma=0.5))
+schedule("exponential", lambda o: S.ExponentialLR(o, gamma=0.9))
+schedule("warm_step", lambda o: S.SequentialLR(o, [warm(o, 4), S.StepLR(o, step_size=5, gamma=0.5)], milestones=[4]))
+schedule("warm_exponential", lambda o: S.SequentialLR(o, [warm(o, 3), S.ExponentialLR(o, gamma=0.8)], milestones=[3]))
+schedule("noam", lambda o: S.LambdaLR(o, lambda t: 64 ** -0.5 * min((t + 1) ** -0.5, (t + 1) * 7 ** -1.5)))
+def wsd(t, f): return (t + 1) / 3 if t < 3 else 1 if t < 11 else 0.1 + 0.9 * (1 - f(min(1, (t - 11) / 6)))
+schedule("wsd", lambda o: S.LambdaLR(o, lambda t: wsd(t, lambda x: x)))
+schedule("wsd_sqrt", lambda o: S.LambdaLR(o, lambda t: wsd(t, lambda x: x ** 0.5)))
 
 save_file(out, sys.argv[1])
