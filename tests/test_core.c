@@ -142,7 +142,8 @@ START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;
     eg_owner *o = eg_owner_open(cx);
-    eg_tensor *w = eg_owner_tensor(o, EG_DEFAULT, 1, (int64_t[]){ 3 }), *y = eg_sum(NULL, eg_add(w, x));
+    eg_tensor *w = eg_owner_tensor(o, EG_DEFAULT, 1, (int64_t[]){ 3 });
+    eg_tensor *y = eg_sum(NULL, eg_add(w, x));
     eg_owner_close(o);
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
     eg_assert_error(cx, "grad: operand 1 of add");

@@ -1,9 +1,11 @@
 /* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse topological order and asks each row's rule
- * for the cotangent of each operand on the way; since rules are made of public operations, cotangents have histories of their own.
+ * for the cotangent of each operand on the way; since rules are made of public operations,
+ * cotangents have histories of their own.
  *
- * What a view or an index read of x adds to a few places of x's cotangent. Such contributions wait in a list until the sweep comes to x,
- * and are then added up in one buffer, in the order of their arrival (ops/accumulate.c). Where x is itself a view, its list is handed on
- * to the tensor that it is a view of, so that no view in a loop costs a buffer of the whole. */
+ * What was read of x through a view or an index adds to a few places of x's cotangent. Such
+ * contributions wait in a list until the sweep comes to x, and are then added up in one buffer, in
+ * the order of their arrival (ops/accumulate.c). Where x is itself a view, its list is handed on to
+ * the tensor that it is a view of, so that no view in a loop costs a buffer of the whole. */
 #include "autograd/probe.h"
 #include "autograd/sweep.h"
 #include "ops/accumulate.h"
@@ -14,7 +16,8 @@
 typedef struct waiting {
     int count;
     eg__addend *first, **end;
-    const eg_tensor *reader;    /* the node whose contribution came last: in messages, the sum is its gradient */
+    /* the node whose contribution came last: in messages, the sum is its gradient */
+    const eg_tensor *reader;
 } waiting;
 typedef struct reverse {
     eg_sweep s;
@@ -32,8 +35,10 @@ static waiting *list_of(reverse *r, int64_t k)
 {
     const size_t bytes = (size_t)r->s.n * sizeof(waiting *);
     if (!r->wait && (r->wait = eg__alloc(r->s.cx, bytes))) memset(r->wait, 0, bytes);
-    if (r->wait && !r->wait[k] && (r->wait[k] = eg__alloc(r->s.cx, sizeof(waiting)))) *r->wait[k] = (waiting){ 0 };
-    return r->wait ? r->wait[k] : NULL;
+    if (!r->wait) return NULL;
+    waiting **w = &r->wait[k];
+    if (!*w && (*w = eg__alloc(r->s.cx, sizeof **w))) **w = (waiting){ 0 };
+    return *w;
 }
 static bool append(reverse *r, const eg_tensor *x, eg__addend *p)
 {
@@ -83,14 +88,16 @@ static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
     return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
 }
-/* True if what waits for the view t waits for its operand from here on, and nobody asks for t's own cotangent; false after an error
- * too. */
+/* True if nobody asks for the view's own cotangent, and what waits for it waits for its operand
+ * from here on; else false, after an error too. */
 static bool hand_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
     const waiting *w = waiting_for(r, k);
-    if (!w || r->asked[k] || (t->tag && t->tag->hook) || t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
-    for (const eg__addend *p = w->first; p; p = p->next) if (!eg__addend_fits(p->t, p->depth + 1)) return false;
+    if (!w || r->asked[k] || (t->tag && t->tag->hook)) return false;
+    if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
+    for (const eg__addend *p = w->first; p; p = p->next)
+        if (!eg__addend_fits(p->t, p->depth + 1)) return false;
     if (!wait_with_sum(r, t->in[0])) return false;
     for (eg__addend *p = w->first, *next; p; p = next) {
         next = p->next;
@@ -124,7 +131,8 @@ static bool settle(reverse *r, int64_t k)
     const eg_tensor *outer = s->cx->blame;
     s->cx->blame = w->reader;
     s->cx->making = "gradient";
-    if (w->count == 1 && w->first->depth == 1) s->d[k] = w->reader->op->rule(w->first->t, w->first->g, 0);
+    const eg__addend *only = w->first;
+    if (w->count == 1 && only->depth == 1) s->d[k] = only->t->op->rule(only->t, only->g, 0);
     else s->d[k] = eg__accumulate(s->cx, w->count, w->first);
     s->cx->blame = outer;
     eg__sweep_resume(s);
@@ -166,7 +174,10 @@ static bool pull(reverse *r, int64_t k)
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
-        if (!t->op->rule) { eg_fail(cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
+        if (!t->op->rule) {
+            eg_fail(cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1);
+            return false;
+        }
         if (!eg__sweep_fresh(s, t, i)) return false;
         if (lists && i == 0) {
             if (!accumulate_read(r, t, g)) return false;
@@ -208,8 +219,10 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
     r.asked = r.sums + s->n;
     for (int k = 0; k < count; k++) if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
-    if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);       /* y is the last of its post-order */
-    for (int64_t k = s->n; k-- > 0; ) if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
+    /* y is the last of its post-order */
+    if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
+    for (int64_t k = s->n; k-- > 0; )
+        if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
     for (int k = 0; k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
         dxs[k] = d ? d : eg_zeros_like(xs[k]);

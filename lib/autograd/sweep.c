@@ -133,7 +133,8 @@ void eg__sweep_resume(eg_sweep *s)
     for (int64_t k = 0; k < s->n; k++) { s->node[k]->sweep = s->number; s->node[k]->slot = k; }
 }
 
-/* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for each node: it may have many. */
+/* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for
+ * each node: it may have many. */
 static void find_stale(eg_sweep *s, const eg_tensor *t)
 {
     const uint64_t *had = eg__versions(t);

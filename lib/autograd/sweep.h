@@ -10,8 +10,8 @@ typedef struct eg_sweep {
     uint64_t number;            /* t->sweep of the nodes seen                                           */
     eg_tensor **node, **d;      /* nodes on a path from an x to a result, operands first; their cotangents or tangents, all NULL at first */
     int64_t n;
-    const eg_tensor *checked;   /* eg__sweep_fresh has looked at its operands last …                    */
-    int stale[2];               /* … and found these changed                                            */
+    const eg_tensor *checked;   /* the node whose operands eg__sweep_fresh looked at last … */
+    int stale[2];               /* … and which of them had changed                          */
 } eg_sweep;
 
 /* is x[k] a float of cx? else a message; k < 0: there is only one */
@@ -19,16 +19,22 @@ bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const 
 /* cx and who are set; false after an error */
 bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
 void eg__sweep_resume(eg_sweep *);                      /* after a rule, which may have swept itself                       */
-bool eg__sweep_fresh(eg_sweep *, const eg_tensor *t, int i); /* has what t's rule for operand i reads its old value? else a message */
+/* has what t's rule for operand i reads its old value? else a message */
+bool eg__sweep_fresh(eg_sweep *, const eg_tensor *t, int i);
 /* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
 bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i);
 static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot >= 0; }
 static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->rule == eg_zero_rule; }  /* nothing flows back through it */
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }
 
-/* True if operand i of t is still what t was made of: a header that another tensor has taken since has a greater number than t. */
-static inline bool eg__operand_lives(const eg_tensor *t, int i) { return t->in[i]->live == EG_LIVE && t->in[i]->seq < t->seq; }
-bool eg__operand_gone(eg_ctx *, const char *who, const eg_tensor *t, int i);        /* false, after a message */
+/* True if operand i of t is still what t was made of: a header that another tensor has taken since
+ * has a greater number than t. */
+static inline bool eg__operand_lives(const eg_tensor *t, int i)
+{
+    return t->in[i]->live == EG_LIVE && t->in[i]->seq < t->seq;
+}
+/* false, after a message */
+bool eg__operand_gone(eg_ctx *, const char *who, const eg_tensor *t, int i);
 
 /* -- origin.c ------------------------------------------------------------------------------------------------------------------- */
 typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; bool runs; } eg__hook;

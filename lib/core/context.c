@@ -3,15 +3,17 @@
  * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its chunks and gives them all back
  * to the context's pool at once, where the next arena finds them: a training step that repeats asks the allocator for nothing.
  * Tensor headers lie in chunks of their own, which never hold anything else, so that a tensor used after its scope was popped
- * is still recognised, until its slot is taken again: not before RESTING others were. With EG_DEBUG_ALLOC every header and every block of data is an
- * allocation of its own, freed at the pop, so that sanitizers and valgrind see each misuse. */
+ * is still recognised, until its slot is taken again: not before RESTING others were. With
+ * EG_DEBUG_ALLOC every header and every block of data is an allocation of its own, freed at the pop,
+ * so that sanitizers and valgrind see each misuse. */
 #include "core/context.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
-enum { UNIT = 16, RESTING = 2048 };      /* headers: in a chunk; at least so many rest before the one that died first is taken again */
+/* headers: in a chunk; at least so many rest before the one that died first is taken again */
+enum { UNIT = 16, RESTING = 2048 };
 #define HEADER EG_CHUNK_HEADER
 
 struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
@@ -87,25 +89,26 @@ static void data_release(eg_ctx *cx, eg__chunk **list)
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
 #else
-        c->next = cx->spare_data;       /* taken oldest last, found first again: the next step takes them in the same order */
+        /* taken oldest last, found first again: the next step takes them in the same order */
+        c->next = cx->spare_data;
         cx->spare_data = c;
 #endif
     }
     *list = NULL;
 }
 
-/* -- chunks of headers ----------------------------------------------------------------------------------------------------------- */
+/* -- chunks of headers ------------------------------------------------------------------------- */
 static void headers_release(eg_ctx *cx, eg__chunk **list)
 {
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
-        eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(c) + c->from), *end = (eg_tensor *)(void *)(eg__chunk_room(c) + c->used);
-        for (; t < end; t++) t->live = EG_DEAD;
+        for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
+            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
 #else
         c->from = c->used;
-        if (c->cap - c->used >= sizeof *t) {
+        if (c->cap - c->used >= sizeof(eg_tensor)) {
             c->next = cx->headers.begun;
             cx->headers.begun = c;
         } else {
@@ -126,7 +129,8 @@ static eg__chunk *headers_take(eg_ctx *cx) { return chunk_new(cx, sizeof(eg_tens
 /* A block of at least `units` chunks, which are begun from its start; false without memory. */
 static bool headers_block(eg_ctx *cx, int64_t units)
 {
-    const size_t cap = UNIT * sizeof(eg_tensor), step = (EG_CHUNK_HEADER + cap + ALIGN - 1) / ALIGN * ALIGN;
+    const size_t cap = UNIT * sizeof(eg_tensor);
+    const size_t step = (EG_CHUNK_HEADER + cap + ALIGN - 1) / ALIGN * ALIGN;
     eg__chunk *block = chunk_new(cx, (size_t)units * step);
     if (!block) return false;
     block->next = cx->headers.blocks;
@@ -139,14 +143,15 @@ static bool headers_block(eg_ctx *cx, int64_t units)
     cx->headers.made += units * UNIT;
     return true;
 }
-/* A chunk with room for a header: begun, else the one that is dead longest if enough others rest after it, else a new one. The first
- * block is small; the next ones hold RESTING twice, or as many as there are, so that a step that repeats soon needs no more. */
+/* A chunk with room for a header: begun, else the one that is dead longest if enough others rest
+ * after it, else a new one. The first block is small; the next ones hold RESTING twice, or as many
+ * as there are, so that a step that repeats soon needs no more. */
 static eg__chunk *headers_take(eg_ctx *cx)
 {
     const int64_t made = cx->headers.made;
-    if (!cx->headers.begun && cx->headers.resting < RESTING + UNIT &&
-        !headers_block(cx, !made ? 4 : (made > 2 * RESTING ? made : 2 * RESTING) / UNIT) && !cx->headers.dead && !headers_block(cx, 1))
-        return NULL;
+    const int64_t more = !made ? 4 : (made > 2 * RESTING ? made : 2 * RESTING) / UNIT;
+    if (!cx->headers.begun && cx->headers.resting < RESTING + UNIT && !headers_block(cx, more) &&
+        !cx->headers.dead && !headers_block(cx, 1)) return NULL;
     eg__chunk *c = cx->headers.begun;
     if (c) cx->headers.begun = c->next;
     else {

@@ -329,7 +329,8 @@ static bool scatter_into(const places *p, eg_tensor *sum, const eg_tensor *index
     int64_t size = sum->dim[p->v], step = sum->stride[p->v] * eg__width[sum->dtype];
     int team = eg__team(u->cx, eg_size(u), 1 << 18);
     if (team > size) team = (int)size;
-    scattering s = { u->cx, xs, scatter[sum->dtype][index->dtype == EG_I64], step, size, team > 1 ? team : 1 };
+    eg_inner *const inner = scatter[sum->dtype][index->dtype == EG_I64];
+    scattering s = { u->cx, xs, inner, step, size, team > 1 ? team : 1 };
     eg__parallel(u->cx, s.parts, s.parts, scatter_part, &s);
     return true;
 }

@@ -14,8 +14,13 @@ static eg_tensor part(const eg_tensor *y, int axis, int64_t start, int64_t size,
 }
 
 /* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g -------------------------------------- */
-typedef struct joining { int axis; int64_t *start; } joining;      /* start: of each operand along the axis, found by shape() */
-static int joined(const eg_tensor *y) { int axis = ((const joining *)y->attr)->axis; return axis < 0 ? axis + y->rank : axis; }
+/* start: of each operand along the axis, found by shape() */
+typedef struct joining { int axis; int64_t *start; } joining;
+static int joined(const eg_tensor *y)
+{
+    const int axis = ((const joining *)y->attr)->axis;
+    return axis < 0 ? axis + y->rank : axis;
+}
 
 static bool concat_shape(eg_tensor *y)
 {
@@ -24,7 +29,8 @@ static bool concat_shape(eg_tensor *y)
     char a[256], b[256];
     joining *j = (joining *)(uintptr_t)y->attr;         /* the node's own */
     int axis = eg__axis("concat", y->in[0], j->axis);
-    if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start))) return false;
+    if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start)))
+        return false;
     memcpy(dim, first->dim, first->rank * sizeof *dim);
     j->start[0] = 0;
     for (int k = 1; k < y->count; k++) {

@@ -123,9 +123,9 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
     return true;
 }
 
-/* -- target += g where target shows an element more than once (windows) ------------------------------------------------------ */
-/* True unless it is certain that x, without its axis `but`, shows each element once: each stride is longer than the reach of the
- * smaller ones. */
+/* -- target += g where target shows an element more than once (windows) ------------------------ */
+/* True unless it is certain that x, without its axis `but`, shows each element once: each stride is
+ * longer than the reach of the smaller ones. */
 static bool repeats(const eg_tensor *x, int but)
 {
     int order[EG_RANK_MAX], n = 0;
@@ -133,7 +133,8 @@ static bool repeats(const eg_tensor *x, int but)
     for (int r = 0; r < x->rank; r++) {
         if (r == but || x->dim[r] == 1) continue;
         int at = n++;
-        for (; at > 0 && llabs(x->stride[order[at - 1]]) > llabs(x->stride[r]); at--) order[at] = order[at - 1];
+        const int64_t s = llabs(x->stride[r]);
+        for (; at > 0 && llabs(x->stride[order[at - 1]]) > s; at--) order[at] = order[at - 1];
         order[at] = r;
     }
     for (int k = 0; k < n; k++) {
@@ -148,13 +149,14 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     if (eg_size(g) == 0) return;
     if (!repeats(target, -1)) { eg__add_to(target, g); return; }
-    int axis = target->rank - 1;        /* added one place after the other, so that the rest shows each element once */
-    while (axis >= 0 && repeats(target, axis)) axis--;
-    for (int r = target->rank; axis < 0; ) if (target->dim[--r] > 1) axis = r;
+    /* added one place after the other, so that the rest shows each element once */
+    int along = target->rank - 1;
+    while (along >= 0 && repeats(target, along)) along--;
+    for (int r = target->rank; along < 0; ) if (target->dim[--r] > 1) along = r;
     eg_tensor t = *target, x = *g;
     t.rank = x.rank = 0;
     for (int r = 0; r < target->rank; r++) {
-        if (r == axis) continue;
+        if (r == along) continue;
         dim[t.rank] = target->dim[r];
         to[t.rank] = target->stride[r];
         from[t.rank++] = g->stride[r];
@@ -163,10 +165,10 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
     t.dim = x.dim = dim;
     t.stride = to;
     x.stride = from;
-    for (int64_t k = 0; k < target->dim[axis]; k++) {
+    for (int64_t k = 0; k < target->dim[along]; k++) {
         eg__add_repeated(&t, &x);
-        t.data += target->stride[axis] * eg__width[t.dtype];
-        x.data += g->stride[axis] * eg__width[x.dtype];
+        t.data += target->stride[along] * eg__width[t.dtype];
+        x.data += g->stride[along] * eg__width[x.dtype];
     }
 }
 
