@@ -166,6 +166,68 @@ START_TEST(use_after_pop_is_named)
     eg_close(cx);
 }
 END_TEST
+START_TEST(use_after_pop_is_named_when_others_came_since)
+{
+    eg_ctx *cx = eg_open();
+    for (int between = 0; between < 2000; between = 2 * between + 1) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *old = eg_ones(cx, 3);
+        eg_pop(cx, m);
+        m = eg_push(cx);
+        for (int k = 0; k < between; k++) {
+            eg_tensor *x = eg_full(cx, 2, 3);
+            ck_assert_ptr_ne(x, old);
+            if (k & 1) { eg_pop(cx, m); m = eg_push(cx); }
+        }
+        ck_assert(!eg_ok(eg_neg(old)));
+        eg_assert_error(cx, "neg: operand 1 was used after the scope that held it was popped");
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+END_TEST
+START_TEST(headers_come_round_in_bounded_memory)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3);
+    uint64_t warm = 0;
+    for (int k = 0; k < 20000; k++) {
+        eg_mark m = eg_push(cx);
+        for (int n = 0; n < 40; n++) eg_neg(x);
+        eg_pop(cx, m);
+        if (k == 200) warm = eg_stats(cx).mallocs;
+    }
+    ck_assert_uint_eq(eg_stats(cx).mallocs, warm);
+    ck_assert_uint_lt(eg_stats(cx).peak, 2 << 20);
+    eg_close(cx);
+}
+END_TEST
+START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3), *dx;
+    eg_owner *o = eg_owner_open(cx);
+    eg_tensor *w = eg_owner_tensor(o, EG_DEFAULT, 1, (int64_t[]){ 3 });
+    eg_tensor *y = eg_sum(NULL, eg_add(w, x));
+    eg_owner_close(o);
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
+    eg_assert_error(cx, "grad: operand 1 of add");
+    bool taken = false;
+    for (int k = 0; k < 20000 && !taken; k++) {
+        eg_mark m = eg_push(cx);
+        for (int n = 0; n < 16 && !taken; n++) taken = eg_ones(cx, 3) == w;
+        if (!taken) eg_pop(cx, m);
+    }
+    ck_assert(taken);                           /* w is another tensor now, and alive */
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
+    eg_assert_error(cx, "grad: operand 1 of add");
+    ck_assert_int_eq(eg_path_to(y, x, NULL), EG_NO_PATH);
+    eg_assert_error(cx, "path_to: operand 1 of add");
+    ck_assert_int_eq(eg_graph_print(stdout, y), -1);
+    eg_assert_error(cx, "graph_print: operand 1 of add");
+    eg_close(cx);
+}
+END_TEST
 #endif
 
 START_TEST(owner_lives_in_its_own_scope)
@@ -526,6 +588,9 @@ Suite *suite_core(void)
 #endif
 #if !EG_DEBUG_ALLOC
     tcase_add_test(t, use_after_pop_is_named);
+    tcase_add_test(t, use_after_pop_is_named_when_others_came_since);
+    tcase_add_test(t, headers_come_round_in_bounded_memory);
+    tcase_add_test(t, an_operand_whose_header_was_taken_again_is_noticed);
     tcase_add_test(t, warm_step_calls_no_allocator);
 #endif
     suite_add_tcase(s, t);

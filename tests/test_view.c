@@ -1,6 +1,9 @@
 /* test_view.c: views: which elements they show, that they share storage, what they refuse, their gradients. */
 #include <eingrad/check.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
@@ -348,6 +351,220 @@ START_TEST(null_lists_are_refused)
 }
 END_TEST
 
+/* -- many slices of one tensor ----------------------------------------------------------------- */
+typedef eg_tensor *slicing(eg_tensor *x, int64_t t);
+static eg_tensor *by_select(eg_tensor *x, int64_t t) { return eg_select(x, 0, t); }
+static eg_tensor *by_slice(eg_tensor *x, int64_t t) { return eg_slice(x, 0, t, t + 1, 1); }
+static eg_tensor *by_transpose(eg_tensor *x, int64_t t) { return eg_select(eg_transpose(x, 0, 1),
+    1, t); }
+static eg_tensor *by_reshape(eg_tensor *x, int64_t t) { return eg_select(eg_reshape(x, -1, 8, 8),
+    0, t); }
+static eg_tensor *by_expand(eg_tensor *x, int64_t t)
+{
+    return eg_select(eg_select(eg_expand(eg_unsqueeze(x, 0), 3, -1, -1), 0, 1), 0, t);
+}
+static eg_tensor *by_window(eg_tensor *x, int64_t t) { return eg_select(eg_unfold(x, 0, 1, 1), 0,
+    t); }
+static eg_tensor *by_index(eg_tensor *x, int64_t t)
+{
+    return eg_at("[v] d, i -> i d", x, eg_full_n(eg_context(x), EG_I64, (double)t, 1,
+        (int64_t[]){ 1 }));
+}
+static eg_tensor *by_halves(eg_tensor *x, int64_t t)
+{
+    eg_tensor *row = eg_select(x, 0, t);
+    return eg_concat(0, eg_slice(row, 0, 0, 32, 1), eg_slice(row, 0, 32, 64, 1));
+}
+static const struct { const char *name; slicing *f; } slicings[] = { { "select", by_select },
+    { "slice", by_slice },
+    { "transpose", by_transpose }, { "reshape", by_reshape }, { "expand", by_expand }, { "unfold",
+        by_window }, { "at", by_index },
+    { "halves", by_halves } };
+
+typedef struct cost { double forward, back; size_t used, second; uint64_t nodes,
+    second_nodes; } cost;
+/* Σ_t ⟨x_t, x_t⟩ / 2 (plain: Σ_t Σ x_t) of n slices of a new (n, 64), its gradient, and that of
+ * ⟨dx, dx⟩ / 2 where it is recorded. */
+static cost cost_of(slicing *f, int n, bool recorded, bool plain)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_normal(cx, 0, 1, n, 64), *dx, *ddx, **each = malloc((size_t)n * sizeof *each);
+    clock_t start = clock();
+    for (int t = 0; t < n; t++) each[t] = f(x, t);
+    eg_tensor *all = eg_stack_n(0, n, each), *y = eg_sum(NULL, plain ? all
+        : eg_scale(eg_square(all), 0.5));
+    free(each);
+    cost c = { .forward = (double)(clock() - start) };
+    eg_usage had = eg_stats(cx);
+    eg_nograd(cx, !recorded);
+    start = clock();
+    ck_assert_msg(eg_grad(y, NULL, 1, &x, &dx) == 0, "%s", eg_error(cx));
+    c.back = (double)(clock() - start);
+    eg_usage has = eg_stats(cx);
+    c.used = has.used - had.used;
+    c.nodes = has.nodes - had.nodes;
+    if (plain) eg_assert_close(dx, eg_ones_like(x), 0);
+    else eg_assert_close(dx, x, 0);
+    if (recorded && !plain) {
+        had = eg_stats(cx);
+        ck_assert_int_eq(eg_grad(eg_scale(eg_sum(NULL, eg_square(dx)), 0.5), NULL, 1, &x, &ddx), 0);
+        has = eg_stats(cx);
+        c.second = has.used - had.used;
+        c.second_nodes = has.nodes - had.nodes;
+        eg_assert_close(ddx, x, 1e-6);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+    return c;
+}
+START_TEST(slices_of_one_tensor_cost_one_buffer)
+{
+    const bool recorded = _i & 1;
+    const size_t k = (size_t)_i / 2;
+    const cost half = cost_of(slicings[k].f, 500, recorded, false), whole = cost_of(slicings[k].f,
+        1000, recorded, false);
+    ck_assert_msg(whole.used < half.used * 21 / 10, "%s: %zu bytes, %zu of half as many",
+        slicings[k].name, whole.used, half.used);
+    ck_assert_msg(whole.nodes < half.nodes * 21 / 10, "%s: %zu nodes", slicings[k].name,
+        (size_t)whole.nodes);
+    ck_assert_msg(whole.used < 15 * 1000 * 64 * sizeof(float), "%s: %zu bytes", slicings[k].name,
+        whole.used);
+    ck_assert_msg(whole.second <= half.second * 21 / 10,
+        "%s: second order: %zu bytes, %zu of half as many", slicings[k].name,
+                  whole.second, half.second);
+    ck_assert_msg(whole.second_nodes <= half.second_nodes * 21 / 10, "%s: %zu nodes",
+        slicings[k].name, (size_t)whole.second_nodes);
+}
+END_TEST
+START_TEST(four_thousand_selects_take_three_times_their_tensor)
+{
+    double ratio = INFINITY;
+    cost c = { 0 };
+    for (int k = 0; k < 5; k++) {
+        c = cost_of(by_select, 4000, _i, true);
+        ratio = fmin(ratio, c.back / fmax(c.forward, 1));
+    }
+    ck_assert_msg(c.used <= 3 * 4000 * 64 * sizeof(float), "%zu bytes", c.used);
+    ck_assert_msg(ratio <= 20, "%g times the forward's time", ratio);
+}
+END_TEST
+
+/* Slices that overlap, of chains, beside uses of the whole: cotangents of all kinds meet in one
+ * tensor. */
+static eg_tensor *overlapping(void *user, eg_tensor *const *x)
+{
+    eg_tensor *turned = eg_transpose(x[0], 0, 1), *row = eg_select(x[0], 0, 1), *w =
+        eg_unfold(x[0], 0, 3, 1);
+    eg_tensor *y = eg_sum(NULL, eg_mul(eg_sin(x[0]), x[0]));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_exp(eg_slice(turned, 1, 0, 3, 2)), eg_slice(turned, 1, 1,
+        5, 2))));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_tanh(eg_slice(row, 0, 0, 2, 1)), eg_slice(row, 0, 1, 3,
+        1))));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_sin(eg_slice(w, 0, 0, 2, 1)), eg_slice(w, 0, 1, 3, 1))));
+    y = eg_add(y, eg_sum(NULL, eg_exp(eg_transpose(eg_slice(w, 1, 0, 2, 1), 1, 2))));
+    y = eg_add(y, eg_sum(NULL, eg_sin(eg_diagonal(eg_flip(x[0], 1), 0, 0, 1))));
+    y = eg_add(y, eg_sum(NULL, eg_square(eg_select(eg_reshape(turned, -1), 0, 4))));
+    y = eg_add(y, eg_sum(NULL, eg_exp(eg_at("[v] d, i -> i d", x[0], user))));
+    return eg_add(y, eg_sum(NULL, eg_sin(eg_at("[v] d, i -> i d", eg_slice(turned, 0, 0, 2, 1),
+        eg_slice(user, 0, 0, 2, 1)))));
+}
+START_TEST(overlapping_slices_pass_the_check)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 5, 3), *index = eg_from(cx, ((int64_t[]){ 1, 0, 1 }), 3);
+    for (int oracle = 0; oracle < 2; oracle++) {
+        const eg_report *r = eg_gradcheck(overlapping, index, 1, &x, .order = 2, .oracle =
+            (eg_oracle)oracle, .mutate = !oracle);
+        ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    }
+    eg_tensor *y = overlapping(index, &x), *v = eg_uniform(cx, -1, 1, 5, 3), *g, *h, *hv;
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &g), 0);
+    ck_assert_int_eq(eg_path_to(g, x, NULL), EG_OPEN_PATH);
+    eg_assert_close(eg_jvp(y, 1, &x, &v), eg_sum(NULL, eg_mul(g, v)), 1e-13);
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_mul(g, v)), NULL, 1, &x, &h), 0);
+    ck_assert_int_eq(eg_hvp(y, 1, &x, &v, &hv), 0);
+    eg_assert_close(h, hv, 1e-12);
+    eg_tensor *again = eg_checkpoint(overlapping, index, 1, &x), *d, *e;
+    ck_assert_int_eq(eg_grad(again, NULL, 1, &x, &d), 0);
+    eg_assert_close(d, g, 0);
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_mul(d, v)), NULL, 1, &x, &e), 0);
+    eg_assert_close(e, h, 0);
+    eg_nograd(cx, true);
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &d), 0);
+    eg_assert_close(d, g, 0);
+    eg_close(cx);
+}
+END_TEST
+
+static eg_tensor *tripled(void *user, eg_tensor *t, eg_tensor *g)
+{
+    (void)t;
+    *(eg_tensor **)user = g;
+    return eg_scale(g, 3);
+}
+START_TEST(views_between_have_their_whole_cotangent)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 3, 2), *turned = eg_transpose(x, 0, 1), *row = eg_select(turned, 0, 1),
+        *seen = NULL, *d[3];
+    eg_tensor *y = eg_add(eg_sum(NULL, eg_slice(row, 0, 0, 2, 1)), eg_scale(eg_sum(NULL,
+        eg_slice(row, 0, 1, 3, 1)), 10));
+    ck_assert_int_eq(eg_grad(y, NULL, 3, (eg_tensor *[]){ x, turned, row }, d), 0);
+    SHOWS(d[2], 1, 11, 10);
+    SHOWS(d[1], 0, 0, 0, 1, 11, 10);
+    SHOWS(d[0], 0, 1, 0, 11, 0, 10);
+    ck_assert_int_eq(eg_hook(row, tripled, &seen), 0);
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, d), 0);
+    SHOWS(seen, 1, 11, 10);
+    SHOWS(d[0], 0, 3, 0, 33, 0, 30);
+    eg_close(cx);
+}
+END_TEST
+START_TEST(threads_change_no_bit_of_a_sum_of_slices)
+{
+    float *one = NULL;
+    for (int threads = 1; threads < 4; threads++) {
+        eg_ctx *cx = eg_open(.threads = threads, .seed = 5);
+        eg_tensor *x = eg_normal(cx, 0, 1, 700, 900), *y = eg_sum(NULL, eg_sin(x)), *dx;
+        for (int k = 0; k < 4; k++) y = eg_add(y, eg_sum(NULL, eg_sin(eg_slice(x, k & 1, 10 * k,
+            600 + 10 * k, 1))));
+        y = eg_add(y, eg_sum(NULL, eg_sin(eg_unfold(x, 0, 3, 2))));
+        ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
+        const size_t bytes = 700 * 900 * sizeof *one;
+        if (!one) one = memcpy(malloc(bytes), eg_f32(dx), bytes);
+        ck_assert_mem_eq(one, eg_f32(dx), bytes);
+        eg_close(cx);
+    }
+    free(one);
+}
+END_TEST
+START_TEST(a_sum_of_slices_that_overflows_is_traced)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 4), *dx;
+    eg_tensor *y = eg_sum(NULL, eg_add(eg_slice(x, 0, 0, 3, 1), eg_slice(x, 0, 1, 4, 1)));
+    eg_trace(cx, true);
+    ck_assert_int_eq(eg_grad(y, eg_full_n(cx, EG_F32, 3e38, 0, NULL), 1, &x, &dx), -1);
+    eg_assert_error(cx, "the gradient of slice");
+    eg_close(cx);
+}
+END_TEST
+START_TEST(an_index_that_changed_is_noticed_at_second_order)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = RAMP(cx, 3, 2), *i = eg_from(cx, ((int64_t[]){ 1, 0 }), 2), *dx, *ddx;
+    eg_tensor *y = eg_sum(NULL, eg_square(eg_add(eg_at("[v] d, i -> i d", x, i), eg_slice(x, 0, 0,
+        2, 1))));
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
+    eg_tensor *z = eg_sum(NULL, eg_square(dx));
+    ck_assert_int_eq(eg_grad(z, NULL, 1, &x, &ddx), 0);
+    eg_fill(i, 2);
+    ck_assert_int_eq(eg_grad(z, NULL, 1, &x, &ddx), -1);
+    eg_assert_error(cx, "was changed in place");
+    eg_close(cx);
+}
+END_TEST
+
 Suite *suite_view(void)
 {
     Suite *s = suite_create("view");
@@ -364,6 +581,14 @@ Suite *suite_view(void)
     tcase_add_test(t, adjoints_are_views_where_they_can_be);
     tcase_add_test(t, third_order_through_a_view);
     tcase_add_test(t, null_lists_are_refused);
+    tcase_add_loop_test(t, slices_of_one_tensor_cost_one_buffer, 0,
+        2 * (int)(sizeof slicings / sizeof *slicings));
+    tcase_add_loop_test(t, four_thousand_selects_take_three_times_their_tensor, 0, 2);
+    tcase_add_test(t, overlapping_slices_pass_the_check);
+    tcase_add_test(t, views_between_have_their_whole_cotangent);
+    tcase_add_test(t, threads_change_no_bit_of_a_sum_of_slices);
+    tcase_add_test(t, a_sum_of_slices_that_overflows_is_traced);
+    tcase_add_test(t, an_index_that_changed_is_noticed_at_second_order);
     suite_add_tcase(s, t);
     return s;
 }

@@ -67,7 +67,12 @@ typedef struct eg_sample {              /* how the table test calls the row; end
     const char *shapes;                 /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool                       */
     double low, high;                   /* float operands are drawn from here (0, 0: from [-2, 2])                            */
 } eg_sample;
-typedef enum eg_uses { EG_USES_ALL, EG_USES_NOTHING, EG_USES_OPERANDS, EG_USES_OTHERS, EG_USES_RESULT } eg_uses; /* OTHERS: the cotangent of operand i reads the operands except i */
+typedef enum eg_uses {
+    EG_USES_ALL, EG_USES_NOTHING, EG_USES_OPERANDS,
+    EG_USES_OTHERS,                     /* the cotangent of operand i reads the operands except i */
+    EG_USES_RESULT,
+    EG_USES_INTEGERS                    /* the operands that are no floats: indices, masks        */
+} eg_uses;
 typedef struct eg_op {
     const char *name, *equation, *gradient;
     int   arity;                        /* −1: any number of operands                                                         */

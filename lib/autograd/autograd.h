@@ -10,6 +10,8 @@ typedef struct eg_sweep {
     uint64_t number;            /* t->sweep of the nodes seen                                           */
     eg_tensor **node, **d;      /* nodes on a path from an x to a result, operands first; their cotangents or tangents, all NULL at first */
     int64_t n;
+    const eg_tensor *checked;   /* the node whose operands eg__sweep_fresh looked at last … */
+    int stale[2];               /* … and which of them had changed                          */
 } eg_sweep;
 
 /* is x[k] a float of cx? else a message; k < 0: there is only one */
@@ -21,7 +23,8 @@ void eg__sweep_resume(eg_sweep *);                      /* after a rule, which m
 bool eg__sweep_history(eg_ctx *, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs);
 /* eg_grad without that question: of the result of a function that may be constant */
 int  eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
-bool eg__sweep_fresh(const eg_sweep *, const eg_tensor *t, int i); /* has what t's rule for operand i reads its old value? else a message */
+/* has what t's rule for operand i reads its old value? else a message */
+bool eg__sweep_fresh(eg_sweep *, const eg_tensor *t, int i);
 /* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
 bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i);
 static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot >= 0; }
@@ -29,7 +32,15 @@ static inline bool eg__sweep_zero(const eg_tensor *t) { return t->op && t->op->r
 static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t) { return eg__sweep_has(s, t) ? s->d[t->slot] : NULL; }
 
 /* -- graph.c: all that y was made of, each once, operands before results; false after an error ------ */
-bool eg__history(eg_tensor *y, int64_t *count, eg_tensor ***nodes);
+bool eg__history(const char *who, eg_tensor *y, int64_t *count, eg_tensor ***nodes);
+/* True if operand i of t is still what t was made of: a header that another tensor has taken since
+ * has a greater number than t. */
+static inline bool eg__operand_lives(const eg_tensor *t, int i)
+{
+    return t->in[i]->live == EG_LIVE && t->in[i]->seq < t->seq;
+}
+/* false, after a message */
+bool eg__operand_gone(eg_ctx *, const char *who, const eg_tensor *t, int i);
 
 /* -- origin.c ------------------------------------------------------------------------------------------------------------------- */
 typedef struct eg__hook { struct eg__hook *next; eg_hook_function *f; void *user; bool runs; } eg__hook;

@@ -16,7 +16,7 @@ static bool append(eg_ctx *cx, list *l, eg_tensor *t)
 }
 
 /* All that y was made of, each once; slot: the place in the list. On the stack a tensor stands until its operands are in the list. */
-static bool history(eg_tensor *y, list *all)
+static bool history(const char *who, eg_tensor *y, list *all)
 {
     enum { ENTERED = -1 };
     eg_ctx *cx = y->cx;
@@ -35,15 +35,18 @@ static bool history(eg_tensor *y, list *all)
         }
         t->sweep = number;
         t->slot = ENTERED;
-        for (int i = t->count; i-- > 0; ) if (t->in[i]->sweep != number && !append(cx, &stack, t->in[i])) return false;
+        for (int i = t->count; i-- > 0; ) {
+            if (!eg__operand_lives(t, i)) return eg__operand_gone(cx, who, t, i);
+            if (t->in[i]->sweep != number && !append(cx, &stack, t->in[i])) return false;
+        }
     }
     return true;
 }
 
-bool eg__history(eg_tensor *y, int64_t *count, eg_tensor ***nodes)
+bool eg__history(const char *who, eg_tensor *y, int64_t *count, eg_tensor ***nodes)
 {
     list all = { 0 };
-    const bool good = history(y, &all);
+    const bool good = history(who, y, &all);
     *count = all.n;
     *nodes = all.t;
     return good;
@@ -102,7 +105,7 @@ static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writ
     if (!f) { eg_fail(y->cx, "%s: the file is NULL", who); return -1; }
     list all = { 0 };
     const eg_mark m = eg_push(y->cx);
-    const bool good = history(y, &all);
+    const bool good = history(who, y, &all);
     writer w = { .f = f };
     eg__lines_open(&w.lines);
     if (good) fputs(head, f);

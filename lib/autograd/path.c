@@ -28,6 +28,7 @@ static bool search(eg_tensor *y, const eg_tensor *x)
         visit *v = &stack[depth - 1];
         eg_tensor *t = v->t;
         if (v->next < t->count && t->slot != EG_OPEN_PATH) {
+            if (!eg__operand_lives(t, v->next)) return eg__operand_gone(cx, "path_to", t, v->next);
             eg_tensor *in = t->in[v->next];
             if (in->seq >= x->seq && in->sweep != number) { enter = in; continue; }
             const int64_t had = in->sweep == number ? in->slot : EG_NO_PATH;

@@ -1,15 +1,141 @@
 /* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse topological order and asks each row's rule
- * for the cotangent of each operand on the way; since rules are made of public operations, cotangents have histories of their own. */
+ * for the cotangent of each operand on the way; since rules are made of public operations,
+ * cotangents have histories of their own.
+ *
+ * What was read of x through a view or an index adds to a few places of x's cotangent. Such
+ * contributions wait in a list until the sweep comes to x, and are then added up in one buffer, in
+ * the order of their arrival (ops/accumulate.c). Where x is itself a view, its list is handed on to
+ * the tensor that it is a view of, so that no view in a loop costs a buffer of the whole. */
 #include "autograd/autograd.h"
+#include <limits.h>
+#include <string.h>
+
+/* What waits for the cotangent of one node. */
+typedef struct waiting {
+    int count;
+    eg__addend *first, **end;
+    /* the node whose contribution came last: in messages, the sum is its gradient */
+    const eg_tensor *reader;
+} waiting;
+typedef struct reverse {
+    eg_sweep s;
+    bool *sums;                 /* is d[k] a sum that this sweep made?                            */
+    bool *asked;                /* is node k an x?                                                */
+    waiting **wait;             /* by node; NULL until there is one                               */
+    uint64_t mine;              /* the number of the pull that is at work                         */
+} reverse;
+
+static waiting *waiting_for(const reverse *r, int64_t k)
+{
+    return r->wait && r->wait[k] && r->wait[k]->count ? r->wait[k] : NULL;
+}
+static waiting *list_of(reverse *r, int64_t k)
+{
+    const size_t bytes = (size_t)r->s.n * sizeof(waiting *);
+    if (!r->wait && (r->wait = eg__alloc(r->s.cx, bytes))) memset(r->wait, 0, bytes);
+    if (!r->wait) return NULL;
+    waiting **w = &r->wait[k];
+    if (!*w && (*w = eg__alloc(r->s.cx, sizeof **w))) **w = (waiting){ 0 };
+    return *w;
+}
+static bool append(reverse *r, const eg_tensor *x, eg__addend *p)
+{
+    waiting *w = list_of(r, x->slot);
+    if (!w) return false;
+    if (w->count == INT_MAX / 2) {
+        eg_fail(r->s.cx, "%s: more than %d slices of one tensor", r->s.who, w->count);
+        return false;
+    }
+    if (!w->count++) w->end = &w->first;
+    *w->end = p;
+    p->next = NULL;
+    w->end = &p->next;
+    if (p->depth) w->reader = p->t;
+    return true;
+}
+/* g, of the shape of t, which lies `depth` views behind x, waits for x's cotangent. */
+static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int depth)
+{
+    eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
+    if (!p) return false;
+    *p = (eg__addend){ .t = t, .g = g, .depth = depth };
+    return append(r, x, p);
+}
+/* x's cotangent so far keeps its place in the order. */
+static bool wait_with_sum(reverse *r, eg_tensor *x)
+{
+    eg_tensor *d = r->s.d[x->slot];
+    r->s.d[x->slot] = NULL;
+    return !d || wait(r, x, x, d, 0);
+}
 
 /* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it grows in place. */
-static void accumulate(eg_sweep *s, bool *sums, const eg_tensor *x, eg_tensor *c)
+static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
+    eg_sweep *s = &r->s;
     eg_tensor **d = &s->d[x->slot];
-    if (!*d) { *d = c; return; }
-    if (sums[x->slot] && !s->cx->recording) { eg__add_to(*d, c); return; }
+    if (waiting_for(r, x->slot)) return wait(r, x, x, c, 0);
+    if (!*d) { *d = c; return true; }
+    if (r->sums[x->slot] && !s->cx->recording) { eg__add_to(*d, c); return true; }
     *d = eg_add(*d, c);
-    sums[x->slot] = true;
+    r->sums[x->slot] = true;
+    return true;
+}
+/* g through t, a view or eg_at, into the cotangent of what t reads. */
+static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
+{
+    return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
+}
+/* True if nobody asks for the view's own cotangent, and what waits for it waits for its operand
+ * from here on; else false, after an error too. */
+static bool hand_on(reverse *r, int64_t k)
+{
+    eg_tensor *t = r->s.node[k];
+    const waiting *w = waiting_for(r, k);
+    if (!w || r->asked[k] || (t->tag && t->tag->hook)) return false;
+    if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
+    for (const eg__addend *p = w->first; p; p = p->next)
+        if (!eg__addend_fits(p->t, p->depth + 1)) return false;
+    if (!wait_with_sum(r, t->in[0])) return false;
+    for (eg__addend *p = w->first, *next; p; p = next) {
+        next = p->next;
+        p->depth++;
+        if (!append(r, t->in[0], p)) return false;
+    }
+    return true;
+}
+
+/* The cotangent of operand i of t; NULL: none, or after an error. */
+static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
+{
+    eg_ctx *cx = r->s.cx;
+    const eg_tensor *outer = cx->blame;
+    const uint64_t before = cx->pull;
+    cx->blame = t;
+    cx->making = "gradient";
+    cx->pull = r->mine;
+    eg_tensor *c = t->op->rule(t, g, i);
+    cx->pull = before;
+    cx->blame = outer;
+    eg__sweep_resume(&r->s);
+    return cx->failed ? NULL : c;
+}
+/* What waits for node k, as one tensor. */
+static bool settle(reverse *r, int64_t k)
+{
+    eg_sweep *s = &r->s;
+    waiting *w = waiting_for(r, k);
+    if (!w) return true;
+    const eg_tensor *outer = s->cx->blame;
+    s->cx->blame = w->reader;
+    s->cx->making = "gradient";
+    const eg__addend *only = w->first;
+    if (w->count == 1 && only->depth == 1) s->d[k] = only->t->op->rule(only->t, only->g, 0);
+    else s->d[k] = eg__accumulate(s->cx, w->count, w->first);
+    s->cx->blame = outer;
+    eg__sweep_resume(s);
+    w->count = 0;
+    return !s->cx->failed;
 }
 
 /* t's cotangent is complete: its hooks, in the order in which they were given. */
@@ -33,32 +159,36 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     return true;
 }
 
-static bool pull(eg_sweep *s, bool *sums, int64_t k)
+static bool pull(reverse *r, int64_t k)
 {
-    if (!call_hooks(s, k)) return false;
+    eg_sweep *s = &r->s;
+    eg_ctx *cx = s->cx;
+    if (hand_on(r, k)) return true;
+    if (cx->failed || !settle(r, k) || !call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
-    const eg_tensor *outer = s->cx->blame;
-    const uint64_t before = s->cx->pull, mine = ++s->cx->pulls;
+    r->mine = ++cx->pulls;
+    /* a hook wants to see each cotangent by itself */
+    const bool lists = !cx->hooks.cotangent && eg__addend_due(t);
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
-        if (!t->op->rule) { eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1); return false; }
+        if (!t->op->rule) {
+            eg_fail(cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1);
+            return false;
+        }
         if (!eg__sweep_fresh(s, t, i)) return false;
-        s->cx->blame = t;
-        s->cx->making = "gradient";
-        s->cx->pull = mine;
-        eg_tensor *c = t->op->rule(t, g, i);
-        s->cx->pull = before;
-        s->cx->blame = outer;
-        eg__sweep_resume(s);
-        if (s->cx->failed) return false;
+        if (lists && i == 0) {
+            if (!accumulate_read(r, t, g)) return false;
+            continue;
+        }
+        eg_tensor *c = cotangent(r, t, g, i);
+        if (cx->failed) return false;
         if (!c) continue;
-        if (s->cx->hooks.cotangent) c = s->cx->hooks.cotangent(s->cx, t, i, c);
-        if (!eg__sweep_like(s, t, "rule", c, x, i)) return false;
-        accumulate(s, sums, x, c);
+        if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
+        if (!eg__sweep_like(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
     }
-    return !s->cx->failed;
+    return !cx->failed;
 }
 
 static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
@@ -85,7 +215,7 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
                 eg__origin_once(xs[k], whose, sizeof whose));
         return false;
     }
-    if (cx->failed || !eg__history(y, &n, &node)) return false;
+    if (cx->failed || !eg__history("grad", y, &n, &node)) return false;
     for (int64_t k = 0; k < n; k++)
         for (int i = 0; i < node[k]->count; i++) {
             if (node[k]->in[i]->leaf != EG_LEAF_UNRECORDED || node[k]->in[i]->op) continue;
@@ -112,16 +242,21 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     for (int k = 0; k < count; k++) if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
     if (!given(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__sweep_history(cx, "grad", y, count, xs)) return false;
-    eg_sweep s = { .cx = cx, .who = "grad" };
-    if (count && !eg__sweep(&s, 1, &y, count, xs)) return false;
-    if (count && !s.n && how == NULLS) return nothing_reached(cx, y, count, xs);
-    bool *sums = s.n ? eg__alloc(cx, (size_t)s.n) : NULL;
-    if (s.n && !sums) return false;
-    for (int64_t k = 0; k < s.n; k++) sums[k] = false;
-    if (s.n) s.d[s.n - 1] = seed ? seed : of_sweep(eg_ones_like(y));    /* y is the last of its post-order */
-    for (int64_t k = s.n; k-- > 0; ) if (s.d[k] && !pull(&s, sums, k)) return false;
+    reverse r = { .s = { .cx = cx, .who = "grad" } };
+    eg_sweep *s = &r.s;
+    if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
+    if (count && !s->n && how == NULLS) return nothing_reached(cx, y, count, xs);
+    r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
+    if (s->n && !r.sums) return false;
+    if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
+    r.asked = r.sums + s->n;
+    for (int k = 0; k < count; k++) if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
+    /* y is the last of its post-order */
+    if (s->n) s->d[s->n - 1] = seed ? seed : of_sweep(eg_ones_like(y));
+    for (int64_t k = s->n; k-- > 0; )
+        if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
     for (int k = 0; k < count; k++) {
-        eg_tensor *d = eg__sweep_at(&s, xs[k]);
+        eg_tensor *d = eg__sweep_at(s, xs[k]);
         dxs[k] = d || how == NULLS ? d : of_sweep(eg_zeros_like(xs[k]));
     }
     return !cx->failed;

@@ -30,6 +30,14 @@ bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int coun
     return false;
 }
 
+bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
+{
+    char text[256];
+    eg_fail(cx, "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was used", who, i + 1,
+            eg__origin_once(t, text, sizeof text));
+    return false;
+}
+
 /* Room for one more element in a scratch buffer, which grows by doubling. */
 static void *room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
 {
@@ -89,7 +97,9 @@ static bool visit_from(walk *w, eg_tensor *y)
         }
         visit *v = &w->stack[depth - 1];
         if (v->next < v->t->count) {
-            eg_tensor *x = v->t->in[v->next++];
+            const int i = v->next++;
+            if (!eg__operand_lives(v->t, i)) return eg__operand_gone(s->cx, s->who, v->t, i);
+            eg_tensor *x = v->t->in[i];
             if (x->seq < w->oldest || !eg__is_float(x->dtype)) continue;
             if (seen(s, x)) v->wanted |= x->slot != SEEN;
             else if (!ends(s, x)) enter = x;
@@ -132,22 +142,34 @@ void eg__sweep_resume(eg_sweep *s)
     for (int64_t k = 0; k < s->n; k++) { s->node[k]->sweep = s->number; s->node[k]->slot = k; }
 }
 
-bool eg__sweep_fresh(const eg_sweep *s, const eg_tensor *t, int i)
+/* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for
+ * each node: it may have many. */
+static void find_stale(eg_sweep *s, const eg_tensor *t)
 {
-    static const struct { bool others, self, result; } reads[] = {
-        [EG_USES_ALL] = { true, true, true }, [EG_USES_NOTHING] = { false, false, false }, [EG_USES_OPERANDS] = { true, true, false },
-        [EG_USES_OTHERS] = { true, false, false }, [EG_USES_RESULT] = { false, false, true },
-    };
     const uint64_t *had = eg__versions(t);
+    s->checked = t;
+    s->stale[0] = s->stale[1] = -1;
+    for (int k = 0; k < t->count && s->stale[1] < 0; k++) {
+        if (t->in[k]->st->version == had[k]) continue;
+        if (t->op->uses == EG_USES_INTEGERS && eg__is_inexact(t->in[k]->dtype)) continue;
+        s->stale[s->stale[0] >= 0] = k;
+    }
+}
+bool eg__sweep_fresh(eg_sweep *s, const eg_tensor *t, int i)
+{
+    const eg_uses uses = t->op->uses;
     char text[256];
-    if (t->op->uses == EG_USES_NOTHING) return true;
-    for (int k = 0; k < t->count; k++)
-        if ((k == i ? reads[t->op->uses].self : reads[t->op->uses].others) && t->in[k]->st->version != had[k]) {
+    if (uses == EG_USES_NOTHING) return true;
+    if (uses != EG_USES_RESULT) {
+        if (s->checked != t) find_stale(s, t);
+        const int k = uses == EG_USES_OTHERS && s->stale[0] == i ? s->stale[1] : s->stale[0];
+        if (k >= 0) {
             eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old "
                     "value", s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
             return false;
         }
-    if (reads[t->op->uses].result && t->st->version != t->version) {
+    }
+    if ((uses == EG_USES_ALL || uses == EG_USES_RESULT) && t->st->version != t->version) {
         eg_fail(s->cx, "%s: the result of %s was changed in place, and the gradient of operand %d needs its old value", s->who,
                 eg__origin_once(t, text, sizeof text), i + 1);
         return false;

@@ -3,14 +3,17 @@
  * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its chunks and gives them all back
  * to the context's pool at once, where the next arena finds them: a training step that repeats asks the allocator for nothing.
  * Tensor headers lie in chunks of their own, which never hold anything else, so that a tensor used after its scope was popped
- * is still recognised (until its slot is taken again). With EG_DEBUG_ALLOC every header and every block of data is an
- * allocation of its own, freed at the pop, so that sanitizers and valgrind see each misuse. */
+ * is still recognised, until its slot is taken again: not before RESTING others were. With
+ * EG_DEBUG_ALLOC every header and every block of data is an allocation of its own, freed at the pop,
+ * so that sanitizers and valgrind see each misuse. */
 #include "core/core.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, NODES = 64, PAGE = 1 << 21 };
+enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
+/* headers: in a chunk; at least so many rest before the one that died first is taken again */
+enum { UNIT = 16, RESTING = 2048 };
 #define HEADER EG_CHUNK_HEADER
 
 struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
@@ -77,23 +80,89 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
 /* `used` only falls when chunks are released, so that its peak is looked for there and where it is asked for. */
 static void note_peak(eg_usage *u) { if (u->used > u->used_peak) u->used_peak = u->used; }
 
-static void chunks_release(eg_ctx *cx, eg__chunk **list, eg__chunk **pool, bool data)
+static void data_release(eg_ctx *cx, eg__chunk **list)
 {
-    if (data) note_peak(&cx->use);
+    note_peak(&cx->use);
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
-        if (data) cx->use.used -= c->used;
-        else for (eg_tensor *t = (eg_tensor *)(void *)eg__chunk_room(c), *end = t + c->used / sizeof *t; t < end; t++) t->live = EG_DEAD;
+        cx->use.used -= c->used;
 #if EG_DEBUG_ALLOC
-        (void)pool;
         chunk_free(cx, c);
 #else
-        c->next = *pool;                /* taken oldest last, found first again: the next step takes them in the same order */
-        *pool = c;
+        /* taken oldest last, found first again: the next step takes them in the same order */
+        c->next = cx->spare_data;
+        cx->spare_data = c;
 #endif
     }
     *list = NULL;
 }
+
+/* -- chunks of headers ------------------------------------------------------------------------- */
+static void headers_release(eg_ctx *cx, eg__chunk **list)
+{
+    for (eg__chunk *c = *list, *next; c; c = next) {
+        next = c->next;
+        for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
+            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+#if EG_DEBUG_ALLOC
+        chunk_free(cx, c);
+#else
+        c->from = c->used;
+        if (c->cap - c->used >= sizeof(eg_tensor)) {
+            c->next = cx->headers.begun;
+            cx->headers.begun = c;
+        } else {
+            c->next = NULL;
+            if (!cx->headers.dead) cx->headers.end = &cx->headers.dead;
+            *cx->headers.end = c;
+            cx->headers.end = &c->next;
+            cx->headers.resting += UNIT;
+        }
+#endif
+    }
+    *list = NULL;
+}
+
+#if EG_DEBUG_ALLOC
+static eg__chunk *headers_take(eg_ctx *cx) { return chunk_new(cx, sizeof(eg_tensor)); }
+#else
+/* A block of at least `units` chunks, which are begun from its start; false without memory. */
+static bool headers_block(eg_ctx *cx, int64_t units)
+{
+    const size_t cap = UNIT * sizeof(eg_tensor);
+    const size_t step = (EG_CHUNK_HEADER + cap + ALIGN - 1) / ALIGN * ALIGN;
+    eg__chunk *block = chunk_new(cx, (size_t)units * step);
+    if (!block) return false;
+    block->next = cx->headers.blocks;
+    cx->headers.blocks = block;
+    for (int64_t k = units; k-- > 0; ) {
+        eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_room(block) + (size_t)k * step);
+        *c = (eg__chunk){ .cap = cap, .next = cx->headers.begun };
+        cx->headers.begun = c;
+    }
+    cx->headers.made += units * UNIT;
+    return true;
+}
+/* A chunk with room for a header: begun, else the one that is dead longest if enough others rest
+ * after it, else a new one. The first block is small; the next ones hold RESTING twice, or as many
+ * as there are, so that a step that repeats soon needs no more. */
+static eg__chunk *headers_take(eg_ctx *cx)
+{
+    const int64_t made = cx->headers.made;
+    const int64_t more = !made ? 4 : (made > 2 * RESTING ? made : 2 * RESTING) / UNIT;
+    if (!cx->headers.begun && cx->headers.resting < RESTING + UNIT && !headers_block(cx, more) &&
+        !cx->headers.dead && !headers_block(cx, 1)) return NULL;
+    eg__chunk *c = cx->headers.begun;
+    if (c) cx->headers.begun = c->next;
+    else {
+        c = cx->headers.dead;
+        cx->headers.dead = c->next;
+        cx->headers.resting -= UNIT;
+        c->from = c->used = 0;
+    }
+    return c;
+}
+#endif
 
 /* -- arenas -------------------------------------------------------------------------------------------------------------------- */
 void *eg__alloc_chunk(eg__arena *a, size_t bytes)
@@ -114,8 +183,7 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 }
 bool eg__nodes_chunk(eg__arena *a)
 {
-    const size_t floor = (a->owned ? 8 : NODES) * sizeof(eg_tensor);
-    eg__chunk *c = chunk_take(a->cx, &a->cx->spare_nodes, sizeof(eg_tensor), floor);
+    eg__chunk *c = headers_take(a->cx);
     if (!c) { eg_fail(a->cx, "out of memory: no room for one more tensor"); return false; }
     c->next = a->nodes;
     a->nodes = c;
@@ -124,8 +192,8 @@ bool eg__nodes_chunk(eg__arena *a)
 static void arena_release(eg__arena *a)
 {
     while (a->owners) eg_owner_close(a->owners);
-    chunks_release(a->cx, &a->nodes, &a->cx->spare_nodes, false);
-    chunks_release(a->cx, &a->data, &a->cx->spare_data, true);
+    headers_release(a->cx, &a->nodes);
+    data_release(a->cx, &a->data);
 }
 
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
@@ -179,7 +247,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 
 static void give_back(eg_ctx *cx)
 {
-    eg__chunk *lists[] = { cx->spare_data, cx->spare_nodes, cx->spare_scopes };
+    eg__chunk *lists[] = { cx->spare_data, cx->headers.blocks, cx->spare_scopes };
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         for (eg__chunk *c = lists[k], *next; c; c = next) { next = c->next; chunk_free(cx, c); }
     for (int k = 0; k < EG_SCRATCH; k++) if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);

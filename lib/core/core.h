@@ -81,6 +81,7 @@ struct eg__chunk {
     size_t     total;           /* bytes asked of the allocator                    */
     void      *raw;             /* what the allocator gave                          */
     size_t     cap, used;       /* bytes of room after the header, and taken of it  */
+    size_t     from;            /* of tensor headers: those before are dead already */
 };
 #define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
 static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
@@ -113,7 +114,13 @@ struct eg_ctx {
     void  *kept;                /* eg__keep_block                           */
     eg_hooks hooks;             /* what looks on; all NULL in normal use */
     struct eg__probe *probe;    /* the gradient check that runs: gradcheck/probe.c */
-    eg__chunk *spare_data, *spare_nodes, *spare_scopes, *scratch[EG_SCRATCH];
+    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCH];
+    struct {                    /* chunks of headers that no arena has          */
+        eg__chunk *begun;       /* not full: the next header is a fresh one …   */
+        eg__chunk *dead, **end; /* … or full, the longest dead first            */
+        int64_t resting, made;  /* headers among the dead, and in all           */
+        eg__chunk *blocks;      /* what the allocator gave, cut into chunks     */
+    } headers;
     uintptr_t text, text_size;  /* the library's code: core/caller.c        */
     const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
     const char *making;         /* "gradient" or "tangent": what that rule makes */

@@ -48,6 +48,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     for (int64_t e = -1; good && e < edges; e++)                /* −1: counts the edges, changes none */
         for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS); kind++) {
             p->mutation = (eg__mutation)kind;
+            cx->hooks.cotangent = eg__probe_cotangent;
             p->edge = e;
             p->edges = 0;
             p->changed = p->largest = 0;
@@ -55,6 +56,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             good = eg__trial_sweep(c, y, c->w, a);
             eg_pop(cx, sweep);
             p->mutation = EG_MUTATE_NONE;
+            cx->hooks.cotangent = NULL;
             if (!good) break;
             if (e < 0) { edges = p->edges; continue; }
             r->mutants++;

@@ -2,7 +2,7 @@
 #include "gradcheck/gradcheck.h"
 
 #define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(flash) X(masked) \
-    X(norm) X(loss) X(dropout) X(index) X(join) X(scan) X(sort) X(band) X(recompute)
+    X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(scan) X(sort) X(band) X(recompute)
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
 #define REF(name) eg__##name##_rows,

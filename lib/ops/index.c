@@ -314,28 +314,40 @@ static void scatter_part(void *user, int64_t part, int thread)
     pick v = { s->step, s->size * part / s->parts, s->size * (part + 1) / s->parts };
     eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
 }
-static bool scatter_forward(eg_tensor *y)
+/* sum[…, index[…], …] += u[…]; indices are checked. */
+static bool scatter_into(const places *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
 {
     int64_t ys[EG_RANK_MAX], is[EG_RANK_MAX];
-    const places *p = y->attr;
-    const eg_tensor *index = y->in[1];
-    eg_tensor *u = y->in[2];
-    if (!place_ok(y, y, index)) return false;
-    eg__copy(y, y->in[0]);
     if (!eg_is_row_major(u)) {
         eg_tensor *rows = eg__new(u->cx, u->dtype, u->rank, u->dim);
         if (!rows) return false;
         eg__copy(rows, u);
         u = rows;
     }
-    eg_tensor to = over(p, p->x, y, u->dim, ys), which = over(p, p->index, index, u->dim, is);
+    eg_tensor to = over(p, p->x, sum, u->dim, ys), which = over(p, p->index, index, u->dim, is);
     const eg_tensor *xs[] = { u, &to, &which };
-    int64_t size = y->dim[p->v], step = y->stride[p->v] * eg__width[y->dtype];
-    int team = eg__team(y->cx, eg_size(u), 1 << 18);
+    int64_t size = sum->dim[p->v], step = sum->stride[p->v] * eg__width[sum->dtype];
+    int team = eg__team(u->cx, eg_size(u), 1 << 18);
     if (team > size) team = (int)size;
-    scattering s = { y->cx, xs, scatter[y->dtype][index->dtype == EG_I64], step, size, team > 1 ? team : 1 };
-    eg__parallel(y->cx, s.parts, s.parts, scatter_part, &s);
+    eg_inner *const inner = scatter[sum->dtype][index->dtype == EG_I64];
+    scattering s = { u->cx, xs, inner, step, size, team > 1 ? team : 1 };
+    eg__parallel(u->cx, s.parts, s.parts, scatter_part, &s);
     return true;
+}
+static bool scatter_forward(eg_tensor *y)
+{
+    if (!place_ok(y, y, y->in[1])) return false;
+    eg__copy(y, y->in[0]);
+    return scatter_into(y->attr, y, y->in[1], y->in[2]);
+}
+bool eg__at_made(const eg_tensor *t) { return t->op == &at_op; }
+bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
+{
+    return place_ok(t, sum, index) && scatter_into(t->attr, sum, index, u);
+}
+eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index)
+{
+    return eg_apply(&at_op, t->attr, sizeof(places), 2, (eg_tensor *[]){ x, index });
 }
 static eg_tensor *scatter_rule(eg_tensor *y, eg_tensor *g, int i)
 {

@@ -14,16 +14,25 @@ static eg_tensor part(const eg_tensor *y, int axis, int64_t start, int64_t size,
 }
 
 /* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g -------------------------------------- */
-static int joined(const eg_tensor *y) { int axis = *(const int *)y->attr; return axis < 0 ? axis + y->rank : axis; }
+/* start: of each operand along the axis, found by shape() */
+typedef struct joining { int axis; int64_t *start; } joining;
+static int joined(const eg_tensor *y)
+{
+    const int axis = ((const joining *)y->attr)->axis;
+    return axis < 0 ? axis + y->rank : axis;
+}
 
 static bool concat_shape(eg_tensor *y)
 {
     const eg_tensor *first = y->in[0];
     int64_t dim[EG_RANK_MAX];
     char a[256], b[256];
-    int axis = eg__axis("concat", y->in[0], *(const int *)y->attr);
-    if (axis < 0) return false;
+    joining *j = (joining *)(uintptr_t)y->attr;         /* the node's own */
+    int axis = eg__axis("concat", y->in[0], j->axis);
+    if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start)))
+        return false;
     memcpy(dim, first->dim, first->rank * sizeof *dim);
+    j->start[0] = 0;
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
@@ -38,26 +47,26 @@ static bool concat_shape(eg_tensor *y)
                     eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
+        j->start[k] = dim[axis];
         dim[axis] += x->dim[axis];
     }
     return eg__shape(y, first->dtype, first->rank, dim);
 }
 static bool concat_forward(eg_tensor *y)
 {
-    int64_t dim[EG_RANK_MAX], from = 0;
+    const joining *j = y->attr;
+    int64_t dim[EG_RANK_MAX];
     int axis = joined(y);
     for (int k = 0; k < y->count; k++) {
-        eg_tensor here = part(y, axis, from, y->in[k]->dim[axis], dim);
+        eg_tensor here = part(y, axis, j->start[k], y->in[k]->dim[axis], dim);
         eg__copy(&here, y->in[k]);
-        from += y->in[k]->dim[axis];
     }
     return true;
 }
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    int64_t from = 0;
-    int axis = joined(y);
-    for (int k = 0; k < i; k++) from += y->in[k]->dim[axis];
+    const int axis = joined(y);
+    const int64_t from = ((const joining *)y->attr)->start[i];
     return eg_slice(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat(-1, x[0], x[1]); }
@@ -66,7 +75,11 @@ static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, {
     { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
 static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward,
     concat_rule, EG_USES_NOTHING, concat_samples, .jvp = eg_jvp_linear, .forward_c128 = concat_forward };
-eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x) { return eg_apply(&concat_op, &axis, sizeof axis, count, x); }
+eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x)
+{
+    const joining j = { .axis = axis };
+    return eg_apply(&concat_op, &j, sizeof j, count, x);
+}
 
 /* -- stack: the same along a new axis -------------------------------------------------------------------------------------- */
 eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)

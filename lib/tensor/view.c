@@ -4,6 +4,7 @@
  * where the map reads: it is the inverse map where the map is one to one, and else `embed`, which adds g into zeros of x's shape
  * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every order stay in this file. */
 #include "tensor/tensor.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct axis { int64_t size, at; int a, b; } axis;   /* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
@@ -104,6 +105,73 @@ static bool inverse(const map *m, map *back)
     return true;
 }
 
+/* Views whose adjoint is a tensor of zeros with a few numbers in it. */
+bool eg__view_selects(const eg_tensor *t)
+{
+    map back;
+    return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
+}
+bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
+{
+    if (!t->op || t->op->shape != view_shape) return false;
+    const map *m = t->attr;
+    const int64_t offset = through(m, x, dim, stride);
+    x->data += offset * eg__width[x->dtype];
+    x->rank = (uint8_t)m->ny;
+    x->dim = dim;
+    x->stride = stride;
+    return true;
+}
+
+/* -- target += g where target shows an element more than once (windows) ------------------------ */
+/* True unless it is certain that x, without its axis `but`, shows each element once: each stride is
+ * longer than the reach of the smaller ones. */
+static bool repeats(const eg_tensor *x, int but)
+{
+    int order[EG_RANK_MAX], n = 0;
+    int64_t reach = 0;
+    for (int r = 0; r < x->rank; r++) {
+        if (r == but || x->dim[r] == 1) continue;
+        int at = n++;
+        const int64_t s = llabs(x->stride[r]);
+        for (; at > 0 && llabs(x->stride[order[at - 1]]) > s; at--) order[at] = order[at - 1];
+        order[at] = r;
+    }
+    for (int k = 0; k < n; k++) {
+        const int64_t s = llabs(x->stride[order[k]]);
+        if (s <= reach) return true;
+        reach += s * (x->dim[order[k]] - 1);
+    }
+    return false;
+}
+void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
+{
+    int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
+    if (eg_size(g) == 0) return;
+    if (!repeats(target, -1)) { eg__add_to(target, g); return; }
+    /* added one place after the other, so that the rest shows each element once */
+    int along = target->rank - 1;
+    while (along >= 0 && repeats(target, along)) along--;
+    for (int r = target->rank; along < 0; ) if (target->dim[--r] > 1) along = r;
+    eg_tensor t = *target, x = *g;
+    t.rank = x.rank = 0;
+    for (int r = 0; r < target->rank; r++) {
+        if (r == along) continue;
+        dim[t.rank] = target->dim[r];
+        to[t.rank] = target->stride[r];
+        from[t.rank++] = g->stride[r];
+    }
+    x.rank = t.rank;
+    t.dim = x.dim = dim;
+    t.stride = to;
+    x.stride = from;
+    for (int64_t k = 0; k < target->dim[along]; k++) {
+        eg__add_repeated(&t, &x);
+        t.data += target->stride[along] * eg__width[t.dtype];
+        x.data += g->stride[along] * eg__width[x.dtype];
+    }
+}
+
 /* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ----------------------------------------------------------------- */
 static bool embed_shape(eg_tensor *y)
 {
@@ -116,21 +184,14 @@ static bool embed_forward(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const map *m = y->attr;
-    eg_tensor target = *y, g = *y->in[0];
+    eg_tensor target = *y;
     eg__fill(y, 0);
     target.data += through(m, y, dim, stride) * eg__width[y->dtype];
     target.rank = (uint8_t)m->ny;
     target.dim = dim;
     target.stride = stride;
-    if (m->row != &unfold_op) { eg__copy(&target, &g); return true; }
-    int64_t size = dim[m->ny - 1];      /* windows may overlap: one place in the window after the other */
-    target.rank--;
-    g.rank--;
-    for (int64_t k = 0; k < size; k++) {
-        eg__add_to(&target, &g);
-        target.data += stride[m->ny - 1] * eg__width[y->dtype];
-        g.data += g.stride[m->ny - 1] * eg__width[y->dtype];
-    }
+    if (m->row == &unfold_op) eg__add_repeated(&target, y->in[0]);
+    else eg__copy(&target, y->in[0]);
     return true;
 }
 static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return finish(y->attr, g); }

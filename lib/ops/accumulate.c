@@ -1,0 +1,135 @@
+/* accumulate.c: y = Σ_k L_kᵀ g_k, where L_k reads a tensor of y's shape through a chain of views,
+ * the last of which may be eg_at.
+ *
+ * The adjoint of a view adds into the same view of the sum, so that a chain needs nothing between:
+ * the sum is seen through its views, and g_k is added there. A loop over the slices of x so costs
+ * one buffer for x's cotangent, not one for each slice. The sum is linear, and dg_k = L_k dy: the
+ * views again, of the cotangent. */
+#include "ops/ops.h"
+
+/* t lies in the scope of the sum or around it, as the tape does that led to the sum. index: the
+ * operand that eg_at's index is. */
+typedef struct piece { eg_tensor *t; int depth, index; } piece;
+
+/* scratch buffers: the sweep's own, which it has read by now */
+enum { PIECES = 6, OPERANDS = 7 };
+
+static const eg_op accumulate_op;
+
+/* Room for what is seen through a chain: sizes and strides of two tensors, in turns. */
+typedef struct seen { eg_tensor x; int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX]; } seen;
+
+static const eg_tensor *base_of(const eg_tensor *t, int depth)
+{
+    while (depth-- > 0) t = t->in[0];
+    return t;
+}
+/* s->x, of the shape of the tensor `depth` operands before t, seen through the views from there to
+ * t; t itself only if it is a view. */
+static bool look(seen *s, const eg_tensor *t, int depth)
+{
+    const eg_tensor *chain[EG_ADDEND_DEPTH] = { NULL };
+    if (depth > EG_ADDEND_DEPTH) return false;
+    for (int k = depth; k-- > 0; t = t->in[0]) chain[k] = t;
+    if (depth && eg__at_made(chain[depth - 1])) depth--;
+    for (int k = 0; k < depth; k++)
+        if (!eg__view_on(chain[k], &s->x, s->dim[k & 1], s->stride[k & 1]) &&
+            !eg__reshape_on(chain[k], &s->x, s->dim[k & 1], s->stride[k & 1])) return false;
+    return true;
+}
+
+bool eg__addend_due(const eg_tensor *t) { return eg__at_made(t) || eg__view_selects(t); }
+bool eg__addend_fits(const eg_tensor *t, int depth)
+{
+    int64_t stride[EG_RANK_MAX];
+    const eg_tensor *base = base_of(t, depth);
+    seen s = { .x = *base };
+    s.x.stride = stride;
+    eg__row_major(base->rank, base->dim, stride);
+    if (!look(&s, t, depth)) return false;
+    /* a sum: expand's own rule */
+    for (int r = 0; r < s.x.rank; r++)
+        if (s.x.dim[r] > 1 && s.x.stride[r] == 0) return false;
+    return true;
+}
+
+/* -- the row ----------------------------------------------------------------------------------- */
+static int pieces(const eg_tensor *y) { return (int)(y->attr_size / sizeof(piece)); }
+static bool accumulate_shape(eg_tensor *y)
+{
+    const piece *p = y->attr;
+    const eg_tensor *base = base_of(p->t, p->depth);
+    return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
+}
+static bool accumulate_forward(eg_tensor *y)
+{
+    const piece *p = y->attr;
+    const bool whole = p->depth == 0;
+    if (whole) eg__copy(y, y->in[0]);
+    else eg__fill(y, 0);
+    for (int k = whole, n = pieces(y); k < n; k++) {
+        seen s;
+        s.x = *y;
+        if (!look(&s, p[k].t, p[k].depth)) {
+            eg_fail(y->cx, "accumulate: operand %d cannot be added through its views", k + 1);
+            return false;
+        }
+        if (p[k].index < 0) eg__add_repeated(&s.x, y->in[k]);
+        else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k])) return false;
+    }
+    return true;
+}
+static eg_tensor *accumulate_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const piece *p = (const piece *)y->attr + i;
+    const eg_tensor *chain[EG_ADDEND_DEPTH], *t = p->t;
+    for (int k = p->depth; k-- > 0; t = t->in[0]) chain[k] = t;
+    const int views = p->index >= 0 ? p->depth - 1 : p->depth;
+    for (int k = 0; k < views; k++)
+        g = eg_apply(chain[k]->op, chain[k]->attr, chain[k]->attr_size, 1, &g);
+    return p->index >= 0 ? eg__at_again(chain[views], g, y->in[p->index]) : g;
+}
+
+/* Operands: the cotangents, then the indices. */
+eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
+{
+    int indices = 0;
+    for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
+    /* eg_apply copies both */
+    piece *each = eg__scratch(cx, PIECES, (size_t)count * sizeof *each);
+    eg_tensor **in = eg__scratch(cx, OPERANDS, (size_t)(count + indices) * sizeof *in);
+    if (!each || !in) return eg__poison(cx);
+    int k = 0, index = count;
+    for (const eg__addend *p = first; p; p = p->next, k++) {
+        const bool at = p->depth && eg__at_made(p->t);
+        each[k] = (piece){ p->t, p->depth, at ? index : -1 };
+        in[k] = p->g;
+        if (at) in[index++] = p->t->in[1];
+    }
+    return eg_apply(&accumulate_op, each, (size_t)count * sizeof *each, index, in);
+}
+
+/* For the table test: rows of a matrix that overlap, its diagonal, a column, the whole, and rows
+ * that indices name. */
+static eg_tensor *accumulate_call(eg_tensor *const *x)
+{
+    eg_ctx *cx = x[0]->cx;
+    const bool was = eg_nograd(cx, false);
+    eg_tensor *base = eg_zeros_like(x[0]);
+    eg_tensor *windows = eg_unfold(eg_slice(base, 0, 1, EG_END, 1), 0, 2, 1);
+    eg_tensor *diagonal = eg_diagonal(base, 0, 0, 1);
+    eg_tensor *column = eg_select(eg_transpose(base, 0, 1), 0, 1);
+    eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip(base, 0), x[4]);
+    eg_nograd(cx, was);
+    eg__addend part[] = { { &part[1], base, x[0], 0 }, { &part[2], windows, x[1], 2 },
+        { &part[3], diagonal, x[2], 1 }, { &part[4], column, x[3], 2 }, { NULL, rows, x[5], 2 } };
+    return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 5, part);
+}
+static const eg_sample accumulate_samples[] = {
+    { accumulate_call, "4x3, 2x3x2, 3, 4, 5:i4, 5x3", 0, 0 }, { 0 } };
+static const eg_op accumulate_op = { "accumulate", "y = sum over k of the adjoint of L_k at x_k",
+    "L_k of g", -1, accumulate_shape,
+    accumulate_forward, accumulate_rule, EG_USES_INTEGERS, accumulate_samples, .jvp = eg_jvp_linear,
+    .forward_c128 = accumulate_forward };
+
+const eg_op *const eg__accumulate_rows[] = { &accumulate_op, NULL };
