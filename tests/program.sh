@@ -222,7 +222,7 @@ grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
 runs attend copy.safetensors hello -o map.png
 [ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] || bad 'attend: map.png is no PNG'
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
-refuses 'input 2: copy: "!" is not in the vocabulary' predict copy.safetensors hello 'he!' hello
+refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' hello
 refuses 'an encoder answers all places at once, it does not go on with a text; predict gives its answer' generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
 refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq

@@ -316,7 +316,7 @@ START_TEST(options_refuse)
     REFUSED("index 'd' of .lengths is not an index of the scores", .lengths = { "d", eg_randint(cx, 0, 5, 3) });
     REFUSED("a length is a number of keys and has no index 'j'", .lengths = { "j", eg_randint(cx, 0, 5, 5) });
     REFUSED(".lengths has the letters \"b\" but its tensor is NULL", .lengths = { "b", NULL });
-    REFUSED("index 'b' is 2 in operand 1 but 3 in operand 4", .lengths = { "b", eg_randint(cx, 0, 5, 3) });
+    REFUSED("index 'b' is 2 in the query but 3 in .lengths", .lengths = { "b", eg_randint(cx, 0, 5, 3) });
     REFUSED("attention: .alibi is f64 but the scores are f32", .alibi = { "b", eg_cast(m, EG_F64) });
     REFUSED("attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; here are 0 and 1", .alibi = { "i", eg_ones(cx, 4) });
     REFUSED("here are 1 and 0", .alibi = { "j", eg_ones(cx, 5) });

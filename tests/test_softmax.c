@@ -210,7 +210,7 @@ START_TEST(softmax_refuses)
     ck_assert(!eg_ok(eg_softmax("b i [j]", x, .keep = { "bk", pad })));
     eg_assert_error(cx, "index 'k' of .keep is not an index of the scores\n  b i [j],bk\n           ^");
     eg_softmax("b i [j]", x, .keep = { "jb", pad });
-    eg_assert_error(cx, "index 'j' is 4 in operand 1 but 2 in operand 2");
+    eg_assert_error(cx, "index 'j' is 4 in operand 1 but 2 in .keep");
     eg_softmax("b i [j]", x, .keep = { NULL, pad });
     eg_assert_error(cx, "softmax: .keep has a tensor but no letters");
     eg_softmax("b i [j]", x, .bias = { "bj", NULL });
