@@ -33,7 +33,7 @@ void print_heads(eg_tensor *w)
     printf("\nmeans over the rows above; entropy in nats, spread 0 is one key and 1 all alike, distance in tokens\n"
            "layer head  label    entropy spread distance previous  self  next first top-3 saturated\n");
     for (int64_t l = 0; l < layers; l++) {
-        const eg_head *h = eg_heads(eg_select(w, 0, l));
+        const eg_head *h = eg_heads(eg_select(w, 0, l), .spec = "[h] i j");
         if (!h) return;
         table(h, l, heads);
     }
