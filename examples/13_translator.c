@@ -53,7 +53,7 @@ int main(void)
     for (int b = 0; b < BATCH; b++) some[b] = date();
     batch t = make(cx, BATCH, some);        /* with the right answer so far: every next symbol at once */
     eg_tensor *logits = eg_seq2seq_run(net, t.source, t.so_far, .source_keep = { "bj", t.keep }), *w[1];
-    double right = eg_item(eg_mean(NULL, eg_cast(eg_eq(eg_argmax("b i [v]", logits), eg_cast(t.next, EG_I64)), EG_F32)));
+    double right = eg_item(eg_mean(NULL, eg_cast(eg_eq(eg_argmax("b i [v]", logits), t.next), EG_F32)));
     t = make(cx, 1, &one);
     eg_seq2seq_run(net, t.source, t.so_far, .source_keep = { "bj", t.keep }, .memory_weights = w);
     const char *row[OUT], *column[IN];

@@ -183,6 +183,29 @@ START_TEST(softmax_over_two_letters)
 }
 END_TEST
 
+/* A head by two names would be attended over with the keys; several axes of the key are attended over when they are merged in it. */
+START_TEST(a_head_by_two_names_is_refused)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 2, 4, 6, 3), *k = wave(cx, 1, 2, 5, 6, 3), *v = wave(cx, 2, 2, 5, 6, 2);
+    const char *says = "attention: the softmax would run over 'j' 'g' together, and the query has 'i' 'h' for itself; a head has the same letter";
+    ck_assert(!eg_ok(eg_attention("bihd,bjgd,bjge->bihe", q, k, v)));
+    eg_assert_error(cx, says);
+    ck_assert(!eg_ok(eg_attention("bihd,bjgd,bjge->bihe", q, eg_slice(k, 2, 0, 2, 1), eg_slice(v, 2, 0, 2, 1))));    /* fewer heads of keys */
+    eg_assert_error(cx, says);
+    ck_assert(eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", q, k, v)));
+    ck_assert(eg_ok(eg_attention("bihd,bjd,bje->bihe", q, eg_select(k, 2, 0), eg_select(v, 2, 0))));                 /* one head of keys */
+    eg_tensor *grid = eg_attention("b x y d, b (s=5 t) d, b (s t) e -> b x y e", q, eg_rearrange("b s t d -> b (s t) d", k),
+                                   eg_rearrange("b s t e -> b (s t) e", v), .where = "s + t <= x + y");
+    eg_tensor *flat = eg_attention("b i d, b s t d, b s t e -> b i e", eg_rearrange("b x y d -> b (x y) d", q), k, v,
+                                   .keep = { "i s t", eg_rearrange("x y s t -> (x y) s t", eg_where_mask(cx, "s + t <= x + y", "x y [s t]", 0,
+                                                                                           (int64_t[]){ 4, 6, 5, 6 })) });
+    eg_assert_close(grid, eg_rearrange("b (x=4 y) e -> b x y e", flat), 1e-14);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(weights_come_in_the_order_asked_for)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -383,6 +406,7 @@ Suite *suite_attention(void)
     tcase_add_test(t, row_0_7_dropout_acts_on_the_weights);
     tcase_add_test(t, grouped_queries);
     tcase_add_test(t, softmax_over_two_letters);
+    tcase_add_test(t, a_head_by_two_names_is_refused);
     tcase_add_test(t, weights_come_in_the_order_asked_for);
     tcase_add_test(t, a_query_with_no_key_gives_zero);
     tcase_add_test(t, saturated_scores_are_harmless);

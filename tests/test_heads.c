@@ -28,7 +28,7 @@ static eg_tensor *habits(void)
 START_TEST(row_4_14_a_label_for_each_head)
 {
     static const char *const label[] = { "local", "uniform", "sparse", "global", "empty" };
-    const eg_head *h = eg_heads(habits());
+    const eg_head *h = eg_heads(habits(), "b [h] i j");
     eg_assert_ok(cx);
     for (int k = 0; k < 5; k++) ck_assert_str_eq(h[k].label, label[k]);
     ck_assert(h[0].rows == 32 && h[0].empty == 0 && h[4].rows == 0 && h[4].empty == 32);
@@ -38,7 +38,7 @@ START_TEST(row_4_14_a_label_for_each_head)
     near(h[1].distance, (16 * 16 - 1) / 48.0);                                      /* mean |i − j| = (n² − 1)/3n      */
     near(h[2].entropy, -0.6 * log(0.6) - 0.3 * log(0.3) - 0.1 * log(0.1));
     near(h[2].spread, h[2].entropy / log(3)); near(h[2].top, 1);
-    near(eg_heads(habits(), .top = 1)[2].top, 0.6);
+    near(eg_heads(habits(), "b [h] i j", .top = 1)[2].top, 0.6);
 }
 END_TEST
 
@@ -46,7 +46,7 @@ END_TEST
 START_TEST(layouts_agree)
 {
     eg_tensor *w = eg_softmax("b h i [j]", eg_normal(cx, 0, 2, 3, 2, 5, 7));
-    const eg_head *h = eg_heads(w), *p = eg_heads(eg_permute(w, 0, 2, 3, 1), .spec = "b i j [h]"),
+    const eg_head *h = eg_heads(w, "b [h] i j"), *p = eg_heads(eg_permute(w, 0, 2, 3, 1), .spec = "b i j [h]"),
                   *n = eg_heads(w, .spec = "batch [head] query key"), *f = eg_heads(eg_cast(w, EG_F32), .spec = "b[h]ij");
     eg_assert_ok(cx);
     for (int k = 0; k < 2; k++) {
@@ -55,11 +55,27 @@ START_TEST(layouts_agree)
         near(h[k].distance, p[k].distance); near(h[k].top, n[k].top);
         ck_assert_double_eq_tol(h[k].spread, f[k].spread, 1e-6);
     }
-    const eg_head *one = eg_heads(eg_select(w, 0, 1)), *moved = eg_heads(w, .offset = 2);
+    const eg_head *one = eg_heads(eg_select(w, 0, 1), "[h] i j"), *moved = eg_heads(w, "b [h] i j", .offset = 2);
     ck_assert_int_eq(one[0].rows, 5);
     double sum = 0;                         /* E|i + 2 − j| by hand */
     for (int b = 0; b < 3; b++) for (int i = 0; i < 5; i++) for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
     near(moved[1].distance, sum / 15);
+}
+END_TEST
+
+/* The weights that eg_attention hands out unasked have the output's order, and those of a module have heads first. */
+START_TEST(each_source_of_weights_has_its_spec)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 3, 4), *mine, *named;
+    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0", .weights = &mine);
+    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0", .weights = &named, .weights_axes = "bhij");
+    const eg_head *h = eg_heads(mine, "b i [h] j"), *n = eg_heads(named, "b [h] i j");
+    eg_assert_ok(cx);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(h[k].rows, 12);
+        near(h[k].previous, 5.0 / 6);
+        ck_assert_mem_eq(&h[k], &n[k], sizeof *h);
+    }
 }
 END_TEST
 
@@ -73,13 +89,13 @@ START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
     eg_tensor *mild = eg_softmax("i [j]", eg_scale(s, 0.01)), *hard = eg_softmax("i [j]", s);
     double mean = 0;
     for (int i = 0; i < 4; i++) {
-        const eg_head *row = eg_heads(eg_unsqueeze(eg_slice(mild, 0, i, i + 1, 1), 0));
+        const eg_head *row = eg_heads(eg_unsqueeze(eg_slice(mild, 0, i, i + 1, 1), 0), "[h] i j");
         ck_assert_double_eq_tol(row->entropy, entropy[i], 1e-6);
         mean += row->entropy / 4;
     }
-    near(eg_heads(eg_unsqueeze(mild, 0))->entropy, mean);
-    near(eg_heads(eg_unsqueeze(mild, 0))->saturated, 0);
-    near(eg_heads(eg_unsqueeze(hard, 0))->saturated, 1);
+    near(eg_heads(eg_unsqueeze(mild, 0), "[h] i j")->entropy, mean);
+    near(eg_heads(eg_unsqueeze(mild, 0), "[h] i j")->saturated, 0);
+    near(eg_heads(eg_unsqueeze(hard, 0), "[h] i j")->saturated, 1);
 }
 END_TEST
 
@@ -250,13 +266,15 @@ START_TEST(refusals)
     eg_assert_error(cx, "head_diversity: the spec is NULL");
     ck_assert_ptr_null(eg_heads(eg_ones(cx, 3, 3), .spec = "[h] j"));
     eg_assert_error(cx, "heads: \"[h] j\" has no letter for the query");
-    ck_assert_ptr_null(eg_heads(w, .top = -1));
+    ck_assert_ptr_null(eg_heads(w, "b [h] i j", .top = -1));
     eg_assert_error(cx, "heads: .top is -1");
-    ck_assert_ptr_null(eg_heads(eg_randint(cx, 0, 2, 2, 3, 4, 4)));
+    ck_assert_ptr_null(eg_heads(eg_randint(cx, 0, 2, 2, 3, 4, 4), "b [h] i j"));
     eg_assert_error(cx, "heads: the tensor is i64, not a float");
     ck_assert_ptr_null(eg_heads(NULL));
+    ck_assert_ptr_null(eg_heads(w));
+    eg_assert_error(cx, "heads: .spec is missing: weights of 4 axes may be \"b [h] i j\", as a module gives them, or \"b i [h] j\", as eg_attention does");
     ck_assert(!eg_ok(eg_head_diversity("[h] j", NULL)));
-    const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3));
+    const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3), "b [h] i j");
     ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);
     ck_assert_double_eq(eg_item(eg_head_diversity("b [h] i j", eg_ones(cx, 0, 2, 3, 3))), 0);
     eg_assert_ok(cx);
@@ -270,6 +288,7 @@ Suite *suite_heads(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, row_4_14_a_label_for_each_head);
     tcase_add_test(t, layouts_agree);
+    tcase_add_test(t, each_source_of_weights_has_its_spec);
     tcase_add_test(t, rows_4_7_and_0_12_entropy_and_saturation);
     tcase_add_test(t, similarity_is_the_mean_cosine);
     tcase_add_test(t, gradients_to_second_order);

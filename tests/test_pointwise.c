@@ -357,6 +357,12 @@ START_TEST(integers)
     SAMEB(eg_ge(x, eg_zeros_like(x)), false, true, true, false);
     SAMEB(eg_lt(n, eg_zeros_like(n)), true, false, false, true);
     SAMEB(eg_isnan(n), false, false, false, false);
+    eg_tensor *wide = eg_from(cx, ((int64_t[]){ -3, 1, INT64_MAX, INT64_MIN }), 4);       /* i32 with i64: compared as i64 */
+    SAMEB(eg_eq(n, wide), true, false, false, false);
+    SAMEB(eg_ne(wide, n), false, true, true, true);
+    SAMEB(eg_lt(n, wide), false, true, true, false);
+    SAMEB(eg_ge(wide, n), true, true, true, false);
+    SAMEB(eg_gt(n, eg_from(cx, ((int64_t[]){ -1 }), 1)), false, true, true, false);
     SAME64(eg_where(t, x, eg_shift(x, 1)), -3, 0, 5, INT64_MIN + 1);
     SAMEB(eg_where(t, u, t), true, false, false, false);
     eg_assert_ok(cx);

@@ -56,6 +56,27 @@ START_TEST(sort_and_topk_by_letters)
 }
 END_TEST
 
+/* The largest alone, values and places, where the string names an output: what max and argmax give, in any order of axes. */
+START_TEST(topk_of_one_drops_its_axis)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = wave(cx, 0, 3, 7, 4), *place, *dx, *want;
+    eg_tensor *y = eg_topk("b [l] d -> d b", x, 1, .order = &place);
+    eg_assert_close(y, eg_max("b [l] d -> d b", x), 0);
+    VALUES(eg_eq(place, eg_argmax("b [l] d -> d b", x)), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+    eg_grad(y, eg_ones_like(y), 1, &x, &dx);
+    eg_grad(eg_max("b [l] d -> d b", x), eg_ones_like(y), 1, &x, &want);
+    eg_assert_close(dx, want, 0);
+    eg_assert_close(eg_topk("b ([l] d=4) -> b d", eg_reshape(x, 3, 28), 1, .smallest = true), eg_min("b [l] d", x), 0);
+    eg_assert_ok(cx);
+    eg_topk("b [l] d -> b d", x, 2);        eg_assert_error(cx, "there is no output to name");
+    eg_topk("b [l] d -> b l d", x, 1);      eg_assert_error(cx, "a bracketed index is reduced and cannot stand in the output");
+    eg_topk("b [l] d -> b", x, 1);          eg_assert_error(cx, "index 'd' is neither in brackets nor in the output");
+    eg_topk("[b l] d -> d", x, 1);          eg_assert_error(cx, "works along one axis");
+    eg_close(cx);
+}
+END_TEST
+
 START_TEST(topk_passes_gradients_to_its_places)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -238,6 +259,7 @@ Suite *suite_sort(void)
     TCase *t = tcase_create("sort");
     tcase_add_test(t, sort_keeps_equals_in_their_order);
     tcase_add_test(t, sort_and_topk_by_letters);
+    tcase_add_test(t, topk_of_one_drops_its_axis);
     tcase_add_test(t, topk_passes_gradients_to_its_places);
     tcase_add_test(t, sort_refuses);
     suite_add_tcase(s, t);

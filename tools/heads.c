@@ -42,7 +42,7 @@ void print_heads(eg_tensor *w, bool apart)
     puts(apart ? "layer head entropy spread first top-3 saturated"
                : "layer head  label    entropy spread distance previous  self  next first top-3 saturated");
     for (int64_t l = 0; l < layers; l++) {
-        const eg_head *h = eg_heads(eg_select(w, 0, l));
+        const eg_head *h = eg_heads(eg_select(w, 0, l), .spec = "[h] i j");
         if (!h) return;
         if (apart) table_apart(h, l, heads);
         else table(h, l, heads);

@@ -10,7 +10,8 @@ extern "C" {
  * Any layout; batches and heads anywhere; grouped heads are letters: "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax;
  * several combine. A row with nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change nothing. Gradients of any order; by q, k and v the first keeps no weights.
  * Refused: a letter in one operand only that is not in the output; no letter that only q and k share, or none to attend over; mixed
- * types; masks with letters that the scores lack. Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022. */
+ * types; masks with letters that the scores lack; several axes of the key to attend over where the query has as many letters for itself
+ * ("bihd,bjgd,bjge": is g the head h?), unless they are merged, (j k). Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form; /* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum; the same up to rounding */
 typedef struct eg_attention_args {
     size_t size;

@@ -2,7 +2,7 @@
  *
  * A spec brackets the head's letter: "b [h] i j". Of the others the last is the key j (or the width of a vector), the one before
  * it the query i; the rest are batches. Letters or names; each stands alone: no groups, no ellipsis.
- * Refused: a spec without one bracketed letter, a repeated letter, x of another rank; integer x. */
+ * Refused: no spec, a spec without one bracketed letter, a repeated letter, x of another rank; integer x. */
 #ifndef EINGRAD_HEADS_H
 #define EINGRAD_HEADS_H
 #include <eingrad/ops.h>
@@ -25,7 +25,7 @@ typedef struct eg_head {
 typedef struct eg_heads_args {
     size_t size;
     eg_tensor *weights;                 /* a softmax's rows, before dropout                                                    */
-    const char *spec;                   /* "b [h] i j"; of three axes "[h] i j"                                                */
+    const char *spec;                   /* "b [h] i j" of a module's weights, "b i [h] j" of eg_attention's; there is no default */
     int64_t top, offset;                /* 3; 0: a query i is the key i + offset                                               */
 } eg_heads_args;
 EG_API const eg_head *eg_heads_with(const eg_heads_args *);       /* one for each head, in the open scope; NULL after an error */
@@ -50,7 +50,7 @@ EG_API eg_tensor *eg_attention_similarity_with(const eg_attention_args *, const 
 #define eg_attention_mass(region, ...)     eg_attention_mass_with(EG_ARGS_(eg_attention_args, __VA_ARGS__), (region))     /* ("j == 0", spec, q, k, v, …) */
 #define eg_attention_entropy(...)          eg_attention_entropy_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #define eg_attention_similarity(head, ...) eg_attention_similarity_with(EG_ARGS_(eg_attention_args, __VA_ARGS__), (head)) /* ("h", spec, q, k, v, …) */
-#define eg_heads(...) eg_heads_with(EG_ARGS_(eg_heads_args, __VA_ARGS__))    /* (weights, .top = 5)                            */
+#define eg_heads(...) eg_heads_with(EG_ARGS_(eg_heads_args, __VA_ARGS__))    /* (weights, "b [h] i j", .top = 5)               */
 #else
 } /* extern "C" */
 inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args()) { o.size = sizeof o; o.weights = weights; return eg_heads_with(&o); }

@@ -116,7 +116,7 @@ EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);       /* ln(e^a + e^
 EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);         /* the larger         ties: half each                       */
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b);         /* the smaller                                              */
 EG_API eg_tensor *eg_where  (eg_tensor *condition, eg_tensor *a, eg_tensor *b); /* condition (bool) ? a : b                   */
-EG_API eg_tensor *eg_eq (eg_tensor *a, eg_tensor *b);             /* a = b              these six: bool                       */
+EG_API eg_tensor *eg_eq (eg_tensor *a, eg_tensor *b);             /* a = b              these six: bool; i32 with i64 too     */
 EG_API eg_tensor *eg_ne (eg_tensor *a, eg_tensor *b);             /* a ≠ b                                                    */
 EG_API eg_tensor *eg_lt (eg_tensor *a, eg_tensor *b);             /* a < b                                                    */
 EG_API eg_tensor *eg_le (eg_tensor *a, eg_tensor *b);             /* a ≤ b                                                    */
@@ -172,7 +172,7 @@ typedef struct eg_sort_args { size_t size; const char *spec; eg_tensor *x; bool 
 EG_API eg_tensor *eg_sort_with(const eg_sort_args *);             /* "b [l]": x in rising order, equals in theirs; a NaN is the largest. *order: eg_argsort's result */
 EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);          /* i64: the places along [l] that put x in order             */
 typedef struct eg_topk_args { size_t size; const char *spec; eg_tensor *x; int64_t k; bool smallest; eg_tensor **order; } eg_topk_args;
-EG_API eg_tensor *eg_topk_with(const eg_topk_args *);             /* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places */
+EG_API eg_tensor *eg_topk_with(const eg_topk_args *);             /* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places; "b [l] -> b", x, 1: without the axis of size 1 */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);               /* x where column − row ≤ k, else 0; last two axes          */
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k);               /* x where column − row ≥ k, else 0                         */
 EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last axis; the context's dtype                       */

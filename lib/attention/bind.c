@@ -25,6 +25,37 @@ static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (
 static bool is_key(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_K | IN_V); }
 static int  place(unsigned in) { return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2; }
 
+/* " 'x' 'y'" of the letters whose terms are `in` */
+static const char *letters(const roles *r, unsigned in, char *text, size_t room)
+{
+    size_t w = 0;
+    *text = '\0';
+    for (int a = 0; a < r->bound->axes && w < room; a++)
+        if (r->in[a] == in) w += (size_t)snprintf(text + w, room - w, " '%.*s'", r->bound->axis[a].length, r->bound->axis[a].text);
+    return text;
+}
+/* False after a message: the query has two letters for itself and the softmax would run over two axes of the key. Most often a head
+ * has one name in the query and another in the key; who means both axes says so by merging them, (j k). Sizes have no say, so that no
+ * call works with one length and fails with another. */
+static bool keys_are_meant(const roles *r)
+{
+    const eg_bound *b = r->bound;
+    const eg_bound_term *key = &b->term[1];
+    char keys[256], queries[256];
+    int own = 0, over = 0;
+    for (int a = 0; a < b->axes; a++) own += r->in[a] == (IN_Q | IN_Y);
+    for (int x = 0; x < key->rank; x++) {
+        bool summed = false;
+        for (int k = key->first[x]; k < key->last[x]; k++) summed |= is_key(r->in[key->item[k].axis]);
+        over += summed;
+    }
+    if (own < 2 || over < 2) return true;
+    eg__refuse(b, 1, -1, "the softmax would run over%s together, and the query has%s for itself; a head has the same letter in query, key "
+                         "and value; to attend over several axes, merge them in key and value, as in (j k)",
+               letters(r, IN_K | IN_V, keys, sizeof keys), letters(r, IN_Q | IN_Y, queries, sizeof queries));
+    return false;
+}
+
 static bool assign(roles *r, const eg_bound *b)
 {
     static const char *const operand[] = { "query", "key", "value" };
@@ -58,7 +89,7 @@ static bool assign(roles *r, const eg_bound *b)
                 r->score[r->rank++] = a;
                 r->inner += want == 3;
             }
-    if (r->inner) return true;
+    if (r->inner) return keys_are_meant(r);
     eg__refuse(b, 1, -1, "no index to attend over: it stands in key and value, and neither in the query nor in the output");
     return false;
 }

@@ -126,7 +126,12 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     eg_ctx *cx = w ? eg_context(w) : NULL;
     form f;
     if (!eg_ok(w) || eg_error(cx)) return NULL;
-    const char *spec = o->spec ? o->spec : eg_rank(w) == 3 ? "[h] i j" : "b [h] i j";
+    const char *spec = o->spec;
+    if (!spec) {
+        eg_fail(cx, "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module gives them, or \"b i [h] j\", as "
+                    "eg_attention does; it brackets the head's letter", eg_rank(w));
+        return NULL;
+    }
     if (!read_form("heads", spec, w, &f)) return NULL;
     if (f.query < 0) { eg_fail(cx, "heads: \"%s\" has no letter for the query", spec); return NULL; }
     if (o->top < 0) { eg_fail(cx, "heads: .top is %lld", (long long)o->top); return NULL; }

@@ -75,15 +75,21 @@ eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
     return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim) ? y : eg_reshape_n(y, rank, dim);
 }
 
-bool eg__focus_one(const eg_focus *f)
+bool eg__focus_axis(const eg_focus *f)
 {
     const eg_bound *b = f->bound;
     char text[256];
-    if (!b && f->inner != 1)
-        eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who, eg__dims_text(f->x, text, sizeof text));
-    else if (f->inner != 1) eg__refuse(b, 0, f->item[f->outer + 1], "works along one axis, and this is the second one in brackets");
-    else if (b && b->arrow) eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
-    else return true;
+    if (f->inner == 1) return true;
+    if (b) eg__refuse(b, 0, f->item[f->outer + 1], "works along one axis, and this is the second one in brackets");
+    else eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who, eg__dims_text(f->x, text, sizeof text));
+    return false;
+}
+bool eg__focus_one(const eg_focus *f)
+{
+    const eg_bound *b = f->bound;
+    if (!eg__focus_axis(f)) return false;
+    if (!b || !b->arrow) return true;
+    eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
     return false;
 }
 

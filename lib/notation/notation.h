@@ -121,7 +121,8 @@ typedef struct eg_focus {
 } eg_focus;
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);             /* false after a message      */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);                    /* the same of a bound string's term 0 */
-bool eg__focus_one(const eg_focus *);                           /* one axis in brackets, no output? else a message     */
+bool eg__focus_axis(const eg_focus *);                          /* one axis in brackets? else a message                */
+bool eg__focus_one(const eg_focus *);                           /* the same, and no output                             */
 /* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
 eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);      /* y, which has x's outer axes, as the string orders them */

@@ -1,4 +1,5 @@
 /* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient flows: the rows have no rule.
+ * i32 and i64 may be compared: the former are read as i64, which changes no value.
  * A NaN compares as in C: only ≠ holds. Of complex numbers the real parts are compared. */
 #include "ops/ops.h"
 
@@ -11,6 +12,13 @@ static bool shape(eg_tensor *y, const kernels *k)
     eg_fail(y->cx, "%s: the operand%s %s, not bool; compare first", y->op->name, y->count == 1 ? " is" : "s are",
             eg_type_name(dtype));
     return false;
+}
+
+static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
+{
+    if (a && b && a->dtype == EG_I32 && b->dtype == EG_I64) a = eg_cast(a, EG_I64);
+    else if (a && b && a->dtype == EG_I64 && b->dtype == EG_I32) b = eg_cast(b, EG_I64);
+    return eg__broadcast(op, 2, (eg_tensor *[]){ a, b });
 }
 
 /* X(name, operands, value, sampled, equation) */
@@ -56,7 +64,7 @@ LOGIC(KERNEL_BOOL)
 #define CALL_2(NAME) eg_##NAME(x[0], x[1])
 #define CONSTRUCTOR_1(NAME) eg_tensor *eg_##NAME(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
 #define CONSTRUCTOR_2(NAME)                                                                                                   \
-    eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
+    eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
 #define DEFINE(NAME, N, TYPES, SAMPLED, EQUATION)                                                                             \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
     static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \

@@ -74,8 +74,10 @@ static bool argsort_forward(eg_tensor *y)
 static eg_tensor *argsort_call(eg_tensor *const *x) { return eg_argsort("b [l] d", x[0]); }
 static eg_tensor *sort_call(eg_tensor *const *x) { return eg_sort("b [l] d", x[0]); }
 static eg_tensor *topk_call(eg_tensor *const *x) { return eg_topk("b [l]", x[0], 3); }
+static eg_tensor *top_call(eg_tensor *const *x) { return eg_topk("b [l] d -> d b", x[0], 1); }
 static const eg_sample argsort_samples[] = { { argsort_call, "2x5x3", 0, 0 }, { sort_call, "2x5x3", 0, 0 }, { sort_call, "2x5x3:i4", 0, 0 },
-    { sort_call, "2x5x3:b", 0, 0 }, { topk_call, "3x7", 0, 0 }, { 0 } };
+    { sort_call, "2x5x3:b", 0, 0 }, { topk_call, "3x7", 0, 0 },
+    { top_call, "2x5x3", 0, 0 }, { 0 } };
 static const eg_op argsort_op = {
     .name = "argsort", .equation = "x[y_0] <= x[y_1] <= ..., equals in their order", .gradient = "dx = 0",
     .arity = 1, .shape = argsort_shape, .forward = argsort_forward, .rule = eg_zero_rule,
@@ -84,12 +86,17 @@ static const eg_op argsort_op = {
 };
 
 /* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------------------------------------------- */
+/* y, of the first k places, as the string says: in the operand's own axes; with an output, which only k = 1 may have, without the axis */
+static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
+{
+    return f->bound && f->bound->arrow ? eg__focus_rest(f, eg_squeeze(y, -1)) : eg__focus_same(f, y);
+}
 static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool values, eg_tensor **order)
 {
     eg_tensor *at = eg_apply(&argsort_op, &(ranking){ k, descending }, sizeof(ranking), 1, (eg_tensor *[]){ f->x });
     eg_tensor *y = values ? eg__take_last(f->x, at) : at;
-    if (order) *order = eg__focus_same(f, at);
-    return eg__focus_same(f, y);
+    if (order) *order = rank_placed(f, at);
+    return rank_placed(f, y);
 }
 static eg_tensor *sort(const char *who, const eg_sort_args *given, bool values)
 {
@@ -108,7 +115,7 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     eg_focus f;
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
-    if (!eg__focus(&f, "topk", o.spec, o.x) || !eg__focus_one(&f)) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f))) return o.x ? eg__poison(o.x->cx) : NULL;
     const int64_t n = eg__last(f.x, 1);
     if (o.k < 0 || o.k > n)
         return eg_fail(o.x->cx, "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements", (long long)o.k, (long long)n);
