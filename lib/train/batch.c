@@ -76,6 +76,10 @@ static void example_row(const eg_trainer *t, const eg_example *e, row *r)
 static void training_row(eg_trainer *t, int64_t k, row *r)      /* the stream's cursor counts */
 {
     (void)k;
+    if (t->cursor > EXAMPLE_MOST - SCAN) {
+        eg_fail(t->cx, "trainer: all of the 2^62 examples of %s are used up", eg_data_name(t->data));
+        return;
+    }
     if (t->data->free_text) {
         r->length = eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, r->tokens,
                                       r->target);

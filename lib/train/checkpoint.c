@@ -341,11 +341,14 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     return eg_data_task(o->cx, eg_task_find(task));
 }
 
-static bool same_type(eg_ctx *cx, const saved *s, const char *path)
+static bool counts_and_type(eg_ctx *cx, const saved *s, const char *path)
 {
     if (s->dtype != (int64_t)eg_default_type(cx))
         eg_fail(cx, "%s: a model in %s, but the context is in %s", path, s->dtype == EG_F64 ? "f64" : "f32",
                 eg_type_name(eg_default_type(cx)));
+    if (s->waited > s->step)
+        eg_fail(cx, "%s: the metadata's \"waited\" is %lld looks, but only %lld steps are done", path, (long long)s->waited,
+                (long long)s->step);
     return !eg_error(cx);
 }
 
@@ -365,14 +368,14 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* Counts are within 0 and 2^53, the learning rate is what eg_opt_set_lr takes; moments may be any numbers. */
+/* Counts are within 0 and the first, the steps, which are at most 2^53; the learning rate is what eg_opt_set_lr takes; moments may be any numbers. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
     for (int64_t k = 0; count && k < eg_size(x); k++)
-        if (count[k] < 0 || count[k] > STEP_MOST)
+        if (count[k] < 0 || count[k] > (k ? count[0] : STEP_MOST))
             eg_fail(cx, "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path, one->name, (long long)count[k],
-                    (long long)STEP_MOST);
+                    (long long)(k ? count[0] : STEP_MOST));
     if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
         eg_fail(cx, "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path, one->name, eg_item(x));
     return !eg_error(cx);
@@ -438,7 +441,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
         eg_fail(o.cx, "%s: a model of another version, in the format \"%s\"", o.path, format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         get(o.cx, o.path, &fields[k], &s, eg_safetensors_metadata(file, fields[k].key));
-    eg_data *data = !eg_error(o.cx) && same_type(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
+    eg_data *data = !eg_error(o.cx) && counts_and_type(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
     eg_safetensors_close(file);
     return t;

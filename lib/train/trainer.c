@@ -253,6 +253,10 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!t || eg_error(t->cx))
         return -1;
+    if (t->now.step >= STEP_MOST || eg_opt_now(t->opt).steps >= STEP_MOST) {
+        eg_fail(t->cx, "trainer: all of the 2^53 steps that can be counted are done");
+        return -1;
+    }
     double start = now(), mean = 0, lr = eg_opt_now(t->opt).lr;
     eg_score s = { 0 };
     eg__batch b = eg__batch_next(t);

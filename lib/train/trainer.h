@@ -8,6 +8,8 @@
 enum { SIZE_MOST = 1 << 20 };   /* of layers, widths and batch: products of two fit, and what is saved can be loaded  */
 static const int64_t STEP_MOST = (int64_t)1 << 53;      /* of steps: a double holds each of them, and sums of two fit   */
 
+static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* of examples that are numbered                                */
+
 /* A batch, or rows of one: rows × length tokens; target EG_PAD: does not count */
 typedef struct eg__batch {
     int64_t rows, length, sources;
