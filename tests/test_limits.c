@@ -45,9 +45,9 @@ static void slice_from(void)         { eg_slice(X(2, 3), 1, e, EG_END, 1); }
 static void slice_to(void)           { eg_slice(X(2, 3), 1, 0, e, 1); }
 static void slice_step(void)         { eg_slice(X(2, 3), 1, 0, EG_END, e); }
 static void slice_back(void)         { eg_slice(X(2, 3), 1, e, e, -1); }
-static void schedule(void)           { eg_schedule_factor(&(eg_schedule){ EG_COSINE, e, e, 0.1 }, e); }
-static void schedule_now(void)       { eg_schedule_factor(&(eg_schedule){ EG_LINEAR, 3, e, 0.1 }, e); }
-static void optimiser(void)          { eg_params *p = list(); eg_param(p, "w", "i", 3); eg_adam(p, .schedule = { EG_COSINE, e, e, 0 }); }
+static void schedule(void)           { eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = e, .steps = e, .last = 0.1 }, e); }
+static void schedule_now(void)       { eg_schedule_factor(&(eg_schedule){ .decay = EG_LINEAR, .warmup = 3, .steps = e, .last = 0.1 }, e); }
+static void optimiser(void)          { eg_params *p = list(); eg_param(p, "w", "i", 3); eg_adam(p, .schedule = { .decay = EG_COSINE, .warmup = e, .steps = e }); }
 static void parameter(void)          { eg_param(list(), "w", "ij", e, e); }
 
 #define MODULE(name, call) static void name(void) { eg_params *p = list(); call; }

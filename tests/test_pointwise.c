@@ -3,7 +3,7 @@
 #include <eingrad/check.h>
 #include <math.h>
 #include <stdlib.h>
-#include "impl.h"
+#include "gradcheck/gradcheck.h"
 #include "tests.h"
 
 extern const eg_op *const eg__pointwise_rows[];

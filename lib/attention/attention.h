@@ -16,7 +16,7 @@
 /* -- attention without its tensors: what a node remembers ------------------------------------------------------------------------ */
 enum { EG_ATT_Q, EG_ATT_K, EG_ATT_V, EG_ATT_BIAS, EG_ATT_SLOPES, EG_ATT_KEEP, EG_ATT_KEEP2, EG_ATT_TERMS, EG_ATT_Y = EG_ATT_TERMS };
 typedef enum eg_kind { EG_KIND_BATCH, EG_KIND_QUERY, EG_KIND_KEY, EG_KIND_DOT, EG_KIND_VALUE, EG_KINDS } eg_kind;
-typedef struct eg_saved eg_saved;
+typedef struct eg_row_stats eg_row_stats;
 typedef struct eg_attending {
     int axes, terms;
     int64_t size[3 * EG_RANK_MAX];
@@ -32,7 +32,7 @@ typedef struct eg_attending {
     eg_drop drop;
     bool dropping, masked, asked;       /* masked: a predicate follows; asked: for the log-sum-exp, too      */
     bool careful;                       /* there are masks, and q, k or v is not tame (eg__attend_careful)   */
-    eg_saved *saved, *known;            /* flash.c: what a node keeps for its gradient; what another has kept, for a forward */
+    eg_row_stats *saved, *known;            /* flash.c: what a node keeps for its gradient; what another has kept, for a forward */
     struct eg_memo *memo;
     int64_t empty;
     uint64_t predicate[];
@@ -129,7 +129,7 @@ void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, 
 
 /* -- flash_pass.c, flash_back.c ------------------------------------------------------------------------------------------------ */
 #define EG_LOG2_E 1.4426950408889634
-struct eg_saved { void *most, *share; }; /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
-bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_saved *, int64_t *empty); /* writes Y if there is one                   */
-bool eg__flash_back(eg_ctx *, const eg_flash *, const eg_saved *);                    /* from Y and G to DQ, DK, DV                 */
+struct eg_row_stats { void *most, *share; }; /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
+bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty); /* writes Y if there is one                   */
+bool eg__flash_back(eg_ctx *, const eg_flash *, const eg_row_stats *);                    /* from Y and G to DQ, DK, DV                 */
 #endif

@@ -88,7 +88,7 @@ static bool gradient_shape(eg_tensor *d)
 static bool gradient_forward(eg_tensor *d)
 {
     const eg_attending *a = d->attr;
-    const eg_saved saved = *a->saved;
+    const eg_row_stats saved = *a->saved;
     eg_flash f;
     eg_tensor *x[EG_ATT_TERMS];
     place(&f, a, d->in, (eg_dtype)d->dtype);

@@ -12,7 +12,7 @@ enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 }; /* pa
 
 typedef struct back {
     const eg_flash *f;
-    const eg_saved *saved;
+    const eg_row_stats *saved;
     int64_t block, blocks, strip, splits, split;    /* queries in a block, blocks; keys in a strip; splits, keys in each */
     int64_t turned;                     /* queries of a block, in whole panels                               */
     char *room, *parts; size_t each, part;
@@ -259,7 +259,7 @@ static void sum_piece(void *user, int64_t batch, int thread)
     write_dq(w, &b, dq);
 }
 
-bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_saved *saved)
+bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
 {
     const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total, batches = f->list[EG_KIND_BATCH].total;
     const int64_t d = f->list[EG_KIND_DOT].total;

@@ -13,7 +13,7 @@ enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };       /* queri
 
 typedef struct forward {
     const eg_flash *f;
-    const eg_saved *saved;
+    const eg_row_stats *saved;
     int64_t strip, strips, block, *empty;   /* empty: by thread                                               */
     char *room; size_t each;
 } forward;
@@ -140,7 +140,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
         w->empty[thread] += finish(w, &r, &b, (eg_stretch){ EG_KIND_QUERY, from + i, eg__least(f->wide, strip.count - i) }, i);
 }
 
-bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_saved *saved, int64_t *empty)
+bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved, int64_t *empty)
 {
     const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total, batches = f->list[EG_KIND_BATCH].total;
     int64_t none[EG_FLASH_TEAM] = { 0 };

@@ -217,6 +217,12 @@ void *eg__keep_block(eg_ctx *cx, size_t bytes)
 }
 
 /* -- context ------------------------------------------------------------------------------------------------------------------- */
+const char *eg_type_name(eg_dtype t)
+{
+    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool", "c128" };
+    return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
+}
+
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };

@@ -22,6 +22,7 @@
 
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */
 typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
+enum { EG_DTYPES = EG_C128 + 1 };                    /* tables by dtype have as many entries           */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
 /* A leaf was given by the user, is the result of an operation under eg_nograd, or is a constant that a sweep made: a gradient
  * that turned out constant, whose own gradient is zero. */

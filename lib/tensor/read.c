@@ -21,11 +21,6 @@ int64_t eg_dim(const eg_tensor *x, int axis)
     int k = eg__axis("dim", (eg_tensor *)(uintptr_t)x, axis);
     return k < 0 ? 0 : x->dim[k];
 }
-const char *eg_type_name(eg_dtype t)
-{
-    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool", "c128" };
-    return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
-}
 
 static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
 {

@@ -15,7 +15,6 @@ eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size
 static inline uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
 
 /* -- tensor.c: making tensors ------------------------------------------------------------------------------------------ */
-enum { EG_DTYPES = EG_C128 + 1 };                    /* tables by dtype have as many entries           */
 extern const uint8_t eg__width[];                   /* bytes of a dtype                               */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
 static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }  /* NumPy's word */
