@@ -414,7 +414,7 @@ START_TEST(affine_refuses)
     static const char *const said[] = {
         "affine: operand 3 is (2,), but the last axes of the result are those of (5, 3)",
         "einsum: index 'i' is 4 in operand 1 but 3 in operand 2",
-        "affine: operand 1 is f64 but operand 3 is f32; eg_cast one of them", "affine: the spec is NULL",
+        "affine: x is f64 but b is f32; eg_cast one of them", "affine: the spec is NULL",
         "affine: operand 3 is (5, 5, 3), but the last axes of the result are those of (5, 3)",
     };
     for (int k = 0; k < 5; k++) {

@@ -191,7 +191,7 @@ static const char *const apart[][2] = {
     { "detach", "its gradient is none, by definition" }, { "complex", "c128 has no gradient" },
     { "real", "c128 has no gradient" },                 { "imag", "c128 has no gradient" },
     { "dropout", "draws: test_loss.c" },                { "mask_ignore", "makes a mask" },
-    { "mask_additive", "makes a mask" },
+    { "mask_additive", "makes a mask" },                 { "from", "makes a leaf" },
 };
 static bool has_case(const char *name)
 {

@@ -244,9 +244,9 @@ START_TEST(row_2_1_what_must_agree_and_what_need_not)
     eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 6, 3), *v = eg_ones(cx, 2, 6, 5);
     ck_assert(eg_ok(eg_attention("bld,bsd,bse->ble", q, k, v)));                 /* L_Q ≠ L_K, d_v ≠ d_k */
     eg_attention("bld,bsd,bse->ble", q, eg_ones(cx, 2, 6, 4), v);                /* D_Q ≠ D_K            */
-    eg_assert_error(cx, "'d' is 3 in operand 1 but 4 in operand 2");
+    eg_assert_error(cx, "'d' is 3 in the query but 4 in the key");
     eg_attention("bld,bsd,bse->ble", q, k, eg_ones(cx, 2, 7, 5));                /* L_K ≠ L_V            */
-    eg_assert_error(cx, "'s' is 6 in operand 2 but 7 in operand 3");
+    eg_assert_error(cx, "'s' is 6 in the key but 7 in the value");
     eg_attention("bld,bsd,bsd->bld", q, k, k);                                   /* d everywhere would be a batch letter */
     eg_assert_error(cx, "the value's width needs a letter of its own");
 }

@@ -309,7 +309,7 @@ START_TEST(losses_that_reach_no_parameter)
     refuses(op, eg_sum(NULL, eg_square(other)),
             "reaches none of the 1 xs: no operation in its history reads one");
     refuses(op, eg_scalar(cx, 1),
-            "y has no history: no operation made it, and it is none of the xs");
+            "reaches none of the 1 xs: no operation in its history reads one");
     ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_now(op).steps == 1);
 }
 END_TEST

@@ -10,9 +10,9 @@ extern "C" {
 /* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated
  * again. seed NULL: y has one element and the seed is 1. An x that y does not depend on gets zeros:
  * the derivative of a constant, which gradients of gradients often are. Refused: integer y or x, seed
- * of another shape or dtype, an operand that was changed in place since it was used; and a y without a
- * history, which was made under eg_nograd or by no operation, unless it is one of the xs or a gradient
- * that turned out constant. Returns 0, or −1 (and dxs are poison). eg_jvp and the others below too. */
+ * of another shape or dtype, an operand that was changed in place since it was used; and a y that was
+ * made under eg_nograd, unless it is one of the xs. Returns 0, or −1 (and dxs are poison). eg_jvp and
+ * the others below too. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL, not zeros, where y does not reach xs[k] (PyTorch: allow_unused).

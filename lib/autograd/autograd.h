@@ -19,7 +19,7 @@ bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const 
 /* cx and who are set; false after an error */
 bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
 void eg__sweep_resume(eg_sweep *);                      /* after a rule, which may have swept itself                       */
-/* Could y depend on an x: has it a history, or is it an x itself, or a constant that a sweep made? else a message */
+/* True unless y was made while nothing was recorded and is none of the xs; then records an error. */
 bool eg__sweep_history(eg_ctx *, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs);
 /* eg_grad without that question: of the result of a function that may be constant */
 int  eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);

@@ -218,19 +218,13 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     if (cx->failed || !eg__history("grad", y, &n, &node)) return false;
     for (int64_t k = 0; k < n; k++)
         for (int i = 0; i < node[k]->count; i++) {
-            if (node[k]->in[i]->leaf != EG_LEAF_UNRECORDED || node[k]->in[i]->op) continue;
+            if (!node[k]->in[i]->unrecorded) continue;
             eg_fail(cx, "grad: y reaches none of the %d xs: operand %d of %s was made while nothing was recorded (eg_nograd)", count,
                     i + 1, eg__origin_once(node[k], at, sizeof at));
             return false;
         }
     eg_fail(cx, "grad: y reaches none of the %d xs: no operation in its history reads one", count);
     return false;
-}
-
-static eg_tensor *of_sweep(eg_tensor *constant)
-{
-    constant->leaf = EG_LEAF_OF_SWEEP;
-    return constant;
 }
 
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;    /* what an x gets that y does not reach; OF_ANY: y may be a constant */
@@ -252,12 +246,12 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     r.asked = r.sums + s->n;
     for (int k = 0; k < count; k++) if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
     /* y is the last of its post-order */
-    if (s->n) s->d[s->n - 1] = seed ? seed : of_sweep(eg_ones_like(y));
+    if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
     for (int64_t k = s->n; k-- > 0; )
         if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
     for (int k = 0; k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
-        dxs[k] = d || how == NULLS ? d : of_sweep(eg_zeros_like(xs[k]));
+        dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
     }
     return !cx->failed;
 }

@@ -23,10 +23,9 @@ bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, cons
 
 bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs)
 {
-    if (y->op || y->leaf == EG_LEAF_OF_SWEEP) return true;
+    if (!y->unrecorded) return true;
     for (int k = 0; k < count; k++) if (xs[k] == y) return true;
-    eg_fail(cx, y->leaf == EG_LEAF_UNRECORDED ? "%s: y was made while nothing was recorded (eg_nograd), so it has no history"
-                                              : "%s: y has no history: no operation made it, and it is none of the xs", who);
+    eg_fail(cx, "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
     return false;
 }
 

@@ -24,15 +24,12 @@
 typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
 enum { EG_DTYPES = EG_C128 + 1 };                    /* tables by dtype have as many entries           */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
-/* A leaf was given by the user, is the result of an operation under eg_nograd, or is a constant that a sweep made: a gradient
- * that turned out constant, whose own gradient is zero. */
-enum { EG_LEAF_GIVEN, EG_LEAF_UNRECORDED, EG_LEAF_OF_SWEEP };
 
 struct eg_tensor {
     uint32_t live;              /* EG_LIVE until its scope is popped                                 */
     uint8_t  dtype, rank;
     bool     poison;
-    uint8_t  leaf;              /* why it has no row: EG_LEAF_…                                      */
+    bool     unrecorded;        /* an operation made it while nothing was recorded: it has no row    */
     int      count;             /* operands                                                          */
     uint32_t attr_size;
     eg_ctx  *cx;
@@ -169,7 +166,7 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
     if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a)) return NULL;
     eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
-    *t = (eg_tensor){ .live = EG_LIVE, .leaf = a->cx->blame ? EG_LEAF_OF_SWEEP : EG_LEAF_GIVEN, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
     return t;
 }
 void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */

@@ -33,8 +33,7 @@ static bool look(seen *s, const eg_tensor *t, int depth)
     for (int k = depth; k-- > 0; t = t->in[0]) chain[k] = t;
     if (depth && eg__at_made(chain[depth - 1])) depth--;
     for (int k = 0; k < depth; k++)
-        if (!eg__view_on(chain[k], &s->x, s->dim[k & 1], s->stride[k & 1]) &&
-            !eg__reshape_on(chain[k], &s->x, s->dim[k & 1], s->stride[k & 1])) return false;
+        if (!eg__view_on(chain[k], &s->x, s->dim[k & 1], s->stride[k & 1])) return false;
     return true;
 }
 

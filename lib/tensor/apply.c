@@ -102,9 +102,25 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         return &cx->poison;
     }
     y->version = y->st->version;
-    if (!cx->recording) { y->op = NULL; y->count = 0; y->leaf = EG_LEAF_UNRECORDED; }
+    if (!cx->recording) { y->op = NULL; y->count = 0; y->unrecorded = true; }
     if (cx->recording && cx->hooks.recorded && !cx->hooks.recorded(y)) return &cx->poison;
     return y;
+}
+
+bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
+{
+    int64_t sizes[2 * EG_RANK_MAX];
+    if (!t->op || t->count != 1 || t->st == &t->own) return false;
+    eg_tensor from = *x, *in = &from;
+    eg_tensor y = { .live = EG_LIVE, .cx = t->cx, .op = t->op, .attr = t->attr, .attr_size = t->attr_size, .count = 1, .in = &in,
+                    .dim = sizes, .rank = EG_RANK_MAX, .home = eg__top(t->cx) };
+    if (!t->op->shape(&y) || !y.data) return false;         /* without data: it would be a copy */
+    for (int r = 0; r < y.rank; r++) { dim[r] = y.dim[r]; stride[r] = y.stride[r]; }
+    x->data = y.data;
+    x->rank = y.rank;
+    x->dim = dim;
+    x->stride = stride;
+    return true;
 }
 
 eg_tensor *eg_operand(const eg_tensor *y, int i) { return y && i >= 0 && i < y->count ? y->in[i] : NULL; }

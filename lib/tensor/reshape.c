@@ -78,20 +78,6 @@ static bool refit_shape(eg_tensor *y)
     memcpy(&s, sizes, shape_size(sizes->rank));
     return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0) : eg__shape(y, x->dtype, s.rank, s.v);
 }
-bool eg__reshape_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
-{
-    int left, right;
-    if (!t->op || t->op->shape != refit_shape) return false;
-    const shape *sizes = t->attr;
-    shape s;
-    memcpy(&s, sizes, shape_size(sizes->rank));
-    if (!refit(x, &s, &left, &right)) return false;
-    for (int k = 0; k < s.rank; k++) { dim[k] = s.v[k]; stride[k] = s.v[s.rank + k]; }
-    x->rank = (uint8_t)s.rank;
-    x->dim = dim;
-    x->stride = stride;
-    return true;
-}
 static bool reshape_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];

@@ -71,10 +71,9 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += sou
 int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −1 is the last; −1 after a message       */
 /* did a view that leaves elements of its operand out make t? */
 bool eg__view_selects(const eg_tensor *t);
-/* True if a view made t (eg__reshape_on: a reshape that is a view of x too), and x has become what
- * t shows of it; dim and stride are room for that. */
+/* True if t is a view of its operand and x has become the same view of x; else x is as it was. dim
+ * and stride are room for EG_RANK_MAX of each. Records nothing. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride);
-bool eg__reshape_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride);
 /* target += g, where target may show an element more than once */
 void eg__add_repeated(eg_tensor *target, const eg_tensor *g);
 #endif

@@ -111,17 +111,6 @@ bool eg__view_selects(const eg_tensor *t)
     map back;
     return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
 }
-bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
-{
-    if (!t->op || t->op->shape != view_shape) return false;
-    const map *m = t->attr;
-    const int64_t offset = through(m, x, dim, stride);
-    x->data += offset * eg__width[x->dtype];
-    x->rank = (uint8_t)m->ny;
-    x->dim = dim;
-    x->stride = stride;
-    return true;
-}
 
 /* -- target += g where target shows an element more than once (windows) ------------------------ */
 /* True unless it is certain that x, without its axis `but`, shows each element once: each stride is

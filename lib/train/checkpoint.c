@@ -29,7 +29,7 @@ static const field fields[] = {
 #define REAL(name)               { #name, true,  offsetof(saved, name), 0, 0, false }
     WHOLE(layers, 1, SIZE_MOST), WHOLE(d_model, 1, SIZE_MOST), WHOLE(heads, 1, SIZE_MOST),
     WHOLE(width, 1, SIZE_MOST), WHOLE(batch, 1, SIZE_MOST), WHOLE(steps, 1, STEPS),
-    WHOLE(seed, INT64_MIN, INT64_MAX), WHOLE(decay, EG_CONSTANT, EG_WSD_SQRT), WHOLE(warmup, 0, STEPS),
+    WHOLE(seed, INT64_MIN, INT64_MAX), WHOLE(decay, 0, INT32_MAX), WHOLE(warmup, 0, STEPS),
     WHOLE(decay_steps, 0, STEPS), WHOLE(vocabulary, 1, SIZE_MOST), WHOLE(longest, 1, SIZE_MOST),
     WHOLE(step, 0, STEPS), WHOLE(cursor, 0, EXAMPLES), WHOLE(draws, INT64_MIN, INT64_MAX),
     WHOLE(dtype, 0, INT32_MAX),
@@ -368,7 +368,7 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* Counts are within 0 and the first, the steps, which are at most 2^53; the learning rate is what eg_opt_set_lr takes; moments may be any numbers. */
+/* Counts are within 0 and the first, the steps, which are at most 2^53; the learning rate is what eg_opt_set_lr takes; moments are finite. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
@@ -378,6 +378,8 @@ static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const cha
                     (long long)(k ? count[0] : STEP_MOST));
     if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
         eg_fail(cx, "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path, one->name, eg_item(x));
+    else if (!eg_error(cx) && eg_first_nonfinite(x))
+        eg_fail(cx, "%s: tensor \"%s\" has a NaN or an infinity", path, one->name);
     return !eg_error(cx);
 }
 
