@@ -1,12 +1,13 @@
-/* 01: tensors and views. A tensor has a shape, a dtype and strides; a view shares the numbers and moves the strides. */
+/* 01: tensors and views. A tensor has a shape, a dtype and strides; a view shares the numbers and
+ * moves the strides. */
 #include <eingrad.h>
 #include <stdlib.h>
 
 int main(void)
 {
-    eg_ctx *cx = eg_open();                                     /* owns everything below; f32 */
+    eg_ctx *cx = eg_open(); /* owns everything below; f32 */
     float numbers[6] = { 1, 2, 3, 4, 5, 6 };
-    eg_tensor *x = eg_from(cx, numbers, 2, 3);                  /* a copy; the dtype comes from the C type */
+    eg_tensor *x = eg_from(cx, numbers, 2, 3); /* a copy; the dtype comes from the C type */
     printf("x =\n");
     eg_print(stdout, x);
 
@@ -19,7 +20,7 @@ int main(void)
     printf("windows of 2 along the rows have shape (2, 2, 2):\n");
     eg_print(stdout, eg_unfold(x, 1, 2, 1));
 
-    eg_tensor *row = eg_select(x, 0, 1);                        /* writing through a view changes x */
+    eg_tensor *row = eg_select(x, 0, 1); /* writing through a view changes x */
     eg_assign(row, eg_full(cx, 9, 3));
     printf("x, after its row 1 was set to 9:\n");
     eg_print(stdout, x);
@@ -27,7 +28,8 @@ int main(void)
     printf("letters move axes too: \"(a b) -> b a\" with b = 2:\n");
     eg_print(stdout, eg_rearrange("(a b) -> b a", eg_arange(cx, EG_DEFAULT, 0, 6, 1), .b = 2));
 
-    eg_tensor *bad = eg_exp(eg_add(x, eg_ones(cx, 4)));         /* errors flow through expressions, like NaN */
+    /* errors flow through expressions, like NaN */
+    eg_tensor *bad = eg_exp(eg_add(x, eg_ones(cx, 4)));
     printf("(2, 3) + (4,): %s\n", eg_error(cx));
     bool good = !eg_ok(bad);
     eg_clear(cx);

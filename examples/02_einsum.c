@@ -1,4 +1,5 @@
-/* 02: einsum. The string names the axes: letters that the output lacks are summed, letters that operands share must agree. */
+/* 02: einsum. The string names the axes: letters that the output lacks are summed, letters that
+ * operands share must agree. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ int main(void)
     eg_tensor *q = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 16, 1), 2, 1, 2, 4);
     eg_tensor *k = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 24, 1), 3, 1, 2, 4);
     eg_tensor *s = eg_einsum("ibhd,jbhd->ijbh", q, k);
-    show("ibhd,jbhd->ijbh   for each batch b and head h: queries i against keys j", eg_reshape(s, 12));
+    show("ibhd,jbhd->ijbh   for each batch b and head h: queries i against keys j",
+         eg_reshape(s, 12));
     static const double right[12] = { 14, 126, 62, 302, 110, 478, 62, 302, 366, 734, 670, 1166 };
     bool good = eg_item(eg_all(NULL, eg_eq(eg_reshape(s, 12), eg_from(cx, right, 12)))) == 1;
 

@@ -1,5 +1,5 @@
-/* 03: a gradient and its check. eg_grad returns tensors, so a gradient has gradients; eg_gradcheck compares it with
- * differences, entry by entry, and says whether anything was tested. */
+/* 03: a gradient and its check. eg_grad returns tensors, so a gradient has gradients; eg_gradcheck
+ * compares it with differences, entry by entry, and says whether anything was tested. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -22,14 +22,16 @@ int main(void)
     eg_ctx *cx = eg_open(.seed = 1);
     eg_tensor *xs[2] = { eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 3, 2) }, *dx[2], *ddx;
     eg_tensor *y = f(NULL, xs);
-    eg_grad(y, NULL, 2, xs, dx);                                /* dx[0] = dy/dA, dx[1] = dy/dB */
+    eg_grad(y, NULL, 2, xs, dx); /* dx[0] = dy/dA, dx[1] = dy/dB */
     printf("dy/dA =\n");
     eg_print(stdout, dx[0]);
-    eg_grad(eg_sum(NULL, eg_square(dx[0])), NULL, 1, &xs[1], &ddx); /* the gradient of |dy/dA|² by B */
+    /* the gradient of |dy/dA|² by B */
+    eg_grad(eg_sum(NULL, eg_square(dx[0])), NULL, 1, &xs[1], &ddx);
     printf("d|dy/dA|^2/dB =\n");
     eg_print(stdout, ddx);
 
-    const eg_report *right = eg_gradcheck(f, NULL, 2, xs, .names = "A, B", .axes = "ij, jk", .order = 2);
+    const eg_report *right =
+        eg_gradcheck(f, NULL, 2, xs, .names = "A, B", .axes = "ij, jk", .order = 2);
     eg_report_print(stdout, right);
     const eg_report *wrong = eg_gradcheck(cut, NULL, 2, xs, .names = "A, B", .axes = "ij, jk");
     eg_report_print(stdout, wrong);

@@ -1,15 +1,18 @@
-/* 04: attention in four einsums. Splitting and merging heads are letters, not reshapes; the mask is index notation. */
+/* 04: attention in four einsums. Splitting and merging heads are letters, not reshapes; the mask is
+ * index notation. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* multi-head attention, whole: x (b i m), W_q W_k W_v (m h d), W_o (h d m), pad (b j): which positions hold a token */
-static eg_tensor *mha(eg_tensor *x, eg_tensor *Wq, eg_tensor *Wk, eg_tensor *Wv, eg_tensor *Wo, eg_tensor *pad)
+/* multi-head attention, whole: x (b i m), W_q W_k W_v (m h d), W_o (h d m), pad (b j): which
+ * positions hold a token */
+static eg_tensor *mha(eg_tensor *x, eg_tensor *Wq, eg_tensor *Wk, eg_tensor *Wv, eg_tensor *Wo,
+                      eg_tensor *pad)
 {
     eg_tensor *q = eg_einsum("bim,mhd->bihd", x, Wq), *k = eg_einsum("bim,mhd->bihd", x, Wk);
     eg_tensor *v = eg_einsum("bim,mhd->bihd", x, Wv);
     int64_t b, i, h, d;
-    if (!eg_axes("b i h d", q, &b, &i, &h, &d)) return q;       /* asserts the shape, reads sizes */
+    if (!eg_axes("b i h d", q, &b, &i, &h, &d)) return q; /* asserts the shape, reads sizes */
     eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 1 / sqrt((double)d));
     eg_tensor *a = eg_softmax("b h i [j]", s, .where = "j <= i", .keep = { "bj", pad });
     return eg_einsum("bhij,bjhd,hdm->bim", a, v, Wo);
@@ -19,9 +22,11 @@ int main(void)
 {
     enum { BATCH = 2, LENGTH = 5, MODEL = 8, HEADS = 2, WIDTH = 4 };
     eg_ctx *cx = eg_open(.seed = 4);
-    eg_tensor *x = eg_normal(cx, 0, 1, BATCH, LENGTH, MODEL), *w[3], *Wo = eg_normal(cx, 0, 0.3, HEADS, WIDTH, MODEL);
+    eg_tensor *x = eg_normal(cx, 0, 1, BATCH, LENGTH, MODEL), *w[3],
+              *Wo = eg_normal(cx, 0, 0.3, HEADS, WIDTH, MODEL);
     for (int n = 0; n < 3; n++) w[n] = eg_normal(cx, 0, 0.3, MODEL, HEADS, WIDTH);
-    bool tokens[BATCH][LENGTH] = { { true, true, true, true, true }, { true, true, true, false, false } };
+    bool tokens[BATCH][LENGTH] = { { true, true, true, true, true },
+                                   { true, true, true, false, false } };
     eg_tensor *pad = eg_from(cx, &tokens[0][0], BATCH, LENGTH);
 
     eg_tensor *y = mha(x, w[0], w[1], w[2], Wo, pad);
@@ -29,8 +34,10 @@ int main(void)
     eg_print(stdout, eg_select(y, 0, 1));
 
     /* the same core in one line, in any layout, with the weights on request */
-    eg_tensor *q = eg_einsum("bim,mhd->bihd", x, w[0]), *k = eg_einsum("bjm,mhd->bjhd", x, w[1]), *v = eg_einsum("bjm,mhd->bjhd", x, w[2]);
-    eg_tensor *a, *z = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i", .keep = { "bj", pad }, .weights = &a);
+    eg_tensor *q = eg_einsum("bim,mhd->bihd", x, w[0]), *k = eg_einsum("bjm,mhd->bjhd", x, w[1]),
+              *v = eg_einsum("bjm,mhd->bjhd", x, w[2]);
+    eg_tensor *a, *z = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i",
+                                    .keep = { "bj", pad }, .weights = &a);
     z = eg_einsum("bihd,hdm->bim", z, Wo);
     printf("attention weights of batch 1, head 0 (causal, two padded keys):\n");
     eg_print(stdout, eg_select(eg_select(a, 0, 1), 0, 0));

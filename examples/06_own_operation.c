@@ -1,5 +1,6 @@
-/* 06: your own operation with its rule. A row is a struct: shape, forward, and the rule, which is written with public
- * operations, so that its gradient has gradients. Here: mish, y = x tanh(softplus(x)) (Misra 2019). */
+/* 06: your own operation with its rule. A row is a struct: shape, forward, and the rule, which is
+ * written with public operations, so that its gradient has gradients. Here: mish, y = x
+ * tanh(softplus(x)) (Misra 2019). */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static bool mish_forward(eg_tensor *y)
     eg_tensor *x = eg_cast(eg_operand(y, 0), EG_F64), *out = eg_zeros_like(x);
     const double *in = eg_f64(x);
     double *to = eg_mut_f64(out);
-    if (!in || !to) return false;                               /* the error is recorded already */
+    if (!in || !to) return false; /* the error is recorded already */
     for (int64_t n = 0; n < eg_size(x); n++) to[n] = in[n] * tanh(log1p(exp(in[n])));
     return eg_assign(y, eg_cast(out, eg_type(y))) == 0;
 }
@@ -27,15 +28,27 @@ static eg_tensor *mish_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *mish(eg_tensor *x);
 static eg_tensor *mish_call(eg_tensor *const *x) { return mish(x[0]); }
-static const eg_sample mish_samples[] = { { mish_call, "3x4", -2, 2 }, { 0 } };     /* where a build with --enable-debug checks the rule */
+/* where a build with --enable-debug checks the rule */
+static const eg_sample mish_samples[] = { { mish_call, "3x4", -2, 2 }, { 0 } };
 static const eg_op mish_row = {
-    .name = "mish", .equation = "y = x tanh(softplus(x))", .gradient = "dx = g (t + x sigmoid(x) (1 - t^2))", .arity = 1,
-    .shape = mish_shape, .forward = mish_forward, .rule = mish_rule, .uses = EG_USES_OPERANDS,
-    .jvp = eg_jvp_symmetric, .samples = mish_samples,           /* optional: pointwise, so the rule is the jvp as well */
+    .name = "mish",
+    .equation = "y = x tanh(softplus(x))",
+    .gradient = "dx = g (t + x sigmoid(x) (1 - t^2))",
+    .arity = 1,
+    .shape = mish_shape,
+    .forward = mish_forward,
+    .rule = mish_rule,
+    .uses = EG_USES_OPERANDS,
+    .jvp = eg_jvp_symmetric,
+    .samples = mish_samples, /* optional: pointwise, so the rule is the jvp as well */
 };
 static eg_tensor *mish(eg_tensor *x) { return eg_apply(&mish_row, NULL, 0, 1, &x); }
 
-static eg_tensor *f(void *user, eg_tensor *const *x) { (void)user; return mish(x[0]); }
+static eg_tensor *f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return mish(x[0]);
+}
 
 int main(void)
 {

@@ -1,5 +1,6 @@
-/* 07: a worked example of multi-head attention, with the right numbers. Four tokens of width 8, two heads of width 4; the page it comes
- * from prints other values for Q1, K1 and V1 and divides by √d_k twice. Its W_2^K and W_2^V are not given: head 1's are used. */
+/* 07: a worked example of multi-head attention, with the right numbers. Four tokens of width 8, two
+ * heads of width 4; the page it comes from prints other values for Q1, K1 and V1 and divides by
+ * √d_k twice. Its W_2^K and W_2^V are not given: head 1's are used. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,21 +20,26 @@ static void show(const char *name, eg_tensor *x)
 int main(void)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_DEFAULT, 0, 4, 1), eg_arange(cx, EG_DEFAULT, 1, 9, 1));
-    static const double q1[4] = { 1, 2, 3, 4 }, k1[4] = { 2, 1, 4, 3 }, v1[4] = { 3, 4, 1, 2 }, q2[4] = { 2, 4, 1, 3 };
-    eg_tensor *Wq = eg_stack(1, matrix(cx, q1), matrix(cx, q2));                        /* (m h d) */
-    eg_tensor *Wk = eg_stack(1, matrix(cx, k1), matrix(cx, k1)), *Wv = eg_stack(1, matrix(cx, v1), matrix(cx, v1));
-    eg_tensor *Wo = eg_on("r, c -> r c", eg_add, eg_arange(cx, EG_DEFAULT, 0, 8, 1), eg_arange(cx, EG_DEFAULT, 1, 9, 1));
+    eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_DEFAULT, 0, 4, 1),
+                         eg_arange(cx, EG_DEFAULT, 1, 9, 1));
+    static const double q1[4] = { 1, 2, 3, 4 }, k1[4] = { 2, 1, 4, 3 }, v1[4] = { 3, 4, 1, 2 },
+                        q2[4] = { 2, 4, 1, 3 };
+    eg_tensor *Wq = eg_stack(1, matrix(cx, q1), matrix(cx, q2)); /* (m h d) */
+    eg_tensor *Wk = eg_stack(1, matrix(cx, k1), matrix(cx, k1)),
+              *Wv = eg_stack(1, matrix(cx, v1), matrix(cx, v1));
+    eg_tensor *Wo = eg_on("r, c -> r c", eg_add, eg_arange(cx, EG_DEFAULT, 0, 8, 1),
+                          eg_arange(cx, EG_DEFAULT, 1, 9, 1));
     Wo = eg_rearrange("(h d) m -> h d m", eg_scale(Wo, 0.1), .h = 2);
 
-    eg_tensor *q = eg_einsum("im,mhd->ihd", x, Wq), *k = eg_einsum("jm,mhd->jhd", x, Wk), *v = eg_einsum("jm,mhd->jhd", x, Wv);
+    eg_tensor *q = eg_einsum("im,mhd->ihd", x, Wq), *k = eg_einsum("jm,mhd->jhd", x, Wk),
+              *v = eg_einsum("jm,mhd->jhd", x, Wv);
     show("Q1", eg_select(q, 1, 0));
     show("K1", eg_select(k, 1, 0));
     show("V1", eg_select(v, 1, 0));
     show("Q2", eg_select(q, 1, 1));
-    eg_tensor *s = eg_scale(eg_einsum("ihd,jhd->hij", q, k), 0.5);                      /* 1/√4, once */
+    eg_tensor *s = eg_scale(eg_einsum("ihd,jhd->hij", q, k), 0.5); /* 1/√4, once */
     show("scores of head 1", eg_select(s, 0, 0));
-    eg_tensor *a = eg_softmax("h i [j]", s);                                            /* one-hot: exp(3286) never happens */
+    eg_tensor *a = eg_softmax("h i [j]", s); /* one-hot: exp(3286) never happens */
     show("weights of head 1", eg_select(a, 0, 0));
     eg_tensor *o = eg_einsum("hij,jhd->ihd", a, v);
     show("head 1", eg_select(o, 1, 0));
@@ -44,10 +50,13 @@ int main(void)
     eg_tensor *b = eg_softmax("h i [j]", eg_scale(s, 0.01));
     show("weights of head 1, W_q and W_k times 0.1", eg_select(b, 0, 0));
     show("head 1, W_q and W_k times 0.1", eg_select(eg_einsum("hij,jhd->ihd", b, v), 1, 0));
-    eg_tensor *entropy = eg_neg(eg_einsum("ij,ij->i", eg_select(b, 0, 0), eg_log(eg_select(b, 0, 0))));
+    eg_tensor *entropy =
+        eg_neg(eg_einsum("ij,ij->i", eg_select(b, 0, 0), eg_log(eg_select(b, 0, 0))));
     show("entropy of its rows", entropy);
 
-    static const double right[8] = { 141.12, 173.28, 205.44, 237.6, 269.76, 301.92, 334.08, 366.24 };
+    static const double right[8] = {
+        141.12, 173.28, 205.44, 237.6, 269.76, 301.92, 334.08, 366.24
+    };
     double apart = eg_item(eg_max(NULL, eg_abs(eg_sub(y, eg_from(cx, right, 8)))));
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     bool good = apart < 1e-9;

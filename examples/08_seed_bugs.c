@@ -1,4 +1,5 @@
-/* 08: a multi-head attention with seven mistakes, each beside what was meant. N samples, S queries, T keys, H heads of width E/H. */
+/* 08: a multi-head attention with seven mistakes, each beside what was meant. N samples, S queries,
+ * T keys, H heads of width E/H. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@ static void expect(const char *what, eg_tensor *x, int n, const double *want)
     for (int k = 0; k < n; k++) good = good && fabs(eg_get(flat, k) - want[k]) < 5e-5;
 }
 
-/* what was meant: projections, split, 1/√(E/H), a mask that removes, softmax over the keys, dropout, merge, projection */
+/* what was meant: projections, split, 1/√(E/H), a mask that removes, softmax over the keys,
+ * dropout, merge, projection */
 static eg_tensor *attend(eg_mha *m, eg_tensor *query, eg_tensor *key, eg_tensor *mask)
 {
     return eg_mha_run(m, query, .key = key, .keep = { "bij", mask });
@@ -22,34 +24,43 @@ int main(void)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     /* a mask is no factor: 0 · score still takes part in the softmax */
-    static const double score[] = { 1, 2, 3, 4 }, right[] = { 0.2689, 0.7311, 0, 0 }, wrong[] = { 0.2245, 0.6103, 0.0826, 0.0826 };
+    static const double score[] = { 1, 2, 3, 4 }, right[] = { 0.2689, 0.7311, 0, 0 },
+                        wrong[] = { 0.2245, 0.6103, 0.0826, 0.0826 };
     static const bool keep[] = { true, true, false, false };
     eg_tensor *e = eg_from(cx, score, 4), *k = eg_from(cx, keep, 4);
     expect("masked", eg_softmax("[t]", e, .keep = { "t", k }), 4, right);
     expect("multiplied", eg_softmax("[t]", eg_mul(e, eg_cast(k, EG_F64))), 4, wrong);
 
-    /* softmax(dim=(2,3)) makes every matrix sum to 1, softmax(dim=3) every row: the brackets say which */
+    /* softmax(dim=(2,3)) makes every matrix sum to 1, softmax(dim=3) every row: the brackets say
+     * which */
     eg_tensor *s = eg_normal(cx, 0, 1, 2, 2, 3, 5);
     static const double one[] = { 1, 1, 1, 1 }, third[] = { 1, 1, 1 };
     expect("both axes", eg_sum("n h [s t]", eg_softmax("n h [s t]", s)), 4, one);
-    expect("the keys", eg_sum("s [t]", eg_select(eg_select(eg_softmax("n h s [t]", s), 0, 0), 0, 0)), 3, third);
+    expect("the keys",
+           eg_sum("s [t]", eg_select(eg_select(eg_softmax("n h s [t]", s), 0, 0), 0, 0)), 3, third);
 
     /* heads are merged behind the place: n h s d -> n s (h d); a reshape alone mixes places */
     eg_tensor *o = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 12, 1), 1, 2, 3, 2);
-    static const double merged[] = { 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 }, mixed[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
+    static const double merged[] = { 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 },
+                        mixed[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
     expect("merged", eg_rearrange("n h s d -> n s (h d)", o), 12, merged);
     expect("reshaped", eg_reshape(o, 1, 3, 4), 12, mixed);
 
-    /* q and k of variance 1: their product has variance d, divided by √d again 1. By √S it would depend on the length */
-    eg_tensor *q = eg_normal(cx, 0, 1, 20000, 16), *r = eg_normal(cx, 0, 1, 20000, 16), *dot = eg_einsum("nd,nd->n", q, r);
-    printf("variance of q·k, width 16: %.2f; of q·k/4: %.3f\n", eg_item(eg_var(NULL, dot)), eg_item(eg_var(NULL, eg_scale(dot, 0.25))));
+    /* q and k of variance 1: their product has variance d, divided by √d again 1. By √S it would
+     * depend on the length */
+    eg_tensor *q = eg_normal(cx, 0, 1, 20000, 16), *r = eg_normal(cx, 0, 1, 20000, 16),
+              *dot = eg_einsum("nd,nd->n", q, r);
+    printf("variance of q·k, width 16: %.2f; of q·k/4: %.3f\n", eg_item(eg_var(NULL, dot)),
+           eg_item(eg_var(NULL, eg_scale(dot, 0.25))));
     good = good && fabs(eg_item(eg_var(NULL, eg_scale(dot, 0.25))) - 1) < 0.05;
 
-    /* S ≠ T, and a query with no key to look at: its heads give 0, so that only b_o is left; no NaN */
+    /* S ≠ T, and a query with no key to look at: its heads give 0, so that only b_o is left; no NaN
+     */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.1);
     bool some[1][2][3] = { { { true, true, false }, { false, false, false } } };
-    eg_tensor *y = attend(m, eg_normal(cx, 0, 1, 1, 2, 8), eg_normal(cx, 0, 1, 1, 3, 8), eg_from(cx, &some[0][0][0], 1, 2, 3));
+    eg_tensor *y = attend(m, eg_normal(cx, 0, 1, 1, 2, 8), eg_normal(cx, 0, 1, 1, 3, 8),
+                          eg_from(cx, &some[0][0][0], 1, 2, 3));
     static const double zero[8] = { 0 };
     expect("nothing to attend to", eg_select(eg_select(y, 0, 0), 0, 1), 8, zero);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));

@@ -1,5 +1,6 @@
-/* 11: sequence first, as a well-known annotated implementation has it: 'ibhd,jbhd->ijbh', softmax over j, 'ijbh,jbhd->ibhd'.
- * The layout is the string; a mask says with letters which axis is which. */
+/* 11: sequence first, as a well-known annotated implementation has it: 'ibhd,jbhd->ijbh', softmax
+ * over j, 'ijbh,jbhd->ibhd'. The layout is the string; a mask says with letters which axis is
+ * which. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,16 +26,21 @@ int main(void)
 
     /* the composition, the fused form, and batch first: one result */
     q = eg_normal(cx, 0, 1, 5, 3, 2, 4), k = eg_normal(cx, 0, 1, 7, 3, 2, 4);
-    eg_tensor *v = eg_normal(cx, 0, 1, 7, 3, 2, 4), *pad = eg_lt(eg_normal(cx, 0, 1, 7, 3), eg_ones(cx, 1));
+    eg_tensor *v = eg_normal(cx, 0, 1, 7, 3, 2, 4),
+              *pad = eg_lt(eg_normal(cx, 0, 1, 7, 3), eg_ones(cx, 1));
     eg_tensor *y = attend(q, k, v, (eg_masked){ "jb", pad });
     eg_tensor *fused = eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, v, .keep = { "jb", pad });
-    eg_tensor *batch = eg_attention("b i h d, b j h d, b j h e -> i b h e", eg_permute(q, 1, 0, 2, 3), eg_permute(k, 1, 0, 2, 3),
-                                    eg_permute(v, 1, 0, 2, 3), .keep = { "bj", eg_permute(pad, 1, 0) });
-    double apart = fmax(eg_item(eg_max(NULL, eg_abs(eg_sub(y, fused)))), eg_item(eg_max(NULL, eg_abs(eg_sub(y, batch)))));
+    eg_tensor *batch =
+        eg_attention("b i h d, b j h d, b j h e -> i b h e", eg_permute(q, 1, 0, 2, 3),
+                     eg_permute(k, 1, 0, 2, 3), eg_permute(v, 1, 0, 2, 3),
+                     .keep = { "bj", eg_permute(pad, 1, 0) });
+    double apart = fmax(eg_item(eg_max(NULL, eg_abs(eg_sub(y, fused)))),
+                        eg_item(eg_max(NULL, eg_abs(eg_sub(y, batch)))));
     printf("composed, fused, batch first: %.1e apart\n", apart);
     good = good && apart < 1e-12;
 
-    /* a mask (batch, key, query) of sizes (2, 3, 2) would pass for [query, key, batch]; with letters it cannot be mistaken */
+    /* a mask (batch, key, query) of sizes (2, 3, 2) would pass for [query, key, batch]; with
+     * letters it cannot be mistaken */
     q = eg_normal(cx, 0, 1, 2, 2, 1, 4), k = eg_normal(cx, 0, 1, 3, 2, 1, 4);
     eg_tensor *mask = eg_gt(eg_normal(cx, 0, 1, 2, 3, 2), eg_zeros(cx, 1));
     eg_tensor *as_written = attend(q, k, k, (eg_masked){ "bji", mask });
@@ -43,10 +49,11 @@ int main(void)
 
     /* the module: (sequence, batch, model); values always have a bias */
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "mha", .d_model = 512, .heads = 8, .dropout = 0.1, .layout = "i b m", .no_q_bias = true, .no_k_bias = true);
+    eg_mha *m = eg_mha_new(p, "mha", .d_model = 512, .heads = 8, .dropout = 0.1, .layout = "i b m",
+                           .no_q_bias = true, .no_k_bias = true);
     y = eg_mha_run(m, eg_normal(cx, 0, 1, 10, 4, 512), .where = "j <= i");
-    printf("(%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0), (long long)eg_dim(y, 1), (long long)eg_dim(y, 2),
-           (long long)eg_params_size(p));
+    printf("(%lld, %lld, %lld), %lld parameters\n", (long long)eg_dim(y, 0),
+           (long long)eg_dim(y, 1), (long long)eg_dim(y, 2), (long long)eg_params_size(p));
     good = good && eg_params_size(p) == 1049600 && eg_dim(y, 0) == 10 && !eg_error(cx);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     eg_close(cx);

@@ -1,13 +1,18 @@
-/* 12: a score function of your own. The task: repeat the symbol of three places before. Without positions q·k cannot know what
- * "three before" means; a learned number for every distance, added to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1).
- * Scores are capped softly, c tanh(s/c), so that no head saturates. Both are eingrad operations, so their gradients come along. */
+/* 12: a score function of your own. The task: repeat the symbol of three places before. Without
+ * positions q·k cannot know what "three before" means; a learned number for every distance, added
+ * to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are capped softly, c
+ * tanh(s/c), so that no head saturates. Both are eingrad operations, so their gradients come along.
+ */
 #include <eingrad.h>
 #include <stdlib.h>
 
 enum { B = 32, L = 12, V = 8, M = 16, BACK = 3 };
-typedef struct model { eg_tensor *E, *Wq, *Wk, *Wv, *Wo, *R, *distance; bool relative; } model;
+typedef struct model {
+    eg_tensor *E, *Wq, *Wk, *Wv, *Wo, *R, *distance;
+    bool relative;
+} model;
 
-static eg_tensor *score(void *user, eg_tensor *s)   /* s (b i j) */
+static eg_tensor *score(void *user, eg_tensor *s) /* s (b i j) */
 {
     const model *m = user;
     if (m->relative) s = eg_on("bij, ij", eg_add, s, eg_at("[r], i j -> i j", m->R, m->distance));
@@ -17,8 +22,10 @@ static eg_tensor *score(void *user, eg_tensor *s)   /* s (b i j) */
 static eg_tensor *run(model *m, eg_tensor *tokens)
 {
     eg_tensor *x = eg_at("[v] m, b l -> b l m", m->E, tokens);
-    eg_tensor *q = eg_einsum("bim,md->bid", x, m->Wq), *k = eg_einsum("bjm,md->bjd", x, m->Wk), *v = eg_einsum("bjm,me->bje", x, m->Wv);
-    eg_tensor *y = eg_attention("bid,bjd,bje->bie", q, k, v, .where = "j <= i", .score = score, .user = m);
+    eg_tensor *q = eg_einsum("bim,md->bid", x, m->Wq), *k = eg_einsum("bjm,md->bjd", x, m->Wk),
+              *v = eg_einsum("bjm,me->bje", x, m->Wv);
+    eg_tensor *y =
+        eg_attention("bid,bjd,bje->bie", q, k, v, .where = "j <= i", .score = score, .user = m);
     return eg_einsum("bie,ev->biv", y, m->Wo);
 }
 
@@ -39,13 +46,19 @@ static double trained(bool relative)
     double right = 0;
     for (int step = 0; step < 200 && !eg_error(cx); step++) {
         eg_mark mark = eg_push(cx);
-        eg_tensor *t = eg_randint(cx, 0, V, B, L), *logits = eg_slice(run(&m, t), 1, BACK, L, 1), *target = eg_slice(t, 1, 0, L - BACK, 1);
+        eg_tensor *t = eg_randint(cx, 0, V, B, L), *logits = eg_slice(run(&m, t), 1, BACK, L, 1),
+                  *target = eg_slice(t, 1, 0, L - BACK, 1);
         eg_step(op, eg_cross_entropy("b i [v]", logits, target));
-        if (step == 199) right = eg_item(eg_mean(NULL, eg_cast(eg_eq(eg_argmax("b i [v]", logits), target), EG_F32)));
+        if (step == 199)
+            right = eg_item(
+                eg_mean(NULL, eg_cast(eg_eq(eg_argmax("b i [v]", logits), target), EG_F32)));
         eg_pop(cx, mark);
     }
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
-    if (relative) { printf("R[i - j] for j = i - %d … i: ", BACK + 1); eg_print(stdout, eg_slice(m.R, 0, L + BACK, L - 2, -1)); }
+    if (relative) {
+        printf("R[i - j] for j = i - %d … i: ", BACK + 1);
+        eg_print(stdout, eg_slice(m.R, 0, L + BACK, L - 2, -1));
+    }
     eg_close(cx);
     return right;
 }
@@ -53,7 +66,8 @@ static double trained(bool relative)
 int main(void)
 {
     double plain = trained(false), relative = trained(true);
-    printf("the symbol of %d places before: q·k alone %.0f %% right, with a number for each distance %.0f %%\n", BACK, 100 * plain,
-           100 * relative);
+    printf("the symbol of %d places before: q·k alone %.0f %% right, with a number for each "
+           "distance %.0f %%\n",
+           BACK, 100 * plain, 100 * relative);
     return relative > 0.95 && plain < 0.5 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,4 +1,5 @@
-/* failing.h: an allocator that gives out `*user` blocks, an int, and then nothing more: eg_open(.realloc = failing, .user = &left). */
+/* failing.h: an allocator that gives out `*user` blocks, an int, and then nothing more:
+ * eg_open(.realloc = failing, .user = &left). */
 #ifndef FAILING_H
 #define FAILING_H
 #include <stdlib.h>

@@ -1,14 +1,15 @@
-/* refuse.c: loaded by LD_PRELOAD: allocations of a whole process that fail, those of the C library and of every other library too.
- *   EG_REFUSE=n      the n-th allocation fails (counted from 1); none if absent
- *   EG_REFUSE_ALL=1  and so do all that follow it
- *   EG_REFUSE_LOG=f  at a normal end the number of allocations is written to the file f */
+/* refuse.c: loaded by LD_PRELOAD: allocations of a whole process that fail, those of the C library
+ * and of every other library too. EG_REFUSE=n      the n-th allocation fails (counted from 1); none
+ * if absent EG_REFUSE_ALL=1  and so do all that follow it EG_REFUSE_LOG=f  at a normal end the
+ * number of allocations is written to the file f */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 extern char **environ;
-void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 void *memalign(size_t, size_t);
 
 static _Atomic long calls;
@@ -44,8 +45,14 @@ static int refused(void)
 void *malloc(size_t size) { return refused() ? NULL : __libc_malloc(size); }
 void *calloc(size_t count, size_t size) { return refused() ? NULL : __libc_calloc(count, size); }
 void *realloc(void *p, size_t size) { return refused() ? NULL : __libc_realloc(p, size); }
-void *memalign(size_t align, size_t size) { return refused() ? NULL : __libc_memalign(align, size); }
-void *aligned_alloc(size_t align, size_t size) { return refused() ? NULL : __libc_memalign(align, size); }
+void *memalign(size_t align, size_t size)
+{
+    return refused() ? NULL : __libc_memalign(align, size);
+}
+void *aligned_alloc(size_t align, size_t size)
+{
+    return refused() ? NULL : __libc_memalign(align, size);
+}
 int posix_memalign(void **p, size_t align, size_t size)
 {
     if (refused()) return ENOMEM;

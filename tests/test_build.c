@@ -1,24 +1,22 @@
-/* The build itself: what was compiled is what the version says, and the probes of configure meant what they said. */
+/* The build itself: what was compiled is what the version says, and the probes of configure meant
+ * what they said. */
 #include <config.h>
 #include <eingrad.h>
 #include "tests.h"
 
-START_TEST(version)
-{
-    ck_assert_str_eq(eg_version(), PACKAGE_VERSION);
-}
+START_TEST(version) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
 END_TEST
 
 #if HAVE_TARGET_CLONES
-__attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-static double dot(const double *x, const double *y, int n)
+__attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) static double dot(
+    const double *x, const double *y, int n)
 {
     double s = 0;
     for (int i = 0; i < n; i++) s += x[i] * y[i];
     return s;
 }
 
-START_TEST(target_clones)               /* the clone that this processor picks computes what was written */
+START_TEST(target_clones) /* the clone that this processor picks computes what was written */
 {
     double x[9], y[9];
     for (int i = 0; i < 9; i++) x[i] = i, y[i] = 2;

@@ -1,5 +1,6 @@
-/* test_complex.c: c128 and the complex step. The table test (test_ops.c) holds every row's derivatives against complex steps; here are
- * values by NumPy and mpmath, what c128 is refused, and what a complex step does with tapes: other layouts, draws, what was changed. */
+/* test_complex.c: c128 and the complex step. The table test (test_ops.c) holds every row's
+ * derivatives against complex steps; here are values by NumPy and mpmath, what c128 is refused, and
+ * what a complex step does with tapes: other layouts, draws, what was changed. */
 #include <complex.h>
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -21,21 +22,33 @@ static void same(const char *name, eg_tensor *y, const double *want, int64_t n, 
     const double *got = eg_c128(y);
     ck_assert_msg(got && eg_size(y) == n, "%s: %s", name, eg_error(eg_context(y)));
     for (int64_t k = 0; k < n; k++) {
-        const number a = got[2 * k] + got[2 * k + 1] * _Complex_I, b = want[2 * k] + want[2 * k + 1] * _Complex_I;
-        ck_assert_msg(cabs(a - b) <= tolerance * cabs(b), "%s: entry %lld is %.17g%+.17gi, not %.17g%+.17gi", name, (long long)k, creal(a),
-                      cimag(a), creal(b), cimag(b));
+        const number a = got[2 * k] + got[2 * k + 1] * _Complex_I,
+                     b = want[2 * k] + want[2 * k + 1] * _Complex_I;
+        ck_assert_msg(cabs(a - b) <= tolerance * cabs(b),
+                      "%s: entry %lld is %.17g%+.17gi, not %.17g%+.17gi", name, (long long)k,
+                      creal(a), cimag(a), creal(b), cimag(b));
     }
 }
 
-/* -- values ---------------------------------------------------------------------------------------------------------------------- */
-#define ONE(X) X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh)     \
-    X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2) X(log2) X(log10) X(rsqrt) X(sigmoid) X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
+/* -- values ----------------------------------------------------------------------------------- */
+/* clang-format off */
+#define ONE(X) X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) \
+    X(tan) X(asin) X(acos) X(atan) X(sinh)                                                     \
+    X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2) X(log2) X(log10) X(rsqrt) X(sigmoid)    \
+    X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
 #define TWO(X) X(add) X(sub) X(mul) X(div) X(pow) X(logaddexp)
+/* clang-format on */
 #define OF(name) { #name, eg_##name },
 START_TEST(values_by_numpy)
 {
-    static const struct { const char *name; eg_tensor *(*f)(eg_tensor *); } one[] = { ONE(OF) };
-    static const struct { const char *name; eg_tensor *(*f)(eg_tensor *, eg_tensor *); } two[] = { TWO(OF) };
+    static const struct {
+        const char *name;
+        eg_tensor *(*f)(eg_tensor *);
+    } one[] = { ONE(OF) };
+    static const struct {
+        const char *name;
+        eg_tensor *(*f)(eg_tensor *, eg_tensor *);
+    } two[] = { TWO(OF) };
     eg_ctx *cx = eg_open();
     eg_tensor *z = array(cx, points, 1, (int64_t[]){ POINTS });
     ck_assert_uint_eq(sizeof one / sizeof *one, sizeof of_one / sizeof *of_one);
@@ -56,7 +69,10 @@ END_TEST
 static eg_tensor *wave(eg_ctx *cx, int from)
 {
     double v[24];
-    for (int k = 0; k < 12; k++) { v[2 * k] = 2 * sin(.7 * (k + from)); v[2 * k + 1] = cos(1.1 * (k + from)); }
+    for (int k = 0; k < 12; k++) {
+        v[2 * k] = 2 * sin(.7 * (k + from));
+        v[2 * k + 1] = cos(1.1 * (k + from));
+    }
     return array(cx, v, 2, (int64_t[]){ 3, 4 });
 }
 START_TEST(rows_by_numpy)
@@ -64,13 +80,27 @@ START_TEST(rows_by_numpy)
     eg_ctx *cx = eg_open();
     const int targets[] = { 2, 0, 3 };
     eg_tensor *x = wave(cx, 0), *u = wave(cx, 20), *t = eg_from(cx, targets, 3);
-    const struct { const char *name; eg_tensor *y; } all[] = {
-        { "sum", eg_sum("i [j]", x) }, { "mean", eg_mean("i [j]", x) }, { "prod", eg_prod("i [j]", x) }, { "var", eg_var("i [j]", x) },
-        { "std", eg_std("i [j]", x) }, { "logsumexp", eg_logsumexp("i [j]", x) }, { "softmax", eg_softmax("i [j]", x) },
-        { "log_softmax", eg_log_softmax("i [j]", x) }, { "layernorm", eg_layernorm("i [j]", x) }, { "cumsum", eg_cumsum("i [j]", x) },
-        { "cumprod", eg_cumprod("i [j]", x) }, { "max", eg_max("i [j]", x) }, { "sort", eg_sort("i [j]", x) },
-        { "cross_entropy", eg_cross_entropy("i [j]", x, t, .each = true) }, { "einsum", eg_einsum("ij,kj->ik", x, u) },
-        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select(x, 0, 0)) }, { "where", eg_where(eg_lt(x, u), x, u) },
+    const struct {
+        const char *name;
+        eg_tensor *y;
+    } all[] = {
+        { "sum", eg_sum("i [j]", x) },
+        { "mean", eg_mean("i [j]", x) },
+        { "prod", eg_prod("i [j]", x) },
+        { "var", eg_var("i [j]", x) },
+        { "std", eg_std("i [j]", x) },
+        { "logsumexp", eg_logsumexp("i [j]", x) },
+        { "softmax", eg_softmax("i [j]", x) },
+        { "log_softmax", eg_log_softmax("i [j]", x) },
+        { "layernorm", eg_layernorm("i [j]", x) },
+        { "cumsum", eg_cumsum("i [j]", x) },
+        { "cumprod", eg_cumprod("i [j]", x) },
+        { "max", eg_max("i [j]", x) },
+        { "sort", eg_sort("i [j]", x) },
+        { "cross_entropy", eg_cross_entropy("i [j]", x, t, .each = true) },
+        { "einsum", eg_einsum("ij,kj->ik", x, u) },
+        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select(x, 0, 0)) },
+        { "where", eg_where(eg_lt(x, u), x, u) },
     };
     ck_assert_uint_eq(sizeof all / sizeof *all, sizeof of_rows / sizeof *of_rows);
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
@@ -84,28 +114,31 @@ START_TEST(rows_by_numpy)
 }
 END_TEST
 
-/* Over the plane to 1e-14 of its modulus, and next to the real line each part to what rounding x² leaves of e^−x². */
+/* Over the plane to 1e-14 of its modulus, and next to the real line each part to what rounding x²
+ * leaves of e^−x². */
 START_TEST(erf_over_the_plane)
 {
     eg_ctx *cx = eg_open();
     const int n = (int)(sizeof erf_at / sizeof *erf_at);
     ck_assert_int_gt(n, 100);
-    for (int k = 0; k < n; k++) same("erf", eg_erf(array(cx, erf_at[k], 0, NULL)), erf_at[k] + 2, 1, 1e-14);
+    for (int k = 0; k < n; k++)
+        same("erf", eg_erf(array(cx, erf_at[k], 0, NULL)), erf_at[k] + 2, 1, 1e-14);
     for (int k = 0; k < n; k++) {
         if (fabs(erf_at[k][1]) > 1e-9) continue;
         const double *got = eg_c128(eg_erf(array(cx, erf_at[k], 0, NULL)));
         for (int part = 0; part < 2; part++)
             ck_assert_msg(fabs(got[part] - erf_at[k][2 + part]) <=
-                              (1e-15 + 3e-16 * erf_at[k][0] * erf_at[k][0]) * fabs(erf_at[k][2 + part]),
-                          "erf(%g%+gi): part %d is %.17g, not %.17g",
-                          erf_at[k][0], erf_at[k][1], part, got[part], erf_at[k][2 + part]);
+                              (1e-15 + 3e-16 * erf_at[k][0] * erf_at[k][0]) *
+                                  fabs(erf_at[k][2 + part]),
+                          "erf(%g%+gi): part %d is %.17g, not %.17g", erf_at[k][0], erf_at[k][1],
+                          part, got[part], erf_at[k][2 + part]);
     }
     eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
-/* -- the dtype ------------------------------------------------------------------------------------------------------------------- */
+/* -- the dtype -------------------------------------------------------------------------------- */
 START_TEST(in_and_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -115,19 +148,21 @@ START_TEST(in_and_out)
     ck_assert_int_eq(eg_type(z), EG_C128);
     ck_assert_str_eq(eg_type_name(EG_C128), "c128");
     ck_assert_mem_eq(eg_c128(z), c, sizeof c);
-    ck_assert_double_eq(eg_c128(t)[0], 2);                              /* row-major whatever the storage */
+    ck_assert_double_eq(eg_c128(t)[0], 2); /* row-major whatever the storage */
     ck_assert_double_eq(eg_get(eg_imag(t), 0, 1), 15);
     ck_assert_double_eq(eg_get(eg_real(eg_unfold(z, 1, 2, 1)), 1, 1, 0), 4);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_real(z), eg_imag(z))), c, sizeof c);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_cast(eg_real(z), EG_F32), eg_imag(z))), c, sizeof c);
-    ck_assert_int_eq(eg_assign(eg_real(eg_select(z, 0, 0)), eg_full(cx, -1, 3)), 0);     /* the parts are views */
+    /* the parts are views */
+    ck_assert_int_eq(eg_assign(eg_real(eg_select(z, 0, 0)), eg_full(cx, -1, 3)), 0);
     ck_assert_double_eq(eg_c128(z)[2], -1);
     ck_assert_double_eq(eg_c128(z)[3], 11);
     ck_assert_double_eq(eg_c128(eg_cast(eg_ones(cx, 2), EG_C128))[1], 0);
     ck_assert_int_eq(eg_type(eg_zeros_like(z)), EG_C128);
     ck_assert_double_eq(eg_c128(eg_full_n(cx, EG_C128, 3, 1, (int64_t[]){ 2 }))[2], 3);
-    for (int64_t n = 1; n < 40; n += 19) {                              /* copies by tiles, too */
-        eg_tensor *big = eg_complex(eg_normal(cx, 0, 1, n, 33, n), eg_normal(cx, 0, 1, n, 33, n)), *turned = eg_permute(big, 2, 0, 1);
+    for (int64_t n = 1; n < 40; n += 19) { /* copies by tiles, too */
+        eg_tensor *big = eg_complex(eg_normal(cx, 0, 1, n, 33, n), eg_normal(cx, 0, 1, n, 33, n)),
+                  *turned = eg_permute(big, 2, 0, 1);
         eg_tensor *back = eg_permute(eg_copy(turned), 1, 2, 0);
         ck_assert_mem_eq(eg_c128(back), eg_c128(big), (size_t)eg_size(big) * sizeof *c);
         eg_assert_close(eg_imag(eg_copy(turned)), eg_permute(eg_imag(big), 2, 0, 1), 0);
@@ -180,12 +215,14 @@ START_TEST(refusals)
     eg_tensor *z = wave(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
     char path[] = "/tmp/eg_complexXXXXXX";
     ck_assert_ptr_null(eg_open(.dtype = EG_C128));
-    refused(cx, eg_cast(z, EG_F64), "cast: c128 to f64 would drop the imaginary parts; eg_real and eg_imag take the parts");
+    refused(cx, eg_cast(z, EG_F64),
+            "cast: c128 to f64 would drop the imaginary parts; eg_real and eg_imag take the parts");
     refused(cx, eg_cast(z, EG_I32), "cast: c128 to i32");
     refused(cx, eg_mul(z, x), "mul: operand 1 is c128, operand 2 is f64; eg_cast one of them");
     refused(cx, eg_einsum("ij,ij->", x, z), "einsum: operand 1 is f64 but operand 2 is c128");
     refused(cx, eg_real(x), "real: operand 1 is f64, not c128");
-    refused(cx, eg_imag(eg_one_hot(eg_from(cx, (int[]){ 0 }, 1), 2)), "imag: operand 1 is f64, not c128");
+    refused(cx, eg_imag(eg_one_hot(eg_from(cx, (int[]){ 0 }, 1), 2)),
+            "imag: operand 1 is f64, not c128");
     refused(cx, eg_complex(x, z), "complex: operand 2 is c128; the parts are f32 or f64");
     refused(cx, eg_complex(x, no), "complex: operand 1 is (3, 4) but operand 2 is (0,)");
     refused(cx, eg_complex(x, NULL), "complex: operand 2 is NULL");
@@ -195,7 +232,8 @@ START_TEST(refusals)
     refused(cx, eg_softmax("i [j]", x, .keep = { "ij", z }), "softmax: .keep is c128");
     refused(cx, eg_at("[i] j, k l", x, z), "at: operand 2 is c128");
     ck_assert(isnan(eg_item(eg_sum(NULL, z))));
-    eg_assert_error(cx, "item: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it");
+    eg_assert_error(cx,
+                    "item: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it");
     ck_assert_ptr_null(eg_f64(z));
     eg_assert_error(cx, "f64: the tensor is c128, not f64");
     ck_assert_int_eq(eg_assign(z, x), -1);
@@ -204,15 +242,18 @@ START_TEST(refusals)
     eg_assert_error(cx, "only floats have gradients");
     close(mkstemp(path));
     ck_assert_int_eq(eg_npy_save(path, z), -1);
-    eg_assert_error(cx, "npy: operand 1 is c128, which is not written; save its eg_real and eg_imag");
-    ck_assert_int_eq(eg_safetensors_save(cx, path, 2, (const char *const[]){ "x", "z" }, (eg_tensor *[]){ x, z }, NULL), -1);
+    eg_assert_error(cx,
+                    "npy: operand 1 is c128, which is not written; save its eg_real and eg_imag");
+    ck_assert_int_eq(eg_safetensors_save(cx, path, 2, (const char *const[]){ "x", "z" },
+                                         (eg_tensor *[]){ x, z }, NULL),
+                     -1);
     eg_assert_error(cx, "c128 is not written; save eg_real and eg_imag of tensor 'z'");
     unlink(path);
     eg_close(cx);
 }
 END_TEST
 
-/* -- the complex step ------------------------------------------------------------------------------------------------------------ */
+/* -- the complex step ------------------------------------------------------------------------- */
 static eg_tensor *stepped(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
 {
     const eg_op *unsupported;
@@ -220,7 +261,8 @@ static eg_tensor *stepped(eg_tensor *y, int count, eg_tensor *const *xs, eg_tens
     const uint64_t nodes = eg_stats(eg_context(y)).used;
     const bool good = eg__complex_step(y, count, xs, vs, &dy, &unsupported);
     ck_assert_msg(good, "%s", unsupported ? unsupported->name : eg_error(eg_context(y)));
-    ck_assert_uint_le(eg_stats(eg_context(y)).used, nodes + 256 + 8 * (uint64_t)eg_size(y));      /* nothing stays but dy */
+    /* nothing stays but dy */
+    ck_assert_uint_le(eg_stats(eg_context(y)).used, nodes + 256 + 8 * (uint64_t)eg_size(y));
     return dy;
 }
 /* The largest difference between the step and forward mode, of the largest entry. */
@@ -232,17 +274,20 @@ static double off(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
     return eg_item(eg_max(NULL, eg_abs(eg_sub(a, n)))) / s;
 }
 
-/* Heads split and merged by reshapes of views, masks, a bias, dropout: an attention as people write it; y and its gradients. */
+/* Heads split and merged by reshapes of views, masks, a bias, dropout: an attention as people write
+ * it; y and its gradients. */
 START_TEST(attention_and_its_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w = eg_normal(cx, 0, .5, 8, 24), *bias = eg_normal(cx, 0, 1, 5, 5);
-    eg_tensor *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24), eg_normal(cx, 0, 1, 5, 5) };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w = eg_normal(cx, 0, .5, 8, 24),
+              *bias = eg_normal(cx, 0, 1, 5, 5);
+    eg_tensor *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24),
+                        eg_normal(cx, 0, 1, 5, 5) };
     eg_tensor *part[3], *xs[] = { x, w, bias }, *g[3];
     ck_assert_int_eq(eg_split(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
     for (int k = 0; k < 3; k++) part[k] = eg_transpose(eg_reshape(part[k], 2, 5, 2, 4), 1, 2);
-    eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2], .where = "j <= i", .bias = { "ij", bias },
-                                .dropout = .3);
+    eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2],
+                                .where = "j <= i", .bias = { "ij", bias }, .dropout = .3);
     y = eg_layernorm("b i [m]", eg_reshape(eg_transpose(y, 1, 2), 2, 5, 8));
     ck_assert_double_le(off(y, 3, xs, vs), 1e-13);
     ck_assert_int_eq(eg_grad(y, eg_normal(cx, 0, 1, 2, 5, 8), 3, xs, g), 0);
@@ -252,12 +297,15 @@ START_TEST(attention_and_its_gradient)
 }
 END_TEST
 
-/* Seed 004's weights: differences see nothing of d/dW_Q, whose entries are below 1e-106; the step sees all of its digits. */
+/* Seed 004's weights: differences see nothing of d/dW_Q, whose entries are below 1e-106; the step
+ * sees all of its digits. */
 START_TEST(saturated_softmax)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *q = eg_full(cx, 40, 1, 4), *k = eg_reshape(eg_arange(cx, EG_F64, 0, 16, 1), 4, 4), *v = eg_ones(cx, 1, 4);
-    eg_tensor *y = eg_einsum("ij,jd->id", eg_softmax("i [j]", eg_einsum("id,jd->ij", q, k)), k), *t = eg_jvp(y, 1, &q, &v);
+    eg_tensor *q = eg_full(cx, 40, 1, 4), *k = eg_reshape(eg_arange(cx, EG_F64, 0, 16, 1), 4, 4),
+              *v = eg_ones(cx, 1, 4);
+    eg_tensor *y = eg_einsum("ij,jd->id", eg_softmax("i [j]", eg_einsum("id,jd->ij", q, k)), k),
+              *t = eg_jvp(y, 1, &q, &v);
     const double size = eg_item(eg_max(NULL, eg_abs(t)));
     ck_assert(size > 0 && size < 1e-100);
     ck_assert_double_le(off(y, 1, &q, &v), 1e-12);
@@ -266,27 +314,32 @@ START_TEST(saturated_softmax)
 }
 END_TEST
 
-/* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32. */
+/* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32.
+ */
 START_TEST(inputs_of_every_kind)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *base = eg_normal(cx, 0, 1, 4, 6), *v = eg_normal(cx, 0, 1, 6, 2), *row = eg_normal(cx, 0, 1, 6);
+    eg_tensor *base = eg_normal(cx, 0, 1, 4, 6), *v = eg_normal(cx, 0, 1, 6, 2),
+              *row = eg_normal(cx, 0, 1, 6);
     eg_tensor *x = eg_detach(eg_slice(eg_transpose(eg_flip(base, 1), 0, 1), 1, 0, EG_END, 2));
     ck_assert_double_le(off(eg_tanh(eg_reshape(x, 12)), 1, &x, &v), 1e-14);
     eg_tensor *wide = eg_detach(eg_expand(row, 4, 6)), *u = eg_normal(cx, 0, 1, 4, 6);
     ck_assert_double_le(off(eg_mul(eg_exp(wide), base), 1, &wide, &u), 1e-14);
     eg_tensor *two = eg_scale(base, 2), *both[] = { base, two }, *moves[] = { u, base };
     ck_assert_double_le(off(eg_mul(eg_sin(two), base), 2, both, moves), 1e-14);
-    /* stored as its second operand, which is turned, it has a view; made again it is stored as its first one, which repeats no more */
+    /* stored as its second operand, which is turned, it has a view; made again it is stored as its
+     * first one, which repeats no more */
     eg_tensor *turned = eg_mul(eg_expand(eg_scalar(cx, 2), 6, 4), eg_transpose(base, 0, 1));
     ck_assert_double_le(off(eg_exp(eg_view(eg_transpose(turned, 0, 1), 24)), 1, &base, &u), 1e-14);
     eg_tensor *twice[] = { base, base };
     ck_assert_double_le(off(eg_square(base), 2, twice, moves), 1e-14);
-    eg_assert_close(stepped(base, 1, &base, &u), u, 0);                 /* y is an x */
-    eg_assert_close(stepped(eg_exp(u), 1, &base, &u), eg_zeros(cx, 4, 6), 0);        /* and does not depend on it */
+    eg_assert_close(stepped(base, 1, &base, &u), u, 0); /* y is an x */
+    /* and does not depend on it */
+    eg_assert_close(stepped(eg_exp(u), 1, &base, &u), eg_zeros(cx, 4, 6), 0);
     eg_assert_close(stepped(eg_select(base, 0, 1), 1, &base, &u), eg_select(u, 0, 1), 0);
     eg_tensor *narrow = eg_cast(base, EG_F32), *y = eg_exp(narrow), *w = eg_cast(u, EG_F32);
-    eg_assert_close(stepped(y, 1, &narrow, &w), eg_mul(eg_exp(eg_cast(narrow, EG_F64)), eg_cast(w, EG_F64)), 1e-15);
+    eg_assert_close(stepped(y, 1, &narrow, &w),
+                    eg_mul(eg_exp(eg_cast(narrow, EG_F64)), eg_cast(w, EG_F64)), 1e-15);
     /* through a cast to f32: its digits of x */
     eg_assert_close(stepped(eg_cast(y, EG_F64), 1, &base, &u), eg_mul(eg_exp(base), u), 1e-6);
     eg_assert_ok(cx);
@@ -294,7 +347,7 @@ START_TEST(inputs_of_every_kind)
 }
 END_TEST
 
-/* -- a user's rows --------------------------------------------------------------------------------------------------------------- */
+/* -- a user's rows ---------------------------------------------------------------------------- */
 static bool cube_shape(eg_tensor *y)
 {
     const eg_tensor *x = eg_operand(y, 0);
@@ -306,19 +359,42 @@ static bool cube_forward(eg_tensor *y)
     for (int64_t k = 0; x && k < eg_size(y); k++) eg_mut_f64(y)[k] = x[k] * x[k] * x[k];
     return x;
 }
-static bool cube_forward_c128(eg_tensor *y) { return eg_assign(y, eg_powc(eg_operand(y, 0), 3)) == 0; }
-static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), 3.001)); }
+static bool cube_forward_c128(eg_tensor *y)
+{
+    return eg_assign(y, eg_powc(eg_operand(y, 0), 3)) == 0;
+}
+static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), 3.001));
+}
 static const eg_op plain = {
-    .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
+    .name = "cube",
+    .equation = "y = x³",
+    .gradient = "3 g x²",
+    .arity = 1,
+    .shape = cube_shape,
+    .forward = cube_forward,
     .rule = wrong_rule,
 };
 static const eg_op wrong = {
-    .name = "cube", .equation = "y = x³", .gradient = "3 g x²", .arity = 1, .shape = cube_shape, .forward = cube_forward,
-    .rule = wrong_rule, .forward_c128 = cube_forward_c128,
+    .name = "cube",
+    .equation = "y = x³",
+    .gradient = "3 g x²",
+    .arity = 1,
+    .shape = cube_shape,
+    .forward = cube_forward,
+    .rule = wrong_rule,
+    .forward_c128 = cube_forward_c128,
 };
 static const eg_op flat = {
-    .name = "cube", .equation = "y = x³", .gradient = "0", .arity = 1, .shape = cube_shape, .forward = cube_forward,
-    .rule = eg_zero_rule, .forward_c128 = cube_forward_c128,
+    .name = "cube",
+    .equation = "y = x³",
+    .gradient = "0",
+    .arity = 1,
+    .shape = cube_shape,
+    .forward = cube_forward,
+    .rule = eg_zero_rule,
+    .forward_c128 = cube_forward_c128,
 };
 
 START_TEST(rows_of_users)
@@ -327,24 +403,33 @@ START_TEST(rows_of_users)
     eg_tensor *x = eg_normal(cx, 1, .1, 3), *v = eg_ones(cx, 3), *dy;
     const eg_op *unsupported;
     const double error = off(eg_apply(&wrong, NULL, 0, 1, &x), 1, &x, &v);
-    ck_assert(error > 3e-4 && error < 4e-4);                            /* its rule is wrong by a third of a thousandth */
+    ck_assert(error > 3e-4 && error < 4e-4); /* its rule is wrong by a third of a thousandth */
     eg_tensor *want = eg_scale(eg_square(x), 3), *y = eg_apply(&flat, NULL, 0, 1, &x);
-    eg_assert_close(stepped(y, 1, &x, &v), want, 1e-15);                /* a gradient called zero is not believed */
-    eg_assert_close(stepped(eg_exp(eg_detach(x)), 1, &x, &v), eg_exp(x), 1e-15);         /* nor is a path that was cut */
+    /* a gradient called zero is not believed */
+    eg_assert_close(stepped(y, 1, &x, &v), want, 1e-15);
+    /* nor is a path that was cut */
+    eg_assert_close(stepped(eg_exp(eg_detach(x)), 1, &x, &v), eg_exp(x), 1e-15);
     eg_assert_close(stepped(eg_floor(eg_scale(x, 9)), 1, &x, &v), eg_zeros(cx, 3), 0);
 
     y = eg_exp(eg_apply(&plain, NULL, 0, 1, &x));
     ck_assert(!eg__complex_step(y, 1, &x, &v, &dy, &unsupported));
     ck_assert_ptr_eq(unsupported, &plain);
-    eg_assert_ok(cx);                                                   /* a row is named, and nothing failed */
+    eg_assert_ok(cx); /* a row is named, and nothing failed */
     refused(cx, eg_apply(&plain, NULL, 0, 1, (eg_tensor *[]){ eg_cast(x, EG_C128) }),
             "cube: its row has no forward_c128(), so that it cannot evaluate c128");
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *inside(void *user, eg_tensor *const *x) { return eg_dropout(eg_tanh(eg_einsum("ij,jk->ik", x[0], user)), .5); }
-static eg_tensor *unknown(void *user, eg_tensor *const *x) { (void)user; return eg_apply(&plain, NULL, 0, 1, x); }
+static eg_tensor *inside(void *user, eg_tensor *const *x)
+{
+    return eg_dropout(eg_tanh(eg_einsum("ij,jk->ik", x[0], user)), .5);
+}
+static eg_tensor *unknown(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&plain, NULL, 0, 1, x);
+}
 START_TEST(recomputed_and_changed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -352,7 +437,8 @@ START_TEST(recomputed_and_changed)
     eg_tensor *vs[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4, 5) };
     eg_tensor *s = eg_scale(x, .5), *y = eg_checkpoint(inside, w, 1, &s), *dy;
     const eg_op *unsupported;
-    ck_assert_double_le(off(eg_exp(y), 2, xs, vs), 1e-14);              /* the same draws, also of what f reads through user */
+    /* the same draws, also of what f reads through user */
+    ck_assert_double_le(off(eg_exp(y), 2, xs, vs), 1e-14);
     y = eg_checkpoint(unknown, NULL, 1, &x);
     ck_assert(!eg__complex_step(y, 1, &x, vs, &dy, &unsupported));
     eg_assert_error(cx, "checkpoint: cube, inside f, has no forward_c128()");
@@ -361,14 +447,15 @@ START_TEST(recomputed_and_changed)
     eg_fill(eg_select(x, 0, 0), 2);
     ck_assert(!eg__complex_step(y, 1, &x, vs, &dy, &unsupported));
     ck_assert_ptr_null(unsupported);
-    eg_assert_error(cx, "complex step: operand 1 of exp was changed in place, and what was recorded cannot be evaluated again");
+    eg_assert_error(cx, "complex step: operand 1 of exp was changed in place, and what was "
+                        "recorded cannot be evaluated again");
     s = eg_scale(x, 2);
     eg_fill(s, 1);
     ck_assert(!eg__complex_step(eg_exp(s), 1, &x, vs, &dy, &unsupported));
     eg_assert_error(cx, "complex step: operand 1 of exp was changed in place");
     s = eg_scale(x, 2);
     y = eg_exp(s);
-    eg_fill(s, 1);                                                      /* after its use, and it is made again from x */
+    eg_fill(s, 1); /* after its use, and it is made again from x */
     eg_assert_close(stepped(y, 1, &x, vs), eg_mul(eg_scale(y, 2), vs[0]), 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);

@@ -1,6 +1,6 @@
 /* test_core.c: lifetimes, errors, memory: what a context promises. */
 #if HAVE_CONFIG_H
-#include <config.h>                     /* EG_DEBUG_ALLOC */
+#include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad/check.h>
 #include <pthread.h>
@@ -29,14 +29,15 @@ START_TEST(error_is_sticky_and_the_first_wins)
     ck_assert_str_eq(eg_error(cx), first);
     eg_clear(cx);
     ck_assert(eg_ok(eg_add(a, a)));
-    eg_exp(y);                                  /* a poison tensor does not recover with the context */
+    eg_exp(y); /* a poison tensor does not recover with the context */
     eg_assert_error(cx, "failed");
     free(first);
     eg_close(cx);
 }
 END_TEST
 
-/* Where no operand leads to a context, the thread keeps the sentence: the first since it was cleared, as in a context. */
+/* Where no operand leads to a context, the thread keeps the sentence: the first since it was
+ * cleared, as in a context. */
 static void *in_a_thread_of_its_own(void *said)
 {
     eg_clear(NULL);
@@ -49,14 +50,15 @@ START_TEST(failures_without_a_context_have_their_sentence)
     eg_tensor *none[2] = { NULL, NULL }, *d[2];
     eg_clear(NULL);
     ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");
-#define SAYS(call, text)                                                                        \
-    do {                                                                                        \
-        eg_clear(NULL);                                                                         \
-        (void)(call);                                                                           \
-        ck_assert_msg(!strcmp(eg_error(NULL), text), "%s says: %s", #call, eg_error(NULL));     \
+#define SAYS(call, text)                                                                    \
+    do {                                                                                    \
+        eg_clear(NULL);                                                                     \
+        (void)(call);                                                                       \
+        ck_assert_msg(!strcmp(eg_error(NULL), text), "%s says: %s", #call, eg_error(NULL)); \
     } while (0)
     SAYS(eg_einsum_n("", 0, NULL), "einsum: there is no tensor to work on: 0 operands");
-    SAYS(eg_einsum_n("i,i", 2, none), "einsum: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_einsum_n("i,i", 2, none),
+         "einsum: there is no tensor to work on: operands are all NULL");
     SAYS(eg_einsum_n("i,i", 2, NULL), "einsum: there is no tensor to work on: 2 operands at NULL");
     SAYS(eg_concat_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
     SAYS(eg_stack_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
@@ -66,11 +68,16 @@ START_TEST(failures_without_a_context_have_their_sentence)
     SAYS(eg_sum("[i]", NULL), "sum: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_softmax("[i]", NULL), "softmax: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_slice(NULL, 0, 0, 1, 1), "slice: there is no tensor to work on: operand 1 is NULL");
-    SAYS(eg_rearrange("i j -> j i", NULL), "rearrange: there is no tensor to work on: operand 1 is NULL");
-    SAYS(eg_at("[v], i -> i", NULL, NULL), "at: there is no tensor to work on: operands are all NULL");
-    SAYS(eg_cross_entropy("[v]", NULL, NULL), "cross_entropy: there is no tensor to work on: operands are all NULL");
-    SAYS(eg_attention("id,jd,je->ie", NULL, NULL, NULL), "attention: there is no tensor to work on: operands are all NULL");
-    SAYS(eg_grad(NULL, NULL, 2, none, d), "grad: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_rearrange("i j -> j i", NULL),
+         "rearrange: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_at("[v], i -> i", NULL, NULL),
+         "at: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_cross_entropy("[v]", NULL, NULL),
+         "cross_entropy: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_attention("id,jd,je->ie", NULL, NULL, NULL),
+         "attention: there is no tensor to work on: operands are all NULL");
+    SAYS(eg_grad(NULL, NULL, 2, none, d),
+         "grad: there is no tensor to work on: operands are all NULL");
     SAYS(eg_jvp(NULL, 0, NULL, NULL), "jvp: there is no tensor to work on: 0 operands");
     SAYS(eg_fail(NULL, "mine: %d", 3), "mine: 3");
     SAYS(eg_open(.threads = -1), "open: .threads is -1");
@@ -148,13 +155,13 @@ START_TEST(scopes_free_and_keep_hands_outward)
     eg_mark left = eg_push(cx);
     eg_push(cx);
     eg_ones(cx, 1000);
-    eg_pop(cx, left);                           /* takes the inner one along */
+    eg_pop(cx, left); /* takes the inner one along */
     ck_assert_uint_eq(eg_stats(cx).used, 0);
     eg_close(cx);
 }
 END_TEST
 
-#if !EG_DEBUG_ALLOC     /* with a malloc per tensor the sanitizer reports this one */
+#if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
 START_TEST(use_after_pop_is_named)
 {
     eg_ctx *cx = eg_open();
@@ -177,7 +184,10 @@ START_TEST(use_after_pop_is_named_when_others_came_since)
         for (int k = 0; k < between; k++) {
             eg_tensor *x = eg_full(cx, 2, 3);
             ck_assert_ptr_ne(x, old);
-            if (k & 1) { eg_pop(cx, m); m = eg_push(cx); }
+            if (k & 1) {
+                eg_pop(cx, m);
+                m = eg_push(cx);
+            }
         }
         ck_assert(!eg_ok(eg_neg(old)));
         eg_assert_error(cx, "neg: operand 1 was used after the scope that held it was popped");
@@ -218,7 +228,7 @@ START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
         for (int n = 0; n < 16 && !taken; n++) taken = eg_ones(cx, 3) == w;
         if (!taken) eg_pop(cx, m);
     }
-    ck_assert(taken);                           /* w is another tensor now, and alive */
+    ck_assert(taken); /* w is another tensor now, and alive */
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
     eg_assert_error(cx, "grad: operand 1 of add");
     ck_assert_int_eq(eg_path_to(y, x, NULL), EG_NO_PATH);
@@ -243,21 +253,30 @@ START_TEST(owner_lives_in_its_own_scope)
     ck_assert_ptr_nonnull(eg_owner_alloc(p, 100));
     ck_assert_ptr_nonnull(eg_owner_alloc(q, 100000));
     eg_owner_close(p);
-    eg_pop(cx, m);                              /* closes q */
+    eg_pop(cx, m); /* closes q */
     eg_owner_close(o);
     eg_close(cx);
 }
 END_TEST
 
 /* An allocator that counts, and can refuse. */
-typedef struct meter { long calls, left; size_t held; } meter;
+typedef struct meter {
+    long calls, left;
+    size_t held;
+} meter;
 static void *metered(void *user, void *p, size_t old_size, size_t new_size)
 {
     meter *m = user;
     m->held -= p ? old_size : 0;
-    if (!new_size) { free(p); return NULL; }
+    if (!new_size) {
+        free(p);
+        return NULL;
+    }
     m->calls++;
-    if (m->left == 0) { m->held += p ? old_size : 0; return NULL; }
+    if (m->left == 0) {
+        m->held += p ? old_size : 0;
+        return NULL;
+    }
     if (m->left > 0) m->left--;
     m->held += new_size;
     return realloc(p, new_size);
@@ -282,7 +301,8 @@ START_TEST(warm_step_calls_no_allocator)
     meter m = { .left = -1 };
     eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
     eg_tensor *w = eg_normal(cx, 0, 1, 8, 8);
-    for (int k = 0; k < 20; k++) step(cx, w, 500);    /* the second thread is made when what it could have done adds up */
+    /* the second thread is made when what it could have done adds up */
+    for (int k = 0; k < 20; k++) step(cx, w, 500);
     long warm = m.calls;
     for (int k = 0; k < 20; k++) step(cx, w, 500);
     eg_assert_ok(cx);
@@ -296,17 +316,25 @@ END_TEST
 
 START_TEST(every_allocation_may_fail)
 {
-    for (long n = 0; ; n++) {
+    for (long n = 0;; n++) {
         meter m = { .left = n };
         eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
-        if (!cx) { ck_assert_uint_eq(m.held, 0); continue; }
+        if (!cx) {
+            ck_assert_uint_eq(m.held, 0);
+            continue;
+        }
         eg_tensor *w = eg_normal(cx, 0, 1, 8, 8);
         step(cx, w, 60);
         bool done = !eg_error(cx);
-        if (!done) ck_assert_msg(strstr(eg_error(cx), "out of memory") != NULL, "after %ld allocations: %s", n, eg_error(cx));
+        if (!done)
+            ck_assert_msg(strstr(eg_error(cx), "out of memory") != NULL,
+                          "after %ld allocations: %s", n, eg_error(cx));
         eg_close(cx);
         ck_assert_uint_eq(m.held, 0);
-        if (done) { ck_assert_int_gt(n, 2); break; }
+        if (done) {
+            ck_assert_int_gt(n, 2);
+            break;
+        }
     }
 }
 END_TEST
@@ -352,22 +380,27 @@ START_TEST(draws_repeat_and_can_be_set)
 }
 END_TEST
 
-/* -- threads: each piece once, by a thread of the team, whatever the job before it was ---------------------------------------------- */
+/* -- threads: each piece once, by a thread of the team, whatever the job before it was -------- */
 enum { PIECES = 61 };
-typedef struct loop { _Atomic int done[PIECES], strangers; int team; } loop;
+typedef struct loop {
+    _Atomic int done[PIECES], strangers;
+    int team;
+} loop;
 static void note(void *user, int64_t piece, int thread)
 {
     loop *l = user;
     l->done[piece]++;
     l->strangers += thread < 0 || thread >= l->team;
-    for (int64_t k = 0; k < piece * 7 % 50; k++) atomic_signal_fence(memory_order_seq_cst);     /* pieces of unequal length */
+    /* pieces of unequal length */
+    for (int64_t k = 0; k < piece * 7 % 50; k++) atomic_signal_fence(memory_order_seq_cst);
 }
 START_TEST(each_piece_is_done_once)
 {
     eg_ctx *cx = eg_open(.threads = 4);
     for (int round = 0; round < 3000; round++) {
         const int pieces = 2 + round * 17 % (PIECES - 1);
-        loop l[2] = { { .team = 2 + round % 3 }, { .team = 2 + round % 2 } };   /* one straight after the other */
+        /* one straight after the other */
+        loop l[2] = { { .team = 2 + round % 3 }, { .team = 2 + round % 2 } };
         for (int k = 0; k < 2; k++) eg__parallel(cx, l[k].team, pieces, note, &l[k]);
         for (int k = 0; k < 2; k++) {
             ck_assert_int_eq(l[k].strangers, 0);
@@ -378,17 +411,20 @@ START_TEST(each_piece_is_done_once)
 }
 END_TEST
 
-/* -- forks ---------------------------------------------------------------------------------------------- */
+/* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
-#define TSAN 1                          /* it has no threads after the fork of a process that had some */
+#define TSAN 1 /* it has no threads after the fork of a process that had some */
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define TSAN 1
 #endif
 #endif
 #ifndef TSAN
-enum { CHILD_SECONDS = 20 };            /* a child that hangs is ended by its alarm */
-typedef struct meeting { _Atomic int came; _Atomic bool met; } meeting;
+enum { CHILD_SECONDS = 20 }; /* a child that hangs is ended by its alarm */
+typedef struct meeting {
+    _Atomic int came;
+    _Atomic bool met;
+} meeting;
 /* Two pieces, each of which waits for the other: alone a thread meets nobody. */
 static void meet(void *user, int64_t piece, int thread)
 {
@@ -400,7 +436,7 @@ static void meet(void *user, int64_t piece, int thread)
 }
 static bool has_helpers(eg_ctx *cx)
 {
-    for (int k = 0; k < 5; k++) {       /* a helper that is only just made may come late */
+    for (int k = 0; k < 5; k++) { /* a helper that is only just made may come late */
         meeting m = { .came = 0 };
         eg__parallel(cx, 2, 2, meet, &m);
         if (m.met) return true;
@@ -424,7 +460,7 @@ START_TEST(a_child_of_fork_makes_helpers_of_its_own)
         _exit(good ? 0 : 1);
     }
     ck_assert_int_eq(status_of(child), 0);
-    ck_assert(has_helpers(cx));         /* the parent keeps its own */
+    ck_assert(has_helpers(cx)); /* the parent keeps its own */
     eg_close(cx);
 }
 END_TEST
@@ -455,12 +491,14 @@ START_TEST(children_compute_while_other_threads_of_the_parent_do)
     ck_assert_int_eq(pthread_create(&other, NULL, compute, NULL), 0);
     for (int k = 0; k < 40; k++) {
         product(cx);
-        usleep((useconds_t)(k * 37 % 200));     /* helpers go to sleep 0.1 ms after their last piece */
+        /* helpers go to sleep 0.1 ms after their last piece */
+        usleep((useconds_t)(k * 37 % 200));
         const pid_t child = fork();
         if (child == 0) {
             alarm(CHILD_SECONDS);
             eg_ctx *own = eg_open(.threads = 2);
-            bool good = product(own) == sum && product(cx) == sum && !eg_error(own) && !eg_error(cx);
+            bool good =
+                product(own) == sum && product(cx) == sum && !eg_error(own) && !eg_error(cx);
             eg_close(k % 2 ? own : cx);
             _exit(good ? 0 : 1);
         }
@@ -473,7 +511,7 @@ START_TEST(children_compute_while_other_threads_of_the_parent_do)
 END_TEST
 #endif
 
-/* -- subnormal numbers ------------------------------------------------------------------------------------ */
+/* -- subnormal numbers ------------------------------------------------------------------------ */
 enum { MANY = 1 << 20 };
 #define TINY 1e-30F
 /* the numbers of TINY² (f32) that are not 0, where the threads of cx divide the work */
@@ -482,7 +520,7 @@ static int64_t kept(eg_ctx *cx)
     eg_mark m = eg_push(cx);
     eg_tensor *x = eg_full(cx, TINY, MANY);
     int64_t n = 0;
-    for (int k = 0; k < 4; k++) {       /* helpers are made when what they could have done adds up */
+    for (int k = 0; k < 4; k++) { /* helpers are made when what they could have done adds up */
         const float *y = eg_f32(eg_mul(x, eg_full(cx, 1e-10, MANY)));
         n = 0;
         for (int64_t i = 0; y && i < MANY; i++) n += y[i] != 0;
@@ -492,12 +530,12 @@ static int64_t kept(eg_ctx *cx)
 }
 START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
 {
-    if (!EG_FPMODE_FLUSH) return;       /* a processor without the mode */
+    if (!EG_FPMODE_FLUSH) return; /* a processor without the mode */
     eg_ctx *cx = eg_open(.flush = true, .threads = 4);
     ck_assert(eg_flushes(cx));
     ck_assert_int_eq(kept(cx), 0);
     ck_assert(eg_flush(cx, false));
-    ck_assert_int_eq(kept(cx), MANY);   /* by the helpers that flushed before */
+    ck_assert_int_eq(kept(cx), MANY); /* by the helpers that flushed before */
     ck_assert(!eg_flush(cx, true));
     ck_assert_int_eq(kept(cx), 0);
     eg_close(cx);
@@ -505,7 +543,8 @@ START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
     ck_assert(!eg_flushes(cx));
     ck_assert_int_eq(kept(cx), MANY);
     const uint64_t mode = eg__fpmode_word();
-    eg__fpmode_set(mode | EG_FPMODE_FLUSH);     /* the caller's own mode holds for the helpers too */
+    /* the caller's own mode holds for the helpers too */
+    eg__fpmode_set(mode | EG_FPMODE_FLUSH);
     ck_assert_int_eq(kept(cx), 0);
     eg__fpmode_set(mode);
     ck_assert_int_eq(kept(cx), MANY);

@@ -1,6 +1,6 @@
-/* test_einsum.c: every form in the test suites of NumPy and opt_einsum, and some of PyTorch, JAX and einops (tests/data/einsum.txt,
- * written by tests/reference/einsum.py), their gradients, and random specs against the sum as it is defined. EG_SPECS=100000: that many
- * of the latter. */
+/* test_einsum.c: every form in the test suites of NumPy and opt_einsum, and some of PyTorch, JAX
+ * and einops (tests/data/einsum.txt, written by tests/reference/einsum.py), their gradients, and
+ * random specs against the sum as it is defined. EG_SPECS=100000: that many of the latter. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static eg_ctx *cx;
 static void setup(void) { cx = eg_open(.dtype = EG_F64); }
 static void teardown(void) { eg_close(cx); }
 
-/* -- the forms of the suites ----------------------------------------------------------------------------------------------------- */
+/* -- the forms of the suites ------------------------------------------------------------------ */
 enum { MOST = 64 };
 typedef struct form {
     char *spec, *kind, *values;
@@ -21,7 +21,10 @@ typedef struct form {
 static int read_dims(char **s, int64_t *dim)
 {
     int rank = 0;
-    if (strncmp(*s, "()", 2) == 0) { *s += 2; return 0; }
+    if (strncmp(*s, "()", 2) == 0) {
+        *s += 2;
+        return 0;
+    }
     for (;; ++*s) {
         dim[rank++] = strtoll(*s, s, 10);
         if (**s != 'x') return rank;
@@ -29,14 +32,23 @@ static int read_dims(char **s, int64_t *dim)
 }
 static bool next_form(FILE *f, char *line, size_t room, form *q)
 {
-    do if (!fgets(line, (int)room, f)) return false; while (*line == '#');
+    do
+        if (!fgets(line, (int)room, f)) return false;
+    while (*line == '#');
     char *field[5], *s = line;
-    for (int k = 0; k < 5; k++) { field[k] = s; s += strcspn(s, "\t\n"); if (*s) *s++ = 0; }
+    for (int k = 0; k < 5; k++) {
+        field[k] = s;
+        s += strcspn(s, "\t\n");
+        if (*s) *s++ = 0;
+    }
     q->spec = field[0];
     q->kind = field[2];
     q->values = field[4];
     q->count = 0;
-    for (s = field[1]; *s; s += *s == ' ') { q->rank[q->count] = read_dims(&s, q->dim[q->count]); q->count++; }
+    for (s = field[1]; *s; s += *s == ' ') {
+        q->rank[q->count] = read_dims(&s, q->dim[q->count]);
+        q->count++;
+    }
     s = field[3];
     q->out_rank = *s ? read_dims(&s, q->out) : 0;
     return true;
@@ -59,8 +71,11 @@ static FILE *open_forms(void)
 }
 static eg_tensor *einsum(const form *q, eg_tensor *const *x, bool broadcast)
 {
-    return eg_einsum_with(&(eg_einsum_args){
-        .size = sizeof(eg_einsum_args), .spec = q->spec, .count = q->count, .operands = x, .broadcast = broadcast });
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                             .spec = q->spec,
+                                             .count = q->count,
+                                             .operands = x,
+                                             .broadcast = broadcast });
 }
 /* The sentence names the operation and ends before a picture of the string with carets. */
 static void refused(const form *q, eg_tensor *const *x)
@@ -77,7 +92,8 @@ static void compare(const form *q, eg_tensor *y, double allowed)
     ck_assert_msg(eg_ok(y), "'%s': %s", q->spec, eg_error(cx));
     ck_assert_msg(eg_rank(y) == q->out_rank, "'%s': rank %d", q->spec, eg_rank(y));
     for (int r = 0; r < q->out_rank; r++)
-        ck_assert_msg(eg_dim(y, r) == q->out[r], "'%s': axis %d is %lld", q->spec, r, (long long)eg_dim(y, r));
+        ck_assert_msg(eg_dim(y, r) == q->out[r], "'%s': axis %d is %lld", q->spec, r,
+                      (long long)eg_dim(y, r));
     const int64_t n = eg_size(y), step = n / 6 > 1 ? n / 6 : 1;
     const double *p = eg_f64(eg_cast(y, EG_F64));
     double whole = 0;
@@ -86,11 +102,12 @@ static void compare(const form *q, eg_tensor *y, double allowed)
         whole += cos(0.3 * (double)k) * p[k];
         if (k % step) continue;
         const double want = strtod(s, &s), size = strtod(s, &s);
-        ck_assert_msg(fabs(p[k] - want) <= allowed * size, "'%s': element %lld is %.17g, not %.17g", q->spec, (long long)k, p[k],
-                      want);
+        ck_assert_msg(fabs(p[k] - want) <= allowed * size, "'%s': element %lld is %.17g, not %.17g",
+                      q->spec, (long long)k, p[k], want);
     }
     const double want = strtod(s, &s), size = strtod(s, &s);
-    ck_assert_msg(fabs(whole - want) <= allowed * size, "'%s': %.17g, not %.17g", q->spec, whole, want);
+    ck_assert_msg(fabs(whole - want) <= allowed * size, "'%s': %.17g, not %.17g", q->spec, whole,
+                  want);
 }
 
 START_TEST(forms_of_numpy_and_opt_einsum)
@@ -98,14 +115,18 @@ START_TEST(forms_of_numpy_and_opt_einsum)
     static char line[16384];
     int seen[3] = { 0 };
     FILE *f = open_forms();
-    for (form q; next_form(f, line, sizeof line, &q); ) {
+    for (form q; next_form(f, line, sizeof line, &q);) {
         for (int single = 0; single < 2; single++) {
             const eg_mark m = eg_push(cx);
             const eg_dtype dtype = single ? EG_F32 : EG_F64;
             eg_tensor *x[MOST];
             eg_shape shape[MOST];
-            for (int k = 0; k < q.count; k++) { x[k] = wave(dtype, k, q.rank[k], q.dim[k]); shape[k] = eg_shape_of(x[k]); }
-            /* refused there; here it is a zero-filled diagonal, as design and docs/notation.md say */
+            for (int k = 0; k < q.count; k++) {
+                x[k] = wave(dtype, k, q.rank[k], q.dim[k]);
+                shape[k] = eg_shape_of(x[k]);
+            }
+            /* refused there; here it is a zero-filled diagonal, as design and docs/notation.md say
+             */
             if (strcmp(q.spec, "ij->jij") == 0) {
                 ck_assert(eg_get(einsum(&q, x, false), 1, 0, 1) == eg_get(x[0], 0, 1));
                 eg_pop(cx, m);
@@ -115,19 +136,25 @@ START_TEST(forms_of_numpy_and_opt_einsum)
             if (*q.kind != 'x') {
                 eg_tensor *y = einsum(&q, x, *q.kind == '1');
                 compare(&q, y, single ? 1e-5 : 1e-12);
-                eg_tensor *again = einsum(&q, x, *q.kind == '1');       /* what was kept gives the same bits, and so does a plan */
+                /* what was kept gives the same bits, and so does a plan */
+                eg_tensor *again = einsum(&q, x, *q.kind == '1');
                 char why[512];
-                eg_plan *p = eg_plan_new(.spec = q.spec, .count = q.count, .operands = shape, .broadcast = *q.kind == '1',
-                                         .why = why, .room = sizeof why);
+                eg_plan *p =
+                    eg_plan_new(.spec = q.spec, .count = q.count, .operands = shape,
+                                .broadcast = *q.kind == '1', .why = why, .room = sizeof why);
                 ck_assert_msg(p != NULL, "'%s': %s", q.spec, why);
                 eg_tensor *out = eg_full_n(cx, dtype, 7, q.out_rank, q.out);
-                ck_assert_msg(eg_plan_run_on(p, x, out, why, sizeof why) == 0, "'%s': %s", q.spec, why);
+                ck_assert_msg(eg_plan_run_on(p, x, out, why, sizeof why) == 0, "'%s': %s", q.spec,
+                              why);
                 eg_plan_free(p);
                 const size_t bytes = (size_t)eg_size(y) * (single ? 4 : 8);
-                ck_assert(memcmp(eg_raw(eg_contiguous(y), NULL), eg_raw(eg_contiguous(again), NULL), bytes) == 0);
+                ck_assert(memcmp(eg_raw(eg_contiguous(y), NULL), eg_raw(eg_contiguous(again), NULL),
+                                 bytes) == 0);
                 eg_assert_close(out, eg_contiguous(y), single ? 1e-6 : 1e-14);
-                const eg_explained *e = eg_explain_shapes(cx, q.spec, *q.kind == '1', q.count, shape);
-                ck_assert_msg(e && strlen(e->text) > 20 && e->gradients == q.count, "'%s': %s", q.spec, eg_error(cx));
+                const eg_explained *e =
+                    eg_explain_shapes(cx, q.spec, *q.kind == '1', q.count, shape);
+                ck_assert_msg(e && strlen(e->text) > 20 && e->gradients == q.count, "'%s': %s",
+                              q.spec, eg_error(cx));
             }
             seen[*q.kind == '=' ? 0 : *q.kind == '1' ? 1 : 2]++;
             eg_assert_ok(cx);
@@ -135,13 +162,17 @@ START_TEST(forms_of_numpy_and_opt_einsum)
         }
     }
     fclose(f);
-    ck_assert_int_ge(seen[0], 1500);            /* both types */
+    ck_assert_int_ge(seen[0], 1500); /* both types */
     ck_assert_int_ge(seen[1], 20);
     ck_assert_int_ge(seen[2], 50);
 }
 END_TEST
 
-static eg_tensor *of_form(void *user, eg_tensor *const *x) { const form *q = user; return einsum(q, x, *q->kind == '1'); }
+static eg_tensor *of_form(void *user, eg_tensor *const *x)
+{
+    const form *q = user;
+    return einsum(q, x, *q->kind == '1');
+}
 START_TEST(gradients_of_the_forms)
 {
     static char line[16384];
@@ -151,14 +182,16 @@ START_TEST(gradients_of_the_forms)
         const eg_mark m = eg_push(cx);
         eg_tensor *x[MOST];
         int64_t entries = 0;
-        for (int k = 0; k < q.count; k++) entries += eg_size(x[k] = wave(EG_F64, k, q.rank[k], q.dim[k]));
+        for (int k = 0; k < q.count; k++)
+            entries += eg_size(x[k] = wave(EG_F64, k, q.rank[k], q.dim[k]));
         if (*q.kind != 'x' && entries <= 300 && entries && (*q.kind == '1' || number % 8 == _i)) {
-            const eg_report *r =
-                eg_gradcheck(.f = of_form, .user = &q, .count = q.count, .xs = x, .order = 2, .directions = 2, .atol = 1e-7);
+            const eg_report *r = eg_gradcheck(.f = of_form, .user = &q, .count = q.count, .xs = x,
+                                              .order = 2, .directions = 2, .atol = 1e-7);
             ck_assert_msg(r != NULL, "'%s': %s", q.spec, eg_error(cx));
             for (int k = 0; k < q.count; k++)
-                ck_assert_msg(r->passed || r->input[k] == EG_ZERO || r->input[k] == EG_EMPTY || r->input[k] == EG_RIGHT, "'%s': %s",
-                              q.spec, r->text);
+                ck_assert_msg(r->passed || r->input[k] == EG_ZERO || r->input[k] == EG_EMPTY ||
+                                  r->input[k] == EG_RIGHT,
+                              "'%s': %s", q.spec, r->text);
             checked++;
         }
         eg_pop(cx, m);
@@ -168,7 +201,7 @@ START_TEST(gradients_of_the_forms)
 }
 END_TEST
 
-/* -- random specs ------------------------------------------------------------------------------------------------------------------- */
+/* -- random specs ----------------------------------------------------------------------------- */
 static uint64_t state;
 static int draw(int n)
 {
@@ -189,40 +222,60 @@ static int number_of(char c) { return c < 'a' ? c - 'A' : c - 'a'; }
 static void make_problem(problem *q)
 {
     const int letters = 1 + draw(LETTERS);
-    *q = (problem){ .count = 1 + draw(draw(3) ? 2 : 4), .arrow = draw(6) > 0, .broadcast = draw(8) == 0 };
+    *q = (problem){ .count = 1 + draw(draw(3) ? 2 : 4),
+                    .arrow = draw(6) > 0,
+                    .broadcast = draw(8) == 0 };
     for (int k = 0; k < letters; k++) q->size[k] = draw(40) ? 1 + draw(4) : draw(3) * 9;
     char *s = q->spec;
     for (int k = 0; k < q->count; k++) {
         q->rank[k] = draw(5);
         if (k) *s++ = ',';
         for (int r = 0; r < q->rank[k]; r++)
-            *s++ = q->term[k][r] = letter(r && draw(12) == 0 ? number_of(q->term[k][0]) : draw(letters));
+            *s++ = q->term[k][r] =
+                letter(r && draw(12) == 0 ? number_of(q->term[k][0]) : draw(letters));
     }
     int times[LETTERS] = { 0 }, n = 0;
-    for (int k = 0; k < q->count; k++) for (int r = 0; r < q->rank[k]; r++) times[number_of(q->term[k][r])]++;
+    for (int k = 0; k < q->count; k++)
+        for (int r = 0; r < q->rank[k]; r++) times[number_of(q->term[k][r])]++;
     if (q->arrow) {
         int order[LETTERS], used = 0;
-        for (int k = 0; k < letters; k++) if (times[k]) order[used++] = k;
-        for (int k = used - 1; k > 0; k--) { int j = draw(k + 1), t = order[k]; order[k] = order[j]; order[j] = t; }
-        for (int k = 0; k < used; k++) if (draw(2) && n < 6) q->out[n++] = letter(order[k]);
-        if (n && draw(25) == 0) { q->out[n] = q->out[draw(n)]; n++; }
-        *s++ = '-'; *s++ = '>';
+        for (int k = 0; k < letters; k++)
+            if (times[k]) order[used++] = k;
+        for (int k = used - 1; k > 0; k--) {
+            int j = draw(k + 1), t = order[k];
+            order[k] = order[j];
+            order[j] = t;
+        }
+        for (int k = 0; k < used; k++)
+            if (draw(2) && n < 6) q->out[n++] = letter(order[k]);
+        if (n && draw(25) == 0) {
+            q->out[n] = q->out[draw(n)];
+            n++;
+        }
+        *s++ = '-';
+        *s++ = '>';
         for (int k = 0; k < n; k++) *s++ = q->out[k];
     } else
         for (char c = 'A'; c <= 'z'; c++)
-            if (((c >= 'A' && c <= 'Z') || c >= 'a') && number_of(c) < LETTERS && letter(number_of(c)) == c &&
-                times[number_of(c)] == 1)
+            if (((c >= 'A' && c <= 'Z') || c >= 'a') && number_of(c) < LETTERS &&
+                letter(number_of(c)) == c && times[number_of(c)] == 1)
                 q->out[n++] = c;
     *s = 0;
 }
-/* An operand of these sizes somewhere in a larger tensor: axes in another order, with steps, backwards, expanded. */
+/* An operand of these sizes somewhere in a larger tensor: axes in another order, with steps,
+ * backwards, expanded. */
 static eg_tensor *operand(eg_dtype dtype, int rank, const int64_t *want)
 {
     int axes[9], back[9];
     int64_t dim[9];
     bool expanded[9] = { false };
     for (int r = 0; r < rank; r++) axes[r] = r;
-    if (draw(2)) for (int r = rank - 1; r > 0; r--) { int j = draw(r + 1), t = axes[r]; axes[r] = axes[j]; axes[j] = t; }
+    if (draw(2))
+        for (int r = rank - 1; r > 0; r--) {
+            int j = draw(r + 1), t = axes[r];
+            axes[r] = axes[j];
+            axes[j] = t;
+        }
     int step[9], gap[9];
     for (int r = 0; r < rank; r++) {
         back[axes[r]] = r;
@@ -231,7 +284,8 @@ static eg_tensor *operand(eg_dtype dtype, int rank, const int64_t *want)
         gap[r] = draw(6) ? 0 : draw(3);
         dim[r] = expanded[r] ? 1 : want[axes[r]] * step[r] + gap[r];
     }
-    eg_tensor *x = dtype == EG_I64 ? eg_randint_n(cx, -9, 9, rank, dim) : eg_uniform_n(cx, dtype, -1, 1, rank, dim);
+    eg_tensor *x = dtype == EG_I64 ? eg_randint_n(cx, -9, 9, rank, dim)
+                                   : eg_uniform_n(cx, dtype, -1, 1, rank, dim);
     for (int r = 0; r < rank; r++) {
         if (expanded[r]) continue;
         x = eg_slice(x, r, gap[r], EG_END, step[r]);
@@ -259,20 +313,28 @@ static void solve(const problem *q, eg_dtype dtype)
         }
         x[k] = operand(dtype, q->rank[k], dim);
     }
-    if (q->broadcast)                       /* a letter that is 1 wherever it stands is 1 */
+    if (q->broadcast) /* a letter that is 1 wherever it stands is 1 */
         for (int l = 0; l < LETTERS; l++) {
             bool whole = false;
             for (int k = 0; k < q->count; k++)
-                for (int r = 0; r < q->rank[k]; r++) whole |= number_of(q->term[k][r]) == l && !drop[k][r];
+                for (int r = 0; r < q->rank[k]; r++)
+                    whole |= number_of(q->term[k][r]) == l && !drop[k][r];
             if (!whole) size[l] = 1;
         }
-    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){
-        .size = sizeof(eg_einsum_args), .spec = q->spec, .count = q->count, .operands = x, .broadcast = q->broadcast });
+    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                     .spec = q->spec,
+                                                     .count = q->count,
+                                                     .operands = x,
+                                                     .broadcast = q->broadcast });
     ck_assert_msg(eg_ok(y), "'%s': %s", q->spec, eg_error(cx));
     const int rank = (int)strlen(q->out);
     int64_t outs = 1, total = 1, low[LETTERS], dim[9];
     ck_assert_int_eq(eg_rank(y), rank);
-    for (int r = 0; r < rank; r++) { dim[r] = size[number_of(q->out[r])]; outs *= dim[r]; ck_assert_int_eq(eg_dim(y, r), dim[r]); }
+    for (int r = 0; r < rank; r++) {
+        dim[r] = size[number_of(q->out[r])];
+        outs *= dim[r];
+        ck_assert_int_eq(eg_dim(y, r), dim[r]);
+    }
     for (int l = 0; l < LETTERS; l++) {
         bool here = false;
         for (int k = 0; k < q->count; k++) here |= strchr(q->term[k], letter(l)) != NULL;
@@ -288,7 +350,10 @@ static void solve(const problem *q, eg_dtype dtype)
     for (int64_t e = 0; e < total; e++) {
         int64_t index[LETTERS], rest = e, at = 0;
         double product = 1;
-        for (int l = 0; l < LETTERS; l++) { index[l] = rest % low[l]; rest /= low[l]; }
+        for (int l = 0; l < LETTERS; l++) {
+            index[l] = rest % low[l];
+            rest /= low[l];
+        }
         for (int k = 0; k < q->count; k++) {
             int64_t p = 0;
             for (int r = 0; r < q->rank[k]; r++) {
@@ -301,10 +366,14 @@ static void solve(const problem *q, eg_dtype dtype)
         want[at] += product;
         all[at] += fabs(product);
     }
-    const double *got = eg_f64(eg_contiguous(eg_cast(y, EG_F64))), allowed = dtype == EG_F64 ? 1e-12 : dtype == EG_F32 ? 1e-5 : 0;
+    const double *got = eg_f64(eg_contiguous(eg_cast(y, EG_F64))), allowed = dtype == EG_F64 ? 1e-12
+                                                                             : dtype == EG_F32
+                                                                                 ? 1e-5
+                                                                                 : 0;
     for (int64_t k = 0; k < outs; k++)
-        ck_assert_msg(fabs(got[k] - want[k]) <= allowed * all[k], "'%s' in %s: element %lld is %.17g, not %.17g", q->spec,
-                      eg_type_name(dtype), (long long)k, got[k], want[k]);
+        ck_assert_msg(fabs(got[k] - want[k]) <= allowed * all[k],
+                      "'%s' in %s: element %lld is %.17g, not %.17g", q->spec, eg_type_name(dtype),
+                      (long long)k, got[k], want[k]);
     eg_assert_ok(cx);
 }
 
@@ -325,19 +394,32 @@ START_TEST(random_specs)
 }
 END_TEST
 
-/* Where a product's numbers lie decides how they are fetched, never what comes out: the same bits, whatever lies nearest (batches too),
- * for any number of threads. Two summed letters are added in the order of their strides: there the values agree. Some sizes take several
- * blocks of batches, rows and k. */
+/* Where a product's numbers lie decides how they are fetched, never what comes out: the same bits,
+ * whatever lies nearest (batches too), for any number of threads. Two summed letters are added in
+ * the order of their strides: there the values agree. Some sizes take several blocks of batches,
+ * rows and k. */
 START_TEST(layout_changes_no_bit)
 {
-    static const struct { const char *spec, *sizes; } products[] = {
-        { "ijbh,jbhd->ibhd", "i5 j7 b2 h4 d3" }, { "ijbh,jbhd->ibhd", "i130 j70 b2 h8 d64" }, { "ijbh,jbhd->ibhd", "i210 j300 b8 h7 d5" },
-        { "ijbh,bjhd->bihd", "i33 j40 b3 h11 d16" }, { "ijbh,jkbh->ikbh", "i40 j35 k50 b3 h11" },
+    static const struct {
+        const char *spec, *sizes;
+    } products[] = {
+        { "ijbh,jbhd->ibhd", "i5 j7 b2 h4 d3" },
+        { "ijbh,jbhd->ibhd", "i130 j70 b2 h8 d64" },
+        { "ijbh,jbhd->ibhd", "i210 j300 b8 h7 d5" },
+        { "ijbh,bjhd->bihd", "i33 j40 b3 h11 d16" },
+        { "ijbh,jkbh->ikbh", "i40 j35 k50 b3 h11" },
         { "ijbh,jkbh->ikbh", "i150 j258 k101 b1 h33" },
-        { "zijq,zjd->zqid", "z20 i6 j9 q4 d8" }, { "ijlz,jldz->idz", "i17 j40 l13 d9 z40" }, { "iz,zj->zij", "i50 j40 z30" },
-        { "abz,zbc->acz", "a300 b20 c7 z19" }, { "ab,bc->ac", "a150 b200 c190" }, { "bda,dc->abc", "a48 b40 c48 d30" },
-        { "efbad,cf->abcde", "a5 b4 c9 d7 e6 f8" }, { "dega,gfbc->abcdef", "a3 b5 c4 d6 e7 f8 g9" }, { "ab,bc->ac", "a3 b700 c200" },
-        { "ab,bc->ac", "a200 b700 c3" }, { "ab,bc->ac", "a4 b300 c5" },
+        { "zijq,zjd->zqid", "z20 i6 j9 q4 d8" },
+        { "ijlz,jldz->idz", "i17 j40 l13 d9 z40" },
+        { "iz,zj->zij", "i50 j40 z30" },
+        { "abz,zbc->acz", "a300 b20 c7 z19" },
+        { "ab,bc->ac", "a150 b200 c190" },
+        { "bda,dc->abc", "a48 b40 c48 d30" },
+        { "efbad,cf->abcde", "a5 b4 c9 d7 e6 f8" },
+        { "dega,gfbc->abcdef", "a3 b5 c4 d6 e7 f8 g9" },
+        { "ab,bc->ac", "a3 b700 c200" },
+        { "ab,bc->ac", "a200 b700 c3" },
+        { "ab,bc->ac", "a4 b300 c5" },
     };
     for (size_t p = 0; p < sizeof products / sizeof *products; p++)
         for (int single = 0; single < 2; single++) {
@@ -348,41 +430,65 @@ START_TEST(layout_changes_no_bit)
             for (int k = 0; k < 2; k++, at++) {
                 int64_t dim[8];
                 int rank = 0;
-                for (; *at >= 'a'; at++) dim[rank++] = strtoll(strchr(products[p].sizes, *at) + 1, NULL, 10);
+                for (; *at >= 'a'; at++)
+                    dim[rank++] = strtoll(strchr(products[p].sizes, *at) + 1, NULL, 10);
                 x[k] = wave(dtype, k, rank, dim);
             }
-            for (int turn = 0; turn < 12; turn++) {         /* every axis nearest in the first operand, or in the second; windows */
+            /* every axis nearest in the first operand, or in the second; windows */
+            for (int turn = 0; turn < 12; turn++) {
                 eg_tensor *y[2];
                 for (int k = 0; k < 2; k++) {
                     const int rank = eg_rank(x[k]), by = turn / (k ? 4 : 1) % rank;
                     int there[8], back[8];
-                    for (int r = 0; r < rank; r++) { there[r] = (r + by) % rank; back[(r + by) % rank] = r; }
+                    for (int r = 0; r < rank; r++) {
+                        there[r] = (r + by) % rank;
+                        back[(r + by) % rank] = r;
+                    }
                     y[k] = eg_permute_n(eg_copy(eg_permute_n(x[k], rank, there)), rank, back);
-                    if (turn > 9) y[k] = eg_select(eg_pad(eg_unsqueeze(y[k], rank), rank, 0, 1, 0), rank, 0);
-                else if (turn > 7) for (int r = 0; r < rank; r++) y[k] = eg_slice(eg_pad(y[k], r, 1, 2, 0), r, 1, 1 + eg_dim(x[k], r), 1);
+                    if (turn > 9)
+                        y[k] = eg_select(eg_pad(eg_unsqueeze(y[k], rank), rank, 0, 1, 0), rank, 0);
+                    else if (turn > 7)
+                        for (int r = 0; r < rank; r++)
+                            y[k] = eg_slice(eg_pad(y[k], r, 1, 2, 0), r, 1, 1 + eg_dim(x[k], r), 1);
                 }
                 eg_threads(cx, 1 + turn % 3);
                 eg_tensor *z = eg_contiguous(eg_einsum(products[p].spec, y[0], y[1]));
                 eg_assert_ok(cx);
                 if (!first) first = z;
-                if (strstr(products[p].spec, "jl")) { eg_assert_close(z, first, single ? 1e-5 : 1e-13); continue; }
-                ck_assert_msg(memcmp(eg_raw(first, NULL), eg_raw(z, NULL), (size_t)eg_size(z) * (single ? 4 : 8)) == 0,
-                              "%s %s, %s, turn %d: other bits", products[p].spec, products[p].sizes, single ? "f32" : "f64", turn);
+                if (strstr(products[p].spec, "jl")) {
+                    eg_assert_close(z, first, single ? 1e-5 : 1e-13);
+                    continue;
+                }
+                ck_assert_msg(memcmp(eg_raw(first, NULL), eg_raw(z, NULL),
+                                     (size_t)eg_size(z) * (single ? 4 : 8)) == 0,
+                              "%s %s, %s, turn %d: other bits", products[p].spec, products[p].sizes,
+                              single ? "f32" : "f64", turn);
             }
             eg_pop(cx, m);
         }
 }
 END_TEST
 
-/* -- a product and a number added in one node: the same as in two ------------------------------------------------------------------- */
+/* -- a product and a number added in one node: the same as in two ----------------------------- */
 START_TEST(affine_is_a_product_and_a_sum)
 {
-    static const struct { const char *spec, *shapes; bool one; } forms[] = {
-        { "bi,io->bo", "5x4 4x3 3", true }, { "bi,io->bo", "5x4 4x3 5x3", true }, { "bi,io->bo", "5x4 4x3 ()", true },
-        { "...i,io->...o", "2x5x4 4x3 3", true }, { "ibm,mhd->bihd", "4x2x3 3x2x5 2x5", true }, { "ib,jb->ijb", "3x4 2x4 4", true },
-        { "bi,io->bo", "5x0 0x3 3", true }, { "bi,io->bo", "0x4 4x3 3", true }, { "i (b c=2) m,mo->i (b c) o", "3x4x2 2x3 3", false },
+    static const struct {
+        const char *spec, *shapes;
+        bool one;
+    } forms[] = {
+        { "bi,io->bo", "5x4 4x3 3", true },
+        { "bi,io->bo", "5x4 4x3 5x3", true },
+        { "bi,io->bo", "5x4 4x3 ()", true },
+        { "...i,io->...o", "2x5x4 4x3 3", true },
+        { "ibm,mhd->bihd", "4x2x3 3x2x5 2x5", true },
+        { "ib,jb->ijb", "3x4 2x4 4", true },
+        { "bi,io->bo", "5x0 0x3 3", true },
+        { "bi,io->bo", "0x4 4x3 3", true },
+        { "i (b c=2) m,mo->i (b c) o", "3x4x2 2x3 3", false },
         { "i (b c=2) m,mo->i b c o", "3x4x2 2x3 3", false },
-        { "bik,io->bo", "5x4x2 4x3 3", false }, { "i,j->ii", "3 2 3", false }, { "bi,o->bo", "5x4 3 3", false },
+        { "bik,io->bo", "5x4x2 4x3 3", false },
+        { "i,j->ii", "3 2 3", false },
+        { "bi,o->bo", "5x4 3 3", false },
     };
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
         for (int t = 0; t < 4; t++) {
@@ -396,14 +502,16 @@ START_TEST(affine_is_a_product_and_a_sum)
                 if (dtype == EG_I32) x[k] = eg_cast(eg_round(eg_scale(x[k], 9)), dtype);
                 if (dtype == EG_C128) x[k] = eg_complex(x[k], eg_square(x[k]));
             }
-            eg_tensor *y = eg_affine(forms[f].spec, x[0], x[1], x[2]), *p = eg_einsum(forms[f].spec, x[0], x[1]);
+            eg_tensor *y = eg_affine(forms[f].spec, x[0], x[1], x[2]),
+                      *p = eg_einsum(forms[f].spec, x[0], x[1]);
             eg_tensor *z = eg_add(p, eg_cast(x[2], eg_type(p)));
             eg_assert_ok(cx);
-            ck_assert_msg(!strcmp(eg_op_of(y)->name, "affine") == (forms[f].one && dtype != EG_I32), "%s is made by %s", forms[f].spec,
-                          eg_op_of(y)->name);
+            ck_assert_msg(!strcmp(eg_op_of(y)->name, "affine") == (forms[f].one && dtype != EG_I32),
+                          "%s is made by %s", forms[f].spec, eg_op_of(y)->name);
             for (int part = 0; part < 2; part++) {
                 eg_tensor *(*const of)(eg_tensor *) = part ? eg_imag : eg_real;
-                eg_assert_close(dtype == EG_C128 ? of(y) : y, dtype == EG_C128 ? of(z) : z, dtype == EG_F32 ? 1e-6 : 1e-14);
+                eg_assert_close(dtype == EG_C128 ? of(y) : y, dtype == EG_C128 ? of(z) : z,
+                                dtype == EG_F32 ? 1e-6 : 1e-14);
             }
         }
 }
@@ -414,7 +522,8 @@ START_TEST(affine_refuses)
     static const char *const said[] = {
         "affine: operand 3 is (2,), but the last axes of the result are those of (5, 3)",
         "einsum: index 'i' is 4 in operand 1 but 3 in operand 2",
-        "affine: x is f64 but b is f32; eg_cast one of them", "affine: the spec is NULL",
+        "affine: x is f64 but b is f32; eg_cast one of them",
+        "affine: the spec is NULL",
         "affine: operand 3 is (5, 5, 3), but the last axes of the result are those of (5, 3)",
     };
     for (int k = 0; k < 5; k++) {

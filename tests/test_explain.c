@@ -5,34 +5,47 @@
 
 static eg_ctx *cx;
 static void setup(void) { cx = eg_open(.dtype = EG_F64, .seed = 5); }
-static void teardown(void) { eg_assert_ok(cx); eg_close(cx); }
+static void teardown(void)
+{
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 
 START_TEST(row_3_5_roles_and_gemm)
 {
-    const eg_explained *e = eg_explain("ibhd,jbhd->ijbh", eg_ones(cx, 2, 1, 2, 4), eg_ones(cx, 3, 1, 2, 4));
+    const eg_explained *e =
+        eg_explain("ibhd,jbhd->ijbh", eg_ones(cx, 2, 1, 2, 4), eg_ones(cx, 3, 1, 2, 4));
     ck_assert_ptr_nonnull(e);
-    ck_assert_msg(strstr(e->text, "batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2"), "%s", e->text);
+    ck_assert_msg(strstr(e->text, "batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2"), "%s",
+                  e->text);
     ck_assert_int_eq(e->steps, 1);
     ck_assert(e->step[0].m == 2 && e->step[0].n == 3 && e->step[0].k == 4 && e->step[0].batch == 2);
     /* without AVX2 there are no direct kernels: everything is packed */
-    ck_assert_str_eq(e->step[0].copies, strstr(e->step[0].kernel, "packed") ? "blocks packed into panels" : "strips of an operand");
-    ck_assert(e->multiplications == 48 && e->additions == 0 && e->largest == 0 && e->bytes == 8 * (16 + 24 + 12));
+    ck_assert_str_eq(e->step[0].copies, strstr(e->step[0].kernel, "packed")
+                                            ? "blocks packed into panels"
+                                            : "strips of an operand");
+    ck_assert(e->multiplications == 48 && e->additions == 0 && e->largest == 0 &&
+              e->bytes == 8 * (16 + 24 + 12));
     ck_assert_int_eq(e->letters, 5);
-    ck_assert(e->letter[0].role == EG_FREE && e->letter[0].operands == 1 && e->letter[0].size == 2 && *e->letter[0].name == 'i');
-    ck_assert(e->letter[1].role == EG_BATCH && e->letter[1].operands == 3 && e->letter[3].role == EG_SUMMED &&
-              e->letter[4].operands == 2);
+    ck_assert(e->letter[0].role == EG_FREE && e->letter[0].operands == 1 &&
+              e->letter[0].size == 2 && *e->letter[0].name == 'i');
+    ck_assert(e->letter[1].role == EG_BATCH && e->letter[1].operands == 3 &&
+              e->letter[3].role == EG_SUMMED && e->letter[4].operands == 2);
     ck_assert_str_eq(e->gradient[0], "d1: ijbh,jbhd->ibhd");
     ck_assert_str_eq(e->gradient[1], "d2: ijbh,ibhd->jbhd");
 }
 END_TEST
 
-/* The whole of seed 004's example, n tokens of width d in 2 heads: three projections, QKᵀ, AV and the output. */
+/* The whole of seed 004's example, n tokens of width d in 2 heads: three projections, QKᵀ, AV and
+ * the output. */
 static double multiplications(int64_t n, int64_t d)
 {
-    eg_tensor *x = eg_ones(cx, n, d), *w = eg_ones(cx, d, 2, d / 2), *q = eg_ones(cx, n, 2, d / 2), *a = eg_ones(cx, 2, n, n),
-              *o = eg_ones(cx, 2, d / 2, d);
-    return 3 * eg_explain("id,dhk->ihk", x, w)->multiplications + eg_explain("ihk,jhk->hij", q, q)->multiplications +
-           eg_explain("hij,jhk->ihk", a, q)->multiplications + eg_explain("ihk,hkd->id", q, o)->multiplications;
+    eg_tensor *x = eg_ones(cx, n, d), *w = eg_ones(cx, d, 2, d / 2), *q = eg_ones(cx, n, 2, d / 2),
+              *a = eg_ones(cx, 2, n, n), *o = eg_ones(cx, 2, d / 2, d);
+    return 3 * eg_explain("id,dhk->ihk", x, w)->multiplications +
+           eg_explain("ihk,jhk->hij", q, q)->multiplications +
+           eg_explain("hij,jhk->ihk", a, q)->multiplications +
+           eg_explain("ihk,hkd->id", q, o)->multiplications;
 }
 START_TEST(row_4_8_the_example_takes_1280_multiplications)
 {
@@ -43,14 +56,20 @@ START_TEST(row_4_9_the_cost_is_4ndd_2nnd)
 {
     for (int64_t n = 1; n < 40; n += 7)
         for (int64_t d = 2; d < 40; d += 6)
-            ck_assert(multiplications(n, d) == 4.0 * (double)(n * d * d) + 2.0 * (double)(n * n * d));
+            ck_assert(multiplications(n, d) ==
+                      4.0 * (double)(n * d * d) + 2.0 * (double)(n * n * d));
 }
 END_TEST
 
-/* Every gradient string, done as an einsum of the cotangent and the other operands, is the gradient. */
+/* Every gradient string, done as an einsum of the cotangent and the other operands, is the
+ * gradient. */
 START_TEST(gradient_strings_are_the_gradient)
 {
-    static const struct { const char *spec; int count; int64_t dim[4][4]; int rank[4];
+    static const struct {
+        const char *spec;
+        int count;
+        int64_t dim[4][4];
+        int rank[4];
     } cases[] = {
         { "ij,jk->ik", 2, { { 2, 3 }, { 3, 4 } }, { 2, 2 } },
         { "ibhd,jbhd->ijbh", 2, { { 2, 1, 2, 4 }, { 3, 1, 2, 4 } }, { 4, 4 } },
@@ -64,15 +83,20 @@ START_TEST(gradient_strings_are_the_gradient)
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         eg_tensor *x[4], *dx[4], *operand[4];
-        for (int k = 0; k < cases[c].count; k++) x[k] = eg_normal_n(cx, EG_F64, 0, 1, cases[c].rank[k], cases[c].dim[k]);
-        const eg_explained *e = eg_explain_with(
-            &(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = cases[c].spec, .count = cases[c].count, .operands = x });
-        eg_tensor *y = eg_einsum_n(cases[c].spec, cases[c].count, x), *g = eg_normal_n(cx, EG_F64, 0, 1, eg_rank(y), eg_dims(y));
+        for (int k = 0; k < cases[c].count; k++)
+            x[k] = eg_normal_n(cx, EG_F64, 0, 1, cases[c].rank[k], cases[c].dim[k]);
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                                   .spec = cases[c].spec,
+                                                                   .count = cases[c].count,
+                                                                   .operands = x });
+        eg_tensor *y = eg_einsum_n(cases[c].spec, cases[c].count, x),
+                  *g = eg_normal_n(cx, EG_F64, 0, 1, eg_rank(y), eg_dims(y));
         ck_assert_int_eq(eg_grad(y, g, cases[c].count, x, dx), 0);
         for (int k = 0; k < cases[c].count; k++) {
             int n = 0;
             operand[n++] = g;
-            for (int j = 0; j < cases[c].count; j++) if (j != k) operand[n++] = x[j];
+            for (int j = 0; j < cases[c].count; j++)
+                if (j != k) operand[n++] = x[j];
             eg_assert_close(eg_einsum_n(strchr(e->gradient[k], ':') + 1, n, operand), dx[k], 1e-13);
         }
     }
@@ -85,7 +109,8 @@ END_TEST
 
 START_TEST(steps_and_totals)
 {
-    eg_tensor *x[] = { eg_ones(cx, 10, 100), eg_ones(cx, 100, 10), eg_ones(cx, 10, 100), eg_ones(cx, 100, 10) };
+    eg_tensor *x[] = { eg_ones(cx, 10, 100), eg_ones(cx, 100, 10), eg_ones(cx, 10, 100),
+                       eg_ones(cx, 100, 10) };
     eg_einsum_args o = { .size = sizeof o, .spec = "ab,bc,cd,de->ae", .count = 4, .operands = x };
     const eg_explained *e = eg_explain_with(&o);
     ck_assert(e->steps == 3 && e->multiplications == 21000 && e->largest == 800);
@@ -99,15 +124,19 @@ START_TEST(steps_and_totals)
     ck_assert(strstr(p->text, "#1"));
     /* strides decide what is copied */
     eg_tensor *big = eg_ones(cx, 300, 300), *thin = eg_ones(cx, 300);
-    ck_assert_str_eq(eg_explain("ij,jk->ik", big, big)->step[0].copies, "blocks packed into panels");
+    ck_assert_str_eq(eg_explain("ij,jk->ik", big, big)->step[0].copies,
+                     "blocks packed into panels");
     eg_tensor *scores = eg_zeros(cx, 20, 20, 4, 8), *values = eg_zeros(cx, 20, 4, 8, 3);
     const eg_explained_step *apart = eg_explain("ijbh,jbhd->ibhd", scores, values)->step;
     ck_assert_str_eq(apart->kernel, "products of batches drawn apart");
     ck_assert_str_eq(apart->copies, "blocks turned, batch by batch");
     ck_assert_str_eq(eg_explain("ij,j->i", big, thin)->step[0].kernel, "dots and row sums");
     ck_assert_str_eq(eg_explain("ij,ij->ij", big, big)->step[0].kernel, "elementwise loop");
-    ck_assert_str_eq(eg_explain("ij,jk->ik", eg_zeros(cx, 2, 0), eg_zeros(cx, 0, 3))->step[0].kernel, "zeros: a sum over nothing");
-    ck_assert(eg_explain("ij->", big)->additions == 90000 && eg_explain("ij->", big)->multiplications == 0);
+    ck_assert_str_eq(
+        eg_explain("ij,jk->ik", eg_zeros(cx, 2, 0), eg_zeros(cx, 0, 3))->step[0].kernel,
+        "zeros: a sum over nothing");
+    ck_assert(eg_explain("ij->", big)->additions == 90000 &&
+              eg_explain("ij->", big)->multiplications == 0);
     ck_assert(eg_explain("ij->", eg_cast(big, EG_I32))->gradients == 0);
 }
 END_TEST
@@ -117,13 +146,17 @@ START_TEST(shapes_without_tensors)
     const int64_t huge[] = { 1 << 29, 1 << 29 }, one[] = { 1, 4 }, three[] = { 3, 4 };
     const size_t before = eg_stats(cx).used;
     const eg_explained *e =
-        eg_explain_shapes(cx, "ij,jk->ik", false, 2, (eg_shape[]){ { EG_F32, 2, huge, NULL }, { EG_F32, 2, huge, NULL } });
+        eg_explain_shapes(cx, "ij,jk->ik", false, 2,
+                          (eg_shape[]){ { EG_F32, 2, huge, NULL }, { EG_F32, 2, huge, NULL } });
     ck_assert(e && e->multiplications == 0x1p87);
     ck_assert_uint_lt(eg_stats(cx).used - before, 1 << 16);
     static const char *const specs[] = { "->", "", " ", "->", NULL };
-    for (int k = 0; specs[k]; k++) ck_assert_ptr_nonnull(eg_explain_shapes(cx, specs[k], false, 1, &(eg_shape){ .dtype = EG_F32 }));
+    for (int k = 0; specs[k]; k++)
+        ck_assert_ptr_nonnull(
+            eg_explain_shapes(cx, specs[k], false, 1, &(eg_shape){ .dtype = EG_F32 }));
     const eg_shape stretch[] = { { EG_F32, 2, one, NULL }, { EG_F32, 2, three, NULL } };
-    ck_assert_str_eq(eg_explain_shapes(cx, "ij,ij->ij", true, 2, stretch)->gradient[0], "d1: ij,ij->j");
+    ck_assert_str_eq(eg_explain_shapes(cx, "ij,ij->ij", true, 2, stretch)->gradient[0],
+                     "d1: ij,ij->j");
     ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, stretch));
     eg_assert_error(cx, "index 'i' is 1 in operand 1 but 3 in operand 2");
     ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, NULL));

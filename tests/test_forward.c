@@ -1,4 +1,5 @@
-/* test_forward.c: forward mode beside reverse mode. That every row has a tangent, and the right one, is in test_ops.c. */
+/* test_forward.c: forward mode beside reverse mode. That every row has a tangent, and the right
+ * one, is in test_ops.c. */
 #include <eingrad/check.h>
 #include "tests.h"
 
@@ -7,28 +8,36 @@ static eg_tensor *weighed(eg_tensor *x, eg_tensor *w) { return eg_mul(eg_square(
 START_TEST(a_tangent_is_the_derivative_along_v)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_from(cx, ((double[]){ 1, 2, 3 }), 3), *w = eg_from(cx, ((double[]){ 1, -1, 2 }), 3);
+    eg_tensor *x = eg_from(cx, ((double[]){ 1, 2, 3 }), 3),
+              *w = eg_from(cx, ((double[]){ 1, -1, 2 }), 3);
     eg_tensor *v = eg_from(cx, ((double[]){ 1, 10, 100 }), 3), *y = weighed(x, w);
     eg_tensor *t = eg_jvp(y, 2, (eg_tensor *[]){ x, w }, (eg_tensor *[]){ v, NULL });
     eg_assert_close(t, eg_from(cx, ((double[]){ 2, -40, 1200 }), 3), 1e-15);
     t = eg_jvp(y, 2, (eg_tensor *[]){ x, w }, (eg_tensor *[]){ v, v });
     eg_assert_close(t, eg_from(cx, ((double[]){ 3, 0, 2100 }), 3), 1e-15);
-    eg_assert_close(eg_jvp(t, 1, &x, &v), eg_from(cx, ((double[]){ 4, 200, 100000 }), 3), 1e-15);   /* 2 v² w + 2 x v² */
+    /* 2 v² w + 2 x v² */
+    eg_assert_close(eg_jvp(t, 1, &x, &v), eg_from(cx, ((double[]){ 4, 200, 100000 }), 3), 1e-15);
     eg_tensor *dw;
-    ck_assert_int_eq(eg_grad(eg_sum(NULL, t), NULL, 1, &w, &dw), 0);                /* reverse over forward: 2 x v */
+    /* reverse over forward: 2 x v */
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, t), NULL, 1, &w, &dw), 0);
     eg_assert_close(dw, eg_from(cx, ((double[]){ 2, 40, 600 }), 3), 1e-15);
     eg_close(cx);
 }
 END_TEST
 
-/* As eg_grad has it: an x on the way from another x moves with it, the same x twice moves twice, y itself may be an x. */
+/* As eg_grad has it: an x on the way from another x moves with it, the same x twice moves twice, y
+ * itself may be an x. */
 START_TEST(inputs_may_depend_on_each_other)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_mul(h, x), *one = eg_scalar(cx, 1), *stray = eg_scalar(cx, 1);
-    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ one, one })), 27 + 3);
-    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ x, x }, (eg_tensor *[]){ one, one })), 2 * 27);
-    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ y, x }, (eg_tensor *[]){ one, one })), 1 + 27);
+    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_mul(h, x), *one = eg_scalar(cx, 1),
+              *stray = eg_scalar(cx, 1);
+    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ one, one })),
+                        27 + 3);
+    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ x, x }, (eg_tensor *[]){ one, one })),
+                        2 * 27);
+    ck_assert_double_eq(eg_item(eg_jvp(y, 2, (eg_tensor *[]){ y, x }, (eg_tensor *[]){ one, one })),
+                        1 + 27);
     ck_assert_double_eq(eg_item(eg_jvp(y, 1, &stray, &one)), 0);
     ck_assert_double_eq(eg_item(eg_jvp(eg_mul(x, eg_detach(h)), 1, &x, &one)), 9);
     ck_assert_double_eq(eg_item(eg_jvp(eg_floor(y), 1, &x, &one)), 0);
@@ -47,20 +56,25 @@ static eg_tensor *cubes(eg_tensor *a, eg_tensor *x)
 START_TEST(hessians_and_their_products)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 2, 2), *x = eg_from(cx, ((double[]){ 1, -2 }), 2), *hv[2];
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 2, 2),
+              *x = eg_from(cx, ((double[]){ 1, -2 }), 2), *hv[2];
     eg_tensor *y = cubes(a, x), *v = eg_from(cx, ((double[]){ 10, 1 }), 2);
-    const double expect[] = { 6 * (-3 * 1 + -5 * 9), 6 * (-3 * 2 + -5 * 12), 6 * (-3 * 2 + -5 * 12), 6 * (-3 * 4 + -5 * 16) };
+    const double expect[] = { 6 * (-3 * 1 + -5 * 9), 6 * (-3 * 2 + -5 * 12), 6 * (-3 * 2 + -5 * 12),
+                              6 * (-3 * 4 + -5 * 16) };
     eg_assert_close(eg_hessian(y, x, x), eg_from(cx, expect, 2, 2), 1e-14);
     ck_assert_int_eq(eg_hvp(y, 1, &x, &v, hv), 0);
-    eg_assert_close(hv[0], eg_from(cx, ((double[]){ 10 * expect[0] + expect[1], 10 * expect[2] + expect[3] }), 2), 1e-14);
-    eg_tensor *mixed = eg_hessian(y, x, a);                              /* x's axes, then a's */
+    eg_assert_close(
+        hv[0],
+        eg_from(cx, ((double[]){ 10 * expect[0] + expect[1], 10 * expect[2] + expect[3] }), 2),
+        1e-14);
+    eg_tensor *mixed = eg_hessian(y, x, a); /* x's axes, then a's */
     eg_axes("j i k", mixed);
     eg_tensor *other = eg_hessian(y, a, x);
     eg_assert_close(eg_permute(other, 2, 0, 1), mixed, 1e-14);
     ck_assert_int_eq(eg_hvp(y, 2, (eg_tensor *[]){ x, a }, (eg_tensor *[]){ v, NULL }, hv), 0);
     eg_assert_close(hv[1], eg_einsum("jik,j->ik", mixed, v), 1e-14);
     ck_assert(eg_op_of(hv[1]) != NULL);
-    eg_nograd(cx, true);                                                 /* the same without a history of its own */
+    eg_nograd(cx, true); /* the same without a history of its own */
     ck_assert_int_eq(eg_hvp(y, 2, (eg_tensor *[]){ x, a }, (eg_tensor *[]){ v, NULL }, hv), 0);
     eg_assert_close(hv[1], eg_einsum("jik,j->ik", mixed, v), 1e-14);
     ck_assert_ptr_null(eg_op_of(hv[1]));
@@ -69,20 +83,25 @@ START_TEST(hessians_and_their_products)
 }
 END_TEST
 
-/* Rows by reverse mode and columns by forward mode, with and without a history, are one Jacobian. */
-static eg_tensor *wide(eg_tensor *x) { return eg_softmax("i [j]", eg_einsum("im,jm->ij", x, eg_tanh(x))); }
+/* Rows by reverse mode and columns by forward mode, with and without a history, are one Jacobian.
+ */
+static eg_tensor *wide(eg_tensor *x)
+{
+    return eg_softmax("i [j]", eg_einsum("im,jm->ij", x, eg_tanh(x)));
+}
 START_TEST(jacobians)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
     eg_tensor *x = eg_uniform(cx, -1, 1, 3, 2), *y = wide(x), *few = eg_sum("[i] j", y);
-    eg_tensor *columns = eg_jacobian(y, x), *rows = eg_jacobian(few, x);                        /* 9 × 6 and 3 × 6 */
+    eg_tensor *columns = eg_jacobian(y, x), *rows = eg_jacobian(few, x); /* 9 × 6 and 3 × 6 */
     eg_axes("(a=3) (b=3) (c=3) (d=2)", columns);
     eg_assert_close(eg_sum("[i] j a b", columns), rows, 1e-13);
     eg_tensor *seed = eg_uniform(cx, -1, 1, 3, 3), *dx, *v = eg_uniform(cx, -1, 1, 3, 2);
     eg_grad(y, seed, 1, &x, &dx);
     eg_assert_close(eg_einsum("ijab,ij->ab", columns, seed), dx, 1e-13);
     eg_assert_close(eg_einsum("ijab,ab->ij", columns, v), eg_jvp(y, 1, &x, &v), 1e-13);
-    eg_tensor *once = eg_jacobian(eg_sum(NULL, eg_square(columns)), x);  /* differentiable again */
+    /* differentiable again */
+    eg_tensor *once = eg_jacobian(eg_sum(NULL, eg_square(columns)), x);
     double numeric[6], at;
     for (int k = 0; k < 6; k++) {
         at = eg_mut_f64(x)[k];
@@ -108,7 +127,8 @@ END_TEST
 START_TEST(under_nograd_a_jacobian_keeps_no_temporaries)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
-    eg_tensor *x = eg_uniform(cx, -1, 1, 40), *y = eg_einsum("ij,j->i", eg_uniform(cx, -1, 1, 40, 40), eg_tanh(x));
+    eg_tensor *x = eg_uniform(cx, -1, 1, 40),
+              *y = eg_einsum("ij,j->i", eg_uniform(cx, -1, 1, 40, 40), eg_tanh(x));
     size_t held[2];
     for (int record = 0; record < 2; record++) {
         eg_mark m = eg_push(cx);
@@ -129,7 +149,8 @@ END_TEST
 START_TEST(forward_refuses)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
-    eg_tensor *x = eg_ones(cx, 2, 3), *n = eg_randint(cx, 0, 5, 3), *v = eg_ones(cx, 3, 2), *y = eg_exp(x), *hv;
+    eg_tensor *x = eg_ones(cx, 2, 3), *n = eg_randint(cx, 0, 5, 3), *v = eg_ones(cx, 3, 2),
+              *y = eg_exp(x), *hv;
     ck_assert(!eg_ok(eg_jvp(y, 1, &x, &v)));
     eg_assert_error(cx, "jvp: vs[0] is f32 (3, 2), xs[0] is f32 (2, 3)");
     ck_assert(!eg_ok(eg_jvp(y, 1, &n, &n)));
@@ -174,8 +195,13 @@ START_TEST(forward_refuses)
 }
 END_TEST
 
-/* A user's row without a jvp has forward mode from its rule; with one, that is what is used; a wrong shape is named. */
-static bool same_shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
+/* A user's row without a jvp has forward mode from its rule; with one, that is what is used; a
+ * wrong shape is named. */
+static bool same_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
 static bool cube_forward(eg_tensor *y)
 {
     const double *x = eg_f64(eg_operand(y, 0));
@@ -183,21 +209,42 @@ static bool cube_forward(eg_tensor *y)
     for (int64_t k = 0; x && out && k < eg_size(y); k++) out[k] = x[k] * x[k] * x[k];
     return x && out;
 }
-static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_scale(eg_mul(g, eg_square(eg_operand(y, i))), 3); }
-static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx) { return cube_rule(y, eg_scale(dx[0], 2), 0); }  /* twice too much */
-static eg_tensor *bad_jvp(eg_tensor *y, eg_tensor *const *dx) { (void)y; return eg_sum(NULL, dx[0]); }
-static eg_tensor *no_jvp(eg_tensor *y, eg_tensor *const *dx) { (void)y, (void)dx; return NULL; }
+static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_scale(eg_mul(g, eg_square(eg_operand(y, i))), 3);
+}
+/* twice too much */
+static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    return cube_rule(y, eg_scale(dx[0], 2), 0);
+}
+static eg_tensor *bad_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    (void)y;
+    return eg_sum(NULL, dx[0]);
+}
+static eg_tensor *no_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    (void)y, (void)dx;
+    return NULL;
+}
 START_TEST(rows_of_a_user)
 {
-#define CUBE .name = "cube", .arity = 1, .shape = same_shape, .forward = cube_forward, .rule = cube_rule, .uses = EG_USES_OPERANDS
-    static const eg_op plain = { CUBE }, own = { CUBE, .jvp = cube_jvp }, bad = { CUBE, .jvp = bad_jvp }, still = { CUBE, .jvp = no_jvp };
-    static const eg_op none = { .name = "none", .arity = 1, .shape = same_shape, .forward = cube_forward };
+#define CUBE                                                                                     \
+    .name = "cube", .arity = 1, .shape = same_shape, .forward = cube_forward, .rule = cube_rule, \
+    .uses = EG_USES_OPERANDS
+    static const eg_op plain = { CUBE }, own = { CUBE, .jvp = cube_jvp },
+                       bad = { CUBE, .jvp = bad_jvp }, still = { CUBE, .jvp = no_jvp };
+    static const eg_op none = {
+        .name = "none", .arity = 1, .shape = same_shape, .forward = cube_forward
+    };
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, 2 }), 2), *v = eg_copy(eg_detach(x));
     eg_tensor *t = eg_jvp(eg_apply(&plain, NULL, 0, 1, &x), 1, &x, &v);
     eg_assert_close(t, eg_from(cx, ((double[]){ 3, 24 }), 2), 1e-15);
     eg_assert_close(eg_jvp(t, 1, &x, &v), eg_from(cx, ((double[]){ 6, 48 }), 2), 1e-15);
-    eg_assert_close(eg_jvp(eg_apply(&own, NULL, 0, 1, &x), 1, &x, &x), eg_from(cx, ((double[]){ 6, 48 }), 2), 1e-15);
+    eg_assert_close(eg_jvp(eg_apply(&own, NULL, 0, 1, &x), 1, &x, &x),
+                    eg_from(cx, ((double[]){ 6, 48 }), 2), 1e-15);
     eg_assert_close(eg_jvp(eg_apply(&still, NULL, 0, 1, &x), 1, &x, &x), eg_zeros(cx, 2), 1e-15);
     ck_assert(!eg_ok(eg_jvp(eg_apply(&bad, NULL, 0, 1, &x), 1, &x, &x)));
     eg_assert_error(cx, "returned f64 () for the result, which is f64 (2,)");

@@ -1,21 +1,26 @@
-/* test_grad.c: eg_grad, einsum's gradient, and the gradient check itself: what it passes, and the twelve ways to be wrong it must not pass. */
+/* test_grad.c: eg_grad, einsum's gradient, and the gradient check itself: what it passes, and the
+ * twelve ways to be wrong it must not pass. */
 #if HAVE_CONFIG_H
-#include <config.h>                     /* EG_DEBUG_ALLOC */
+#include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad/check.h>
 #include "tests.h"
 
-static eg_tensor *cubic(void *user, eg_tensor *const *x) { (void)user; return eg_sum(NULL, eg_mul(eg_square(x[0]), x[0])); }
+static eg_tensor *cubic(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_sum(NULL, eg_mul(eg_square(x[0]), x[0]));
+}
 START_TEST(gradients_of_every_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, -2, 0.5 }), 3), *d[3] = { x };
     eg_tensor *y = cubic(NULL, &x);
-    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &d[0]), 0);                        /* 3x² */
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &d[0]), 0); /* 3x² */
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 3, 12, 0.75 }), 3), 1e-15);
-    eg_grad(eg_sum(NULL, d[0]), NULL, 1, &x, &d[1]);                            /* 6x  */
+    eg_grad(eg_sum(NULL, d[0]), NULL, 1, &x, &d[1]); /* 6x */
     eg_assert_close(d[1], eg_from(cx, ((double[]){ 6, -12, 3 }), 3), 1e-15);
-    eg_grad(eg_sum(NULL, d[1]), NULL, 1, &x, &d[2]);                            /* 6   */
+    eg_grad(eg_sum(NULL, d[1]), NULL, 1, &x, &d[2]); /* 6 */
     eg_assert_close(d[2], eg_full(cx, 6, 3), 1e-15);
     eg_close(cx);
 }
@@ -24,7 +29,8 @@ END_TEST
 START_TEST(grad_adds_paths_and_reaches_intermediates)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h);      /* x⁴ + x² */
+    /* x⁴ + x² */
+    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h);
     eg_tensor *other = eg_ones(cx, 2, 2), *dx[4];
     ck_assert_int_eq(eg_grad(y, NULL, 4, (eg_tensor *[]){ x, h, other, y }, dx), 0);
     ck_assert_double_eq(eg_item(dx[0]), 4 * 27 + 6);
@@ -83,10 +89,18 @@ START_TEST(null_lists_of_inputs_are_refused)
 END_TEST
 
 /* rows that a user could write, each wrong in its own way */
-static bool says_nothing(eg_tensor *y) { (void)y; return true; }
+static bool says_nothing(eg_tensor *y)
+{
+    (void)y;
+    return true;
+}
 static bool says_three(eg_tensor *y) { return eg_result(y, EG_F32, 1, (int64_t[]){ 3 }); }
-static bool fills(eg_tensor *y) { eg_fill(y, 1); return true; }
-#if !EG_DEBUG_ALLOC     /* with a malloc per tensor the sanitizer reports this one */
+static bool fills(eg_tensor *y)
+{
+    eg_fill(y, 1);
+    return true;
+}
+#if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
 static eg_tensor *popped_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
@@ -98,7 +112,9 @@ static eg_tensor *popped_rule(eg_tensor *y, eg_tensor *g, int i)
 #endif
 START_TEST(rows_that_are_wrong_are_named)
 {
-    static const eg_op silent = { .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills };
+    static const eg_op silent = {
+        .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills
+    };
     static const eg_op empty = { .name = "empty", .arity = 1, .shape = says_three };
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;
@@ -107,13 +123,16 @@ START_TEST(rows_that_are_wrong_are_named)
     eg_apply(&empty, NULL, 0, 1, &x);
     eg_assert_error(cx, "empty: it has no forward()");
 #if !EG_DEBUG_ALLOC
-    static const eg_op popped = { .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule };
+    static const eg_op popped = {
+        .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule
+    };
     ck_assert_int_eq(eg_grad(eg_apply(&popped, NULL, 8, 1, &x), x, 1, &x, &dx), -1);
     eg_assert_error(cx, "the rule of popped");
 #endif
     eg_apply(NULL, NULL, 0, 1, &x);
     eg_assert_error(cx, "apply: the row is NULL");
-    ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) && !eg_zero_rule(NULL, x, 0));
+    ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) &&
+              !eg_zero_rule(NULL, x, 0));
     eg_assert_error(cx, "result: a tensor that is there already");
     ck_assert_int_eq(eg_grad(x, x, -1, &x, &dx), -1);
     eg_assert_error(cx, "grad: -1 inputs");
@@ -121,8 +140,16 @@ START_TEST(rows_that_are_wrong_are_named)
 }
 END_TEST
 
-static eg_tensor *nothing(void *user, eg_tensor *const *x) { (void)user, (void)x; return NULL; }
-static eg_tensor *given(void *user, eg_tensor *const *x) { (void)x; return user; }
+static eg_tensor *nothing(void *user, eg_tensor *const *x)
+{
+    (void)user, (void)x;
+    return NULL;
+}
+static eg_tensor *given(void *user, eg_tensor *const *x)
+{
+    (void)x;
+    return user;
+}
 START_TEST(checks_that_cannot_be_are_refused)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
@@ -146,7 +173,7 @@ START_TEST(a_changed_value_is_noticed)
     eg_tensor *x = eg_ones(cx, 3), *w = eg_ones(cx, 3), *dx;
     eg_tensor *y = eg_sum(NULL, eg_mul(x, w));
     eg_fill(w, 2);
-    ck_assert_int_eq(eg_grad(y, NULL, 1, &w, &dx), 0);          /* dw = x: w's old value is not needed */
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &w, &dx), 0); /* dw = x: w's old value is not needed */
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
     ck_assert(strstr(eg_error(cx), "grad: operand 2 of mul") != NULL);
     eg_assert_error(cx, "was changed in place");
@@ -155,7 +182,8 @@ START_TEST(a_changed_value_is_noticed)
     ck_assert_int_eq(eg_grad(eg_sum(NULL, e), NULL, 1, &x, &dx), -1);
     ck_assert(strstr(eg_error(cx), "the result of exp") != NULL);
     eg_assert_error(cx, "was changed in place");
-    eg_tensor *s = eg_einsum("i,i->", x, w);                     /* row 3.13: in place on what no rule reads is legal */
+    /* row 3.13: in place on what no rule reads is legal */
+    eg_tensor *s = eg_einsum("i,i->", x, w);
     eg_fill(s, 0);
     ck_assert_int_eq(eg_grad(s, NULL, 1, &x, &dx), 0);
     eg_close(cx);
@@ -163,7 +191,11 @@ START_TEST(a_changed_value_is_noticed)
 END_TEST
 
 /* A user's row, right or wrong as `attr` says: y = 2x. */
-static bool twice_shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
+static bool twice_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
 static bool twice_forward(eg_tensor *y)
 {
     const double *x = eg_f64(eg_operand(y, 0));
@@ -180,11 +212,16 @@ static eg_tensor *twice_rule(eg_tensor *y, eg_tensor *g, int i)
     case '0': return eg_zeros_like(g);
     case 's': return eg_sum(NULL, g);
     case 't': return eg_scale(eg_contiguous(eg_transpose(g, 0, 1)), 2);
-    default:  return eg_scale(g, 2);
+    default: return eg_scale(g, 2);
     }
 }
-static const eg_op twice = { .name = "twice", .arity = 1, .shape = twice_shape, .forward = twice_forward, .rule = twice_rule };
-static eg_tensor *through(void *user, eg_tensor *const *x) { return eg_tanh(eg_apply(&twice, user, 2, 1, &x[0])); }
+static const eg_op twice = {
+    .name = "twice", .arity = 1, .shape = twice_shape, .forward = twice_forward, .rule = twice_rule
+};
+static eg_tensor *through(void *user, eg_tensor *const *x)
+{
+    return eg_tanh(eg_apply(&twice, user, 2, 1, &x[0]));
+}
 
 START_TEST(check_passes_right_and_catches_wrong)
 {
@@ -218,7 +255,11 @@ static eg_tensor *saturated(void *user, eg_tensor *const *x)
     eg_tensor *w = user ? eg_detach(x[1]) : x[1];
     return eg_softmax("i [j]", eg_einsum("im,mj->ij", x[0], w));
 }
-static eg_tensor *no_influence(void *user, eg_tensor *const *x) { (void)user; return eg_add(x[0], eg_scale(eg_sub(x[1], x[1]), 3)); }
+static eg_tensor *no_influence(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_add(x[0], eg_scale(eg_sub(x[1], x[1]), 3));
+}
 START_TEST(row_4_6_an_untested_gradient_is_not_a_pass)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
@@ -227,7 +268,7 @@ START_TEST(row_4_6_an_untested_gradient_is_not_a_pass)
     ck_assert_ptr_nonnull(r);
     ck_assert(!r->passed);
     ck_assert_int_eq(r->input[1], EG_UNTESTED);
-    r = eg_gradcheck(saturated, cx, 2, xs, .names = "X, W");                    /* W's gradient cut out */
+    r = eg_gradcheck(saturated, cx, 2, xs, .names = "X, W"); /* W's gradient cut out */
     ck_assert(r && !r->passed);
     ck_assert_int_eq(r->input[1], EG_WRONG);
     eg_tensor *same[2] = { eg_ones(cx, 3), eg_ones(cx, 3) };
@@ -238,10 +279,22 @@ START_TEST(row_4_6_an_untested_gradient_is_not_a_pass)
 }
 END_TEST
 
-static eg_tensor *bent(void *user, eg_tensor *const *x) { (void)user; return eg_relu(x[0]); }
+static eg_tensor *bent(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_relu(x[0]);
+}
 static int calls;
-static eg_tensor *second_fails(void *user, eg_tensor *const *x) { (void)user; return calls++ ? eg_fail(eg_context(x[0]), "f: no second call") : eg_exp(x[0]); }
-static eg_tensor *counts(void *user, eg_tensor *const *x) { (void)user; return eg_argmax(NULL, x[0]); }
+static eg_tensor *second_fails(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return calls++ ? eg_fail(eg_context(x[0]), "f: no second call") : eg_exp(x[0]);
+}
+static eg_tensor *counts(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_argmax(NULL, x[0]);
+}
 START_TEST(kinks_and_bad_functions)
 {
     eg_ctx *cx = eg_open();
@@ -272,11 +325,24 @@ static eg_tensor *spec(void *user, eg_tensor *const *x)
     for (const char *p = s; *p && *p != '-'; p++) n += *p == ',';
     return eg_einsum_n(s, n, x);
 }
-static const struct { const char *spec; int64_t dims[3][4]; } einsums[] = {
-    { "ij,jk->ik", { { 3, 4 }, { 4, 2 } } }, { "ij->ji", { { 3, 4 } } }, { "ij->", { { 3, 4 } } }, { "ii->i", { { 3, 3 } } },
-    { "ii->", { { 3, 3 } } }, { "i->ii", { { 3 } } }, { "ij,k->", { { 3, 4 }, { 2 } } }, { "bij,bjk,kl->bil", { { 2, 3, 2 }, { 2, 2, 3 }, { 3, 2 } } },
-    { "ijj,i->j", { { 2, 3, 3 }, { 2 } } }, { "ia,ib,ic->abc", { { 2, 2 }, { 2, 3 }, { 2, 2 } } }, { "...i,...i->...", { { 2, 3 }, { 2, 3 } } },
-    { "iji->j", { { 3, 2, 3 } } }, { "i,i,i->i", { { 3 }, { 3 }, { 3 } } }, { "i,->ii", { { 3 }, { 0 } } },
+static const struct {
+    const char *spec;
+    int64_t dims[3][4];
+} einsums[] = {
+    { "ij,jk->ik", { { 3, 4 }, { 4, 2 } } },
+    { "ij->ji", { { 3, 4 } } },
+    { "ij->", { { 3, 4 } } },
+    { "ii->i", { { 3, 3 } } },
+    { "ii->", { { 3, 3 } } },
+    { "i->ii", { { 3 } } },
+    { "ij,k->", { { 3, 4 }, { 2 } } },
+    { "bij,bjk,kl->bil", { { 2, 3, 2 }, { 2, 2, 3 }, { 3, 2 } } },
+    { "ijj,i->j", { { 2, 3, 3 }, { 2 } } },
+    { "ia,ib,ic->abc", { { 2, 2 }, { 2, 3 }, { 2, 2 } } },
+    { "...i,...i->...", { { 2, 3 }, { 2, 3 } } },
+    { "iji->j", { { 3, 2, 3 } } },
+    { "i,i,i->i", { { 3 }, { 3 }, { 3 } } },
+    { "i,->ii", { { 3 }, { 0 } } },
 };
 START_TEST(einsum_gradients_to_second_order)
 {
@@ -320,7 +386,7 @@ START_TEST(a_y_without_history_has_no_gradient)
     eg_assert_close(d[0], eg_zeros(cx, 2), 0);
     ck_assert_int_eq(eg_grad(eg_sum(NULL, own), NULL, 1, &own, d),
                      0);        /* an x may have been made anyhow */
-    eg_tensor *xw[] = { x, w }; /* one of two: zeros, or NULL      */
+    eg_tensor *xw[] = { x, w }; /* one of two: zeros, or NULL */
     ck_assert_int_eq(eg_grad(eg_sum(NULL, x), NULL, 2, xw, d), 0);
     eg_assert_close(d[1], eg_zeros(cx, 2), 0);
     ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, x), NULL, 2, xw, d), 0);
@@ -333,7 +399,7 @@ START_TEST(a_y_without_history_has_no_gradient)
     /* a gradient that turned out constant has the gradient zero, to any order, and a zero one too
      * */
     ck_assert_int_eq(eg_grad(x, w, 1, &x, d), 0);
-    for (eg_tensor *g = eg_sum(NULL, x); ; g = h) {
+    for (eg_tensor *g = eg_sum(NULL, x);; g = h) {
         ck_assert_int_eq(eg_grad(g, eg_ones_like(g), 1, &x, &h), 0);
         if (eg_get(h, 0) >= 0 && eg_get(h, 0) <= 0) break;
     }
@@ -349,10 +415,10 @@ START_TEST(what_is_not_finite_is_followed_back)
     eg_tensor *x = eg_from(cx, ((const double[]){ 0, 800 }), 2), *low = eg_full(cx, -INFINITY, 2),
               *e = eg_exp(x);
     ck_assert(eg_first_nonfinite(eg_sum(NULL, x)) == NULL);
-    ck_assert(eg_first_nonfinite(eg_sub(e, e)) == e); /* an overflow, then ∞ − ∞          */
-    eg_tensor *nan = eg_mul(low, eg_scale(x, 0)); /* −∞ · 0 of a constant −∞          */
+    ck_assert(eg_first_nonfinite(eg_sub(e, e)) == e); /* an overflow, then ∞ − ∞ */
+    eg_tensor *nan = eg_mul(low, eg_scale(x, 0));     /* −∞ · 0 of a constant −∞ */
     ck_assert(eg_first_nonfinite(eg_sum(NULL, nan)) == nan);
-    eg_tensor *past = eg_exp(eg_log(x)); /* log 0 = −∞, which exp makes 0    */
+    eg_tensor *past = eg_exp(eg_log(x)); /* log 0 = −∞, which exp makes 0 */
     ck_assert(eg_first_nonfinite(eg_sum(NULL, past)) == NULL);
     ck_assert(eg_first_nonfinite(eg_mul(past, e)) == e);
     ck_assert(eg_first_nonfinite(low) == low);
@@ -377,7 +443,8 @@ Suite *suite_grad(void)
     tcase_add_test(t, check_passes_right_and_catches_wrong);
     tcase_add_test(t, row_4_6_an_untested_gradient_is_not_a_pass);
     tcase_add_test(t, kinks_and_bad_functions);
-    tcase_add_loop_test(t, einsum_gradients_to_second_order, 0, (int)(sizeof einsums / sizeof *einsums));
+    tcase_add_loop_test(t, einsum_gradients_to_second_order, 0,
+                        (int)(sizeof einsums / sizeof *einsums));
     suite_add_tcase(s, t);
     return s;
 }

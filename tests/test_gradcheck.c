@@ -1,32 +1,53 @@
-/* test_gradcheck.c: the gradient check: what it reads, what it says, what it refuses, what it costs. The wrong gradients are in
- * test_gallery.c; every row of the table is checked, and its gradient mutated, in test_ops.c. */
+/* test_gradcheck.c: the gradient check: what it reads, what it says, what it refuses, what it
+ * costs. The wrong gradients are in test_gallery.c; every row of the table is checked, and its
+ * gradient mutated, in test_ops.c. */
 #include <eingrad/check.h>
 #include "tests.h"
 
-#define HAS(r, words)                                                                                                       \
-    ck_assert_msg(r, "%s", eg_error(cx));                                                                                   \
+#define HAS(r, words)                     \
+    ck_assert_msg(r, "%s", eg_error(cx)); \
     ck_assert_msg(strstr((r)->text, words) != NULL, "no \"%s\" in: %s", words, (r)->text)
 
-static eg_tensor *attend(void *user, eg_tensor *const *x) { (void)user; return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2]); }
-static eg_tensor *product(void *user, eg_tensor *const *x) { (void)user; return eg_einsum("ij,jk,kl->il", x[0], x[1], x[2]); }
-static eg_tensor *weigh(void *user, eg_tensor *const *x) { (void)user; return eg_mul(eg_softmax("i [j]", x[0]), x[1]); }
-static const struct { eg_function *f; int count; int64_t dims[3][3]; } thirds[] = {
-    { attend, 3, { { 3, 2, 2 }, { 4, 2, 2 }, { 4, 2, 3 } } }, { product, 3, { { 2, 3 }, { 3, 2 }, { 2, 2 } } },
+static eg_tensor *attend(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2]);
+}
+static eg_tensor *product(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_einsum("ij,jk,kl->il", x[0], x[1], x[2]);
+}
+static eg_tensor *weigh(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_mul(eg_softmax("i [j]", x[0]), x[1]);
+}
+static const struct {
+    eg_function *f;
+    int count;
+    int64_t dims[3][3];
+} thirds[] = {
+    { attend, 3, { { 3, 2, 2 }, { 4, 2, 2 }, { 4, 2, 3 } } },
+    { product, 3, { { 2, 3 }, { 3, 2 }, { 2, 2 } } },
     { weigh, 2, { { 3, 4 }, { 3, 4 } } },
 };
 START_TEST(third_and_fourth_order)
 {
     eg_ctx *cx = eg_open(.seed = 5);
     eg_tensor *x[3];
-    for (int k = 0; k < thirds[_i].count; k++) x[k] = eg_normal_n(cx, EG_F32, 0, 1, thirds[_i].dims[k][2] ? 3 : 2, thirds[_i].dims[k]);
-    const eg_report *r = eg_gradcheck(thirds[_i].f, NULL, thirds[_i].count, x, .order = 3, .rtol = 1e-5);
+    for (int k = 0; k < thirds[_i].count; k++)
+        x[k] = eg_normal_n(cx, EG_F32, 0, 1, thirds[_i].dims[k][2] ? 3 : 2, thirds[_i].dims[k]);
+    const eg_report *r =
+        eg_gradcheck(thirds[_i].f, NULL, thirds[_i].count, x, .order = 3, .rtol = 1e-5);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->order, 1);
     ck_assert_int_eq(r->higher->higher->order, 3);
     ck_assert_ptr_null(r->higher->higher->higher);
     ck_assert_int_gt(r->higher->higher->covered, 0);
     ck_assert_double_lt(r->higher->higher->worst, 1e-8);
-    r = eg_gradcheck(thirds[_i].f, NULL, thirds[_i].count, x, .order = 4, .directions = 1, .oracle = EG_COMPLEX_STEP, .mutate = true);
+    r = eg_gradcheck(thirds[_i].f, NULL, thirds[_i].count, x, .order = 4, .directions = 1,
+                     .oracle = EG_COMPLEX_STEP, .mutate = true);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_double_lt(r->worst, 1e-13);
     ck_assert_int_eq(r->survivors, 0);
@@ -42,9 +63,10 @@ START_TEST(the_whole_jacobian)
     const eg_report *r = eg_gradcheck(weigh, NULL, 2, x, .full = true);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 6 * 12);
-    ck_assert_int_eq(r->covered, 2 * 9 + 6);            /* softmax mixes a row; the product is diagonal */
+    ck_assert_int_eq(r->covered, 2 * 9 + 6); /* softmax mixes a row; the product is diagonal */
     ck_assert_int_ge(r->entry[0].output, 0);
-    r = eg_gradcheck(weigh, NULL, 2, x, .full = true, .directions = 2, .oracle = EG_COMPLEX_STEP, .order = 2);
+    r = eg_gradcheck(weigh, NULL, 2, x, .full = true, .directions = 2, .oracle = EG_COMPLEX_STEP,
+                     .order = 2);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 6 * 2 * 2);
     ck_assert_int_eq(r->entry[0].index, -1);
@@ -52,35 +74,46 @@ START_TEST(the_whole_jacobian)
 }
 END_TEST
 
-/* -- what f reads ------------------------------------------------------------------------------------------------------------------- */
-typedef struct net { eg_tensor *w, *b; eg_dtype seen; } net;
+/* -- what f reads ----------------------------------------------------------------------------- */
+typedef struct net {
+    eg_tensor *w, *b;
+    eg_dtype seen;
+} net;
 static eg_tensor *layer(void *user, eg_tensor *const *x)
 {
     net *n = user;
     eg_tensor *y = eg_tanh(eg_add(eg_einsum("ij,jk->ik", x[0], n->w), n->b));
-    n->seen = eg_type(eg_mul(y, eg_full(eg_context(y), .5, 2)));          /* a constant made inside is f64 too */
+    /* a constant made inside is f64 too */
+    n->seen = eg_type(eg_mul(y, eg_full(eg_context(y), .5, 2)));
     return y;
 }
 START_TEST(f32_parameters_are_read_as_f64)
 {
     eg_ctx *cx = eg_open(.seed = 2);
-    net n = { eg_normal(cx, 0, 1, 3, 2), eg_slice(eg_normal(cx, 0, 1, 4), 0, 0, 4, 2), EG_DEFAULT };   /* b: a view with history */
+    /* b: a view with history */
+    net n = { eg_normal(cx, 0, 1, 3, 2), eg_slice(eg_normal(cx, 0, 1, 4), 0, 0, 4, 2), EG_DEFAULT };
     eg_tensor *x[3] = { eg_normal(cx, 0, 1, 4, 3), n.w, n.b };
     const float before = eg_f32(n.w)[1];
     const eg_report *r = eg_gradcheck(layer, &n, 1, x);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
-    ck_assert_double_lt(r->worst, 1e-11);               /* f32 would give 1e-4 */
+    ck_assert_double_lt(r->worst, 1e-11); /* f32 would give 1e-4 */
     ck_assert_int_eq(n.seen, EG_F64);
-    r = eg_gradcheck(layer, &n, 3, x, .names = "x, w, b", .order = 2);    /* w and b are inputs that f reads through user */
+    /* w and b are inputs that f reads through user */
+    r = eg_gradcheck(layer, &n, 3, x, .names = "x, w, b", .order = 2);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->covered, 12 + 6 + 2);
-    ck_assert(eg_type(n.w) == EG_F32 && eg_type(n.b) == EG_F32 && eg_op_of(n.b) && eg_f32(n.w)[1] == before);
+    ck_assert(eg_type(n.w) == EG_F32 && eg_type(n.b) == EG_F32 && eg_op_of(n.b) &&
+              eg_f32(n.w)[1] == before);
     ck_assert_int_eq(eg_default_type(cx), EG_F32);
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *narrow(void *user, eg_tensor *const *x) { (void)user; return eg_square(eg_cast(eg_exp(x[0]), EG_F32)); }
+static eg_tensor *narrow(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_square(eg_cast(eg_exp(x[0]), EG_F32));
+}
 START_TEST(a_cast_to_f32_is_noise)
 {
     eg_ctx *cx = eg_open();
@@ -88,38 +121,54 @@ START_TEST(a_cast_to_f32_is_noise)
     const eg_report *r = eg_gradcheck(narrow, NULL, 1, &x);
     HAS(r, "NOISE: a cast to f32 inside f, by cast (");
     ck_assert(!r->passed);
-    ck_assert_int_eq(r->right, 3);                      /* what remains is right within that noise */
+    ck_assert_int_eq(r->right, 3); /* what remains is right within that noise */
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *outer(void *user, eg_tensor *const *x) { (void)user; return eg_einsum("ij,kj->ik", x[0], x[1]); }
+static eg_tensor *outer(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_einsum("ij,kj->ik", x[0], x[1]);
+}
 START_TEST(shared_memory_moves_once)
 {
     eg_ctx *cx = eg_open(.seed = 4);
     eg_tensor *row = eg_normal(cx, 0, 1, 3), *wide = eg_expand(row, 4, 3), *x[2] = { wide, row };
-    const eg_report *r = eg_gradcheck(outer, NULL, 2, (eg_tensor *[]){ wide, eg_normal(cx, 0, 1, 2, 3) });
+    const eg_report *r =
+        eg_gradcheck(outer, NULL, 2, (eg_tensor *[]){ wide, eg_normal(cx, 0, 1, 2, 3) });
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3 + 6);
-    x[1] = eg_slice(wide, 0, 0, 2, 1);                  /* the same three numbers again */
+    x[1] = eg_slice(wide, 0, 0, 2, 1); /* the same three numbers again */
     r = eg_gradcheck(outer, NULL, 2, x, .order = 2);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3);
     ck_assert_int_eq(r->entry[0].shared, 4 + 2);
-    x[1] = x[0] = eg_normal(cx, 0, 1, 2, 2);            /* one tensor twice */
+    x[1] = x[0] = eg_normal(cx, 0, 1, 2, 2); /* one tensor twice */
     r = eg_gradcheck(outer, NULL, 2, x, .oracle = EG_COMPLEX_STEP);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 4);
-    eg_tensor *whole = eg_normal(cx, 0, 1, 5, 3);       /* overlapping halves */
-    r = eg_gradcheck(outer, NULL, 2, (eg_tensor *[]){ eg_slice(whole, 0, 0, 3, 1), eg_flip(eg_slice(whole, 0, 2, 5, 1), 0) });
+    eg_tensor *whole = eg_normal(cx, 0, 1, 5, 3); /* overlapping halves */
+    r = eg_gradcheck(
+        outer, NULL, 2,
+        (eg_tensor *[]){ eg_slice(whole, 0, 0, 3, 1), eg_flip(eg_slice(whole, 0, 2, 5, 1), 0) });
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 15);
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *noisy(void *user, eg_tensor *const *x) { (void)user; return eg_dropout(eg_exp(x[0]), .4); }
-static eg_tensor *mode(void *user, eg_tensor *const *x) { (void)user; eg_eval(eg_context(x[0])); return eg_dropout(eg_exp(x[0]), .4); }
+static eg_tensor *noisy(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_dropout(eg_exp(x[0]), .4);
+}
+static eg_tensor *mode(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_eval(eg_context(x[0]));
+    return eg_dropout(eg_exp(x[0]), .4);
+}
 START_TEST(draws_and_mode_are_put_back)
 {
     eg_ctx *cx = eg_open(.seed = 9);
@@ -127,7 +176,7 @@ START_TEST(draws_and_mode_are_put_back)
     const uint64_t draws = eg_draws(cx);
     const eg_report *r = eg_gradcheck(noisy, NULL, 1, &x);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
-    ck_assert_int_lt(r->covered, 20);                   /* dropped entries have slope 0 on both sides */
+    ck_assert_int_lt(r->covered, 20); /* dropped entries have slope 0 on both sides */
     ck_assert_uint_eq(eg_draws(cx), draws);
     r = eg_gradcheck(mode, NULL, 1, &x);
     ck_assert(r && r->passed && eg_training(cx));
@@ -135,7 +184,7 @@ START_TEST(draws_and_mode_are_put_back)
 }
 END_TEST
 
-/* -- what it says --------------------------------------------------------------------------------------------------------------------- */
+/* -- what it says ----------------------------------------------------------------------------- */
 /* Row 2.3: seed 002 divides the scores by sqrt(d) with `//`: floor. */
 static eg_tensor *floored(void *user, eg_tensor *const *x)
 {
@@ -148,11 +197,16 @@ static eg_tensor *stepped(void *user, eg_tensor *const *x)
     (void)user;
     return eg_mul(x[0], eg_cast(eg_gt(x[0], eg_scalar(eg_context(x[0]), 0)), EG_F64));
 }
-static eg_tensor *aside(void *user, eg_tensor *const *x) { (void)user; return eg_add(eg_detach(eg_exp(x[0])), x[1]); }
+static eg_tensor *aside(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_add(eg_detach(eg_exp(x[0])), x[1]);
+}
 START_TEST(row_2_3_cut_paths_are_named)
 {
     eg_ctx *cx = eg_open(.seed = 1);
-    eg_tensor *x[3] = { eg_normal(cx, 0, 1, 4, 3), eg_normal(cx, 0, 1, 5, 3), eg_normal(cx, 0, 1, 5, 2) };
+    eg_tensor *x[3] = { eg_normal(cx, 0, 1, 4, 3), eg_normal(cx, 0, 1, 5, 3),
+                        eg_normal(cx, 0, 1, 5, 2) };
     const eg_report *r = eg_gradcheck(floored, NULL, 3, x, .names = "q, k, v");
     HAS(r, "q: UNTESTED: path has zero gradient: floor");
     HAS(r, "k: UNTESTED: path has zero gradient: floor");
@@ -169,26 +223,35 @@ START_TEST(row_2_3_cut_paths_are_named)
 }
 END_TEST
 
-/* Row 4.6: seed 004's own numbers. Scores reach 3286, so that softmax is one-hot and nothing of W_q, W_k reaches the output. */
+/* Row 4.6: seed 004's own numbers. Scores reach 3286, so that softmax is one-hot and nothing of
+ * W_q, W_k reaches the output. */
 static eg_tensor *seed_004_matrix(eg_ctx *cx, double a, double b, double c, double d)
 {
-    return eg_scale(eg_on("m, d -> m d", eg_add, eg_arange(cx, EG_F64, 0, 8, 1), eg_from(cx, ((double[]){ a, b, c, d }), 4)), 0.1);
+    return eg_scale(eg_on("m, d -> m d", eg_add, eg_arange(cx, EG_F64, 0, 8, 1),
+                          eg_from(cx, ((double[]){ a, b, c, d }), 4)),
+                    0.1);
 }
 static eg_tensor *seed_004(void *user, eg_tensor *const *w)
 {
     eg_ctx *cx = eg_context(w[0]);
-    eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_F64, 0, 4, 1), eg_arange(cx, EG_F64, 1, 9, 1));
-    eg_tensor *q = eg_einsum("im,md->id", x, user ? eg_detach(w[0]) : w[0]), *k = eg_einsum("im,md->id", x, w[1]);
-    return eg_einsum("ij,jm,md->id", eg_softmax("i [j]", eg_scale(eg_einsum("id,jd->ij", q, k), .5)), x, w[2]);
+    eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_F64, 0, 4, 1),
+                         eg_arange(cx, EG_F64, 1, 9, 1));
+    eg_tensor *q = eg_einsum("im,md->id", x, user ? eg_detach(w[0]) : w[0]),
+              *k = eg_einsum("im,md->id", x, w[1]);
+    return eg_einsum("ij,jm,md->id",
+                     eg_softmax("i [j]", eg_scale(eg_einsum("id,jd->ij", q, k), .5)), x, w[2]);
 }
 START_TEST(row_4_6_an_untested_gradient_is_not_a_pass)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
-    eg_tensor *w[3] = { seed_004_matrix(cx, 1, 2, 3, 4), seed_004_matrix(cx, 2, 1, 4, 3), seed_004_matrix(cx, 3, 4, 1, 2) };
+    eg_tensor *w[3] = { seed_004_matrix(cx, 1, 2, 3, 4), seed_004_matrix(cx, 2, 1, 4, 3),
+                        seed_004_matrix(cx, 3, 4, 1, 2) };
     const eg_report *r = eg_gradcheck(seed_004, NULL, 3, w, .names = "W_q, W_k, W_v");
-    HAS(r, "W_q: UNTESTED: 0 of 32 entries are above the noise here; it can be tested with this input scaled by 0.");
-    ck_assert(!r->passed && r->input[0] == EG_UNTESTED && r->input[1] == EG_UNTESTED && r->input[2] == EG_RIGHT);
-    r = eg_gradcheck(seed_004, cx, 3, w, .names = "W_q, W_k, W_v");             /* W_q's gradient cut out */
+    HAS(r, "W_q: UNTESTED: 0 of 32 entries are above the noise here; it can be tested with this "
+           "input scaled by 0.");
+    ck_assert(!r->passed && r->input[0] == EG_UNTESTED && r->input[1] == EG_UNTESTED &&
+              r->input[2] == EG_RIGHT);
+    r = eg_gradcheck(seed_004, cx, 3, w, .names = "W_q, W_k, W_v"); /* W_q's gradient cut out */
     HAS(r, "dW_q[");
     HAS(r, "the input scaled by 0.");
     HAS(r, ": WRONG: analytic 0, numeric ");
@@ -202,7 +265,8 @@ START_TEST(row_4_6_an_untested_gradient_is_not_a_pass)
 }
 END_TEST
 
-/* Row 3.13: `scores *= scale` in place is legal, since no rule needs the scores; in place on softmax's result is not. */
+/* Row 3.13: `scores *= scale` in place is legal, since no rule needs the scores; in place on
+ * softmax's result is not. */
 static eg_tensor *in_place(void *user, eg_tensor *const *x)
 {
     eg_tensor *s = eg_einsum("id,jd->ij", x[0], x[1]), *w = user ? eg_softmax("i [j]", s) : s;
@@ -225,7 +289,8 @@ START_TEST(row_3_13_in_place_where_it_matters)
 }
 END_TEST
 
-static eg_tensor *key_bias(void *user, eg_tensor *const *x)      /* adds the same to a whole row of scores */
+/* adds the same to a whole row of scores */
+static eg_tensor *key_bias(void *user, eg_tensor *const *x)
 {
     (void)user;
     return eg_softmax("i [j]", eg_einsum("id,jd->ij", x[0], eg_add(x[1], x[2])));
@@ -233,7 +298,8 @@ static eg_tensor *key_bias(void *user, eg_tensor *const *x)      /* adds the sam
 START_TEST(zero_and_empty_pass_and_are_listed)
 {
     eg_ctx *cx = eg_open(.seed = 3);
-    eg_tensor *x[3] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 5, 4), eg_normal(cx, 0, 1, 4) };
+    eg_tensor *x[3] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 5, 4),
+                        eg_normal(cx, 0, 1, 4) };
     const eg_report *r = eg_gradcheck(key_bias, NULL, 3, x, .names = "q, k, bias");
     HAS(r, "bias: zero: the gradient is zero here and elsewhere");
     ck_assert(r->passed && r->input[2] == EG_ZERO);
@@ -245,7 +311,11 @@ START_TEST(zero_and_empty_pass_and_are_listed)
 }
 END_TEST
 
-static eg_tensor *bent(void *user, eg_tensor *const *x) { (void)user; return eg_relu(x[0]); }
+static eg_tensor *bent(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_relu(x[0]);
+}
 START_TEST(kinks_have_two_slopes)
 {
     eg_ctx *cx = eg_open();
@@ -254,7 +324,7 @@ START_TEST(kinks_have_two_slopes)
     ck_assert_int_eq(r->entry[0].verdict, EG_KINK);
     ck_assert_int_eq(r->entry[0].index, 0);
     ck_assert(r->entry[0].left == 0 && r->entry[0].right > .5);
-    ck_assert_int_eq(r->right, 3);                      /* 1e-5 from the kink: smaller steps */
+    ck_assert_int_eq(r->right, 3); /* 1e-5 from the kink: smaller steps */
     HAS(r, "dx[i=0]: KINK: analytic 0");
     HAS(r, "left 0, right ");
     eg_close(cx);
@@ -262,7 +332,11 @@ START_TEST(kinks_have_two_slopes)
 END_TEST
 
 static int calls;
-static eg_tensor *drifts(void *user, eg_tensor *const *x) { (void)user; return eg_scale(x[0], 1 + 1e-9 * calls++); }
+static eg_tensor *drifts(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_scale(x[0], 1 + 1e-9 * calls++);
+}
 START_TEST(what_f_must_not_do_is_said)
 {
     eg_ctx *cx = eg_open(.seed = 3);
@@ -270,14 +344,19 @@ START_TEST(what_f_must_not_do_is_said)
     const eg_report *r = eg_gradcheck(drifts, NULL, 1, x);
     HAS(r, "NOISE: f gives another value when it is called again");
     ck_assert(!r->passed && r->input[0] != EG_WRONG);
-    r = eg_gradcheck(bent, NULL, 2, x, .names = "a, b");                        /* an unreachable x */
+    r = eg_gradcheck(bent, NULL, 2, x, .names = "a, b"); /* an unreachable x */
     HAS(r, "b: UNTESTED: f does not read it");
     ck_assert(!r->passed && r->input[1] == EG_UNTESTED);
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *writes(void *user, eg_tensor *const *x) { (void)user; eg_mut_f64(x[0])[0] += 1; return eg_exp(x[0]); }
+static eg_tensor *writes(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_mut_f64(x[0])[0] += 1;
+    return eg_exp(x[0]);
+}
 static eg_tensor *pokes(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -289,16 +368,37 @@ static eg_tensor *second_fails(void *user, eg_tensor *const *x)
     (void)user;
     return calls++ ? eg_fail(eg_context(x[0]), "f: no second call") : eg_exp(x[0]);
 }
-static eg_tensor *grows(void *user, eg_tensor *const *x) { (void)user; return calls++ ? eg_exp(x[0]) : eg_sum(NULL, x[0]); }
-static eg_tensor *counts(void *user, eg_tensor *const *x) { (void)user; return eg_argmax(NULL, x[0]); }
-static eg_tensor *nothing(void *user, eg_tensor *const *x) { (void)user, (void)x; return NULL; }
-static eg_tensor *given(void *user, eg_tensor *const *x) { (void)x; return user; }
-static const struct { eg_function *f; const char *words; } refused[] = {
-    { writes, "gradcheck: f changes its input 1 in place" }, { pokes, "gradcheck: f writes to its inputs" },
+static eg_tensor *grows(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return calls++ ? eg_exp(x[0]) : eg_sum(NULL, x[0]);
+}
+static eg_tensor *counts(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_argmax(NULL, x[0]);
+}
+static eg_tensor *nothing(void *user, eg_tensor *const *x)
+{
+    (void)user, (void)x;
+    return NULL;
+}
+static eg_tensor *given(void *user, eg_tensor *const *x)
+{
+    (void)x;
+    return user;
+}
+static const struct {
+    eg_function *f;
+    const char *words;
+} refused[] = {
+    { writes, "gradcheck: f changes its input 1 in place" },
+    { pokes, "gradcheck: f writes to its inputs" },
     { second_fails, "f: no second call" },
     { grows, "gradcheck: f returned () at first, and (3,) when called again" },
     { counts, "gradcheck: f returns i64; only floats have gradients" },
-    { nothing, "gradcheck: f returned NULL" }, { NULL, "gradcheck: the function is NULL" },
+    { nothing, "gradcheck: f returned NULL" },
+    { NULL, "gradcheck: the function is NULL" },
 };
 START_TEST(bad_functions_get_one_sentence)
 {
@@ -307,20 +407,25 @@ START_TEST(bad_functions_get_one_sentence)
     calls = 0;
     ck_assert_ptr_null(eg_gradcheck(refused[_i].f, NULL, 1, &x));
     eg_assert_error(cx, refused[_i].words);
-    ck_assert(eg_type(x) == EG_F32 && eg_f32(x)[0] == 1);       /* as it was */
-    eg_assert_grad(bent, NULL, x);                              /* and the next check works */
+    ck_assert(eg_type(x) == EG_F32 && eg_f32(x)[0] == 1); /* as it was */
+    eg_assert_grad(bent, NULL, x);                        /* and the next check works */
     eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
 /* Where f has no value, or none on one side. */
-static eg_tensor *logarithm(void *user, eg_tensor *const *x) { (void)user; return eg_log(x[0]); }
-static eg_tensor *looked_up(void *user, eg_tensor *const *x)     /* refuses x < 0.5 */
+static eg_tensor *logarithm(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_log(x[0]);
+}
+static eg_tensor *looked_up(void *user, eg_tensor *const *x) /* refuses x < 0.5 */
 {
     eg_ctx *cx = eg_context(x[0]);
     (void)user;
-    return eg_at("[v], -> ", eg_arange(cx, EG_F64, 0, 3, 1), eg_cast(eg_shift(eg_scale(x[0], 4), -3.3), EG_I64));
+    return eg_at("[v], -> ", eg_arange(cx, EG_F64, 0, 3, 1),
+                 eg_cast(eg_shift(eg_scale(x[0], 4), -3.3), EG_I64));
 }
 START_TEST(edges_of_the_domain)
 {
@@ -341,7 +446,11 @@ START_TEST(bad_arguments_get_one_sentence)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *n = eg_full(cx, NAN, 2), *i = eg_randint(cx, 0, 5, 3);
-#define REFUSES(words, ...) do { ck_assert_ptr_null(eg_gradcheck(__VA_ARGS__)); eg_assert_error(cx, words); } while (0)
+#define REFUSES(words, ...)                            \
+    do {                                               \
+        ck_assert_ptr_null(eg_gradcheck(__VA_ARGS__)); \
+        eg_assert_error(cx, words);                    \
+    } while (0)
     REFUSES("input 1 has nan at element 0", bent, NULL, 1, &n);
     REFUSES("input 1 is i64; only floats", bent, NULL, 1, &i);
     REFUSES("belongs to another context", given, eg_ones(other, 3), 1, &x);
@@ -351,8 +460,10 @@ START_TEST(bad_arguments_get_one_sentence)
     REFUSES("oracle 7 is none", bent, NULL, 1, &x, .oracle = (eg_oracle)7);
     REFUSES("operand 2 is NULL", bent, NULL, 2, ((eg_tensor *[]){ x, NULL }));
     REFUSES("65 inputs; at most 64", bent, NULL, 65, ((eg_tensor *[65]){ x }));
-    REFUSES("\"x, y, z\" has 3 parts, but there is 1 input for .names", bent, NULL, 1, &x, .names = "x, y, z");
-    REFUSES("\"i,j j\" has 2 parts, but there is 1 input for .axes", bent, NULL, 1, &x, .axes = "i,j j");
+    REFUSES("\"x, y, z\" has 3 parts, but there is 1 input for .names", bent, NULL, 1, &x,
+            .names = "x, y, z");
+    REFUSES("\"i,j j\" has 2 parts, but there is 1 input for .axes", bent, NULL, 1, &x,
+            .axes = "i,j j");
     ck_assert_ptr_null(eg_gradcheck_with(NULL));
     ck_assert_ptr_null(eg_gradcheck(bent, NULL, 0, NULL));
     ck_assert_int_eq(eg_report_print(stdout, NULL), -1);
@@ -361,23 +472,26 @@ START_TEST(bad_arguments_get_one_sentence)
 }
 END_TEST
 
-static eg_tensor *penalty(void *user, eg_tensor *const *x)       /* f takes a gradient itself */
+static eg_tensor *penalty(void *user, eg_tensor *const *x) /* f takes a gradient itself */
 {
     eg_tensor *g;
     (void)user;
     eg_grad(eg_sum(NULL, eg_tanh(x[0])), NULL, 1, x, &g);
     return eg_sum(NULL, eg_square(g));
 }
-static eg_tensor *checked(void *user, eg_tensor *const *x)       /* a check inside f (a debug build makes one of a row at its first use) */
+/* a check inside f (a debug build makes one of a row at its first use) */
+static eg_tensor *checked(void *user, eg_tensor *const *x)
 {
     eg_tensor *y = eg_tanh(eg_mul(x[0], user));
     const eg_report *r = eg_gradcheck(penalty, NULL, 1, &y, .mutate = true);
     return r && r->passed ? eg_square(y) : y;
 }
-static eg_tensor *opaque(void *user, eg_tensor *const *x)        /* values read out: a part of f that no tape has */
+/* values read out: a part of f that no tape has */
+static eg_tensor *opaque(void *user, eg_tensor *const *x)
 {
     (void)user;
-    return eg_add(eg_scale(x[0], 2), eg_scalar(eg_context(x[0]), eg_item(eg_select(eg_square(x[0]), 0, 0))));
+    return eg_add(eg_scale(x[0], 2),
+                  eg_scalar(eg_context(x[0]), eg_item(eg_select(eg_square(x[0]), 0, 0))));
 }
 START_TEST(gradients_inside_f_and_parts_off_the_tape)
 {
@@ -386,7 +500,8 @@ START_TEST(gradients_inside_f_and_parts_off_the_tape)
     eg_assert_grad2(penalty, NULL, x);
     eg_tensor *w = eg_exp(eg_normal(cx, 0, 1, 3));
     const eg_report *r = eg_gradcheck(checked, w, 2, ((eg_tensor *[]){ x, w }), .mutate = true);
-    ck_assert_msg(r && r->passed && r->covered == 6 && eg_type(w) == EG_F32 && eg_op_of(w), "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(r && r->passed && r->covered == 6 && eg_type(w) == EG_F32 && eg_op_of(w), "%s",
+                  r ? r->text : eg_error(cx));
     r = eg_gradcheck(opaque, NULL, 1, &x);
     HAS(r, "each rule on the way agrees with its forward: what is missing is not on the tape");
     ck_assert_int_eq(r->input[0], EG_WRONG);
@@ -398,7 +513,11 @@ START_TEST(gradients_inside_f_and_parts_off_the_tape)
 END_TEST
 
 /* A row of the user's, without c128; its rule is right or wrong by attribute. */
-static bool cube_shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
+static bool cube_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
 static bool cube_forward(eg_tensor *y)
 {
     const double *x = eg_f64(eg_operand(y, 0));
@@ -410,8 +529,13 @@ static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg_mul(g, eg_scale(eg_square(eg_operand(y, i)), *(const double *)eg_attr(y)));
 }
-static const eg_op cube = { .name = "cube", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule };
-static eg_tensor *cubed(void *user, eg_tensor *const *x) { return eg_tanh(eg_apply(&cube, user, sizeof(double), 1, &x[0])); }
+static const eg_op cube = {
+    .name = "cube", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule
+};
+static eg_tensor *cubed(void *user, eg_tensor *const *x)
+{
+    return eg_tanh(eg_apply(&cube, user, sizeof(double), 1, &x[0]));
+}
 START_TEST(the_wrong_rule_is_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
@@ -427,11 +551,22 @@ START_TEST(the_wrong_rule_is_named)
 }
 END_TEST
 
-static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_mul(dx[0], eg_scale(eg_square(eg_operand(y, 0)), 2)); }
+static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    return eg_mul(dx[0], eg_scale(eg_square(eg_operand(y, 0)), 2));
+}
 static const eg_op skewed = {
-    .name = "skewed", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_rule, .jvp = cube_jvp,
+    .name = "skewed",
+    .arity = 1,
+    .shape = cube_shape,
+    .forward = cube_forward,
+    .rule = cube_rule,
+    .jvp = cube_jvp,
 };
-static eg_tensor *skew(void *user, eg_tensor *const *x) { return eg_apply(&skewed, user, sizeof(double), 1, &x[0]); }
+static eg_tensor *skew(void *user, eg_tensor *const *x)
+{
+    return eg_apply(&skewed, user, sizeof(double), 1, &x[0]);
+}
 START_TEST(forward_mode_is_held_against_reverse_mode)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
@@ -446,22 +581,26 @@ START_TEST(forward_mode_is_held_against_reverse_mode)
 END_TEST
 
 /* A tolerance of a hundredth does not notice a ten-thousandth: the surviving mutants say so. */
-static eg_tensor *linear(void *user, eg_tensor *const *x) { (void)user; return eg_einsum("ij,jk->ik", eg_tanh(x[0]), x[1]); }
+static eg_tensor *linear(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_einsum("ij,jk->ik", eg_tanh(x[0]), x[1]);
+}
 START_TEST(surviving_mutants_fail_and_are_named)
 {
     eg_ctx *cx = eg_open(.seed = 3);
     eg_tensor *x[2] = { eg_normal(cx, 0, 1, 3, 3), eg_normal(cx, 0, 1, 3, 2) };
     const eg_report *r = eg_gradcheck(linear, NULL, 2, x, .mutate = true);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
-    ck_assert_int_eq(r->mutants, 3 * 4);                /* edges: einsum to both operands, tanh to x0 */
-    ck_assert_int_eq(r->harmless, 1);                   /* (3, 2) has no axes to exchange */
+    ck_assert_int_eq(r->mutants, 3 * 4); /* edges: einsum to both operands, tanh to x0 */
+    ck_assert_int_eq(r->harmless, 1);    /* (3, 2) has no axes to exchange */
     ck_assert_int_eq(r->caught, 11);
     const int64_t cost = r->calls;
     r = eg_gradcheck(linear, NULL, 2, x, .mutate = true, .rtol = 1e-2);
     HAS(r, "the check does not notice when the gradient of operand 1 of einsum \"ij,jk->ik\" (");
     HAS(r, ") comes times 1.0001");
     ck_assert(!r->passed && r->survivors == 3 && r->right == r->entries);
-    ck_assert_int_lt(cost, 6 + 7 * 15 + 3 * 13 + 2);   /* a mutant calls f no more */
+    ck_assert_int_lt(cost, 6 + 7 * 15 + 3 * 13 + 2); /* a mutant calls f no more */
     eg_close(cx);
 }
 END_TEST
@@ -495,7 +634,8 @@ Suite *suite_gradcheck(void)
     tcase_add_test(t, zero_and_empty_pass_and_are_listed);
     tcase_add_test(t, kinks_have_two_slopes);
     tcase_add_test(t, what_f_must_not_do_is_said);
-    tcase_add_loop_test(t, bad_functions_get_one_sentence, 0, (int)(sizeof refused / sizeof *refused));
+    tcase_add_loop_test(t, bad_functions_get_one_sentence, 0,
+                        (int)(sizeof refused / sizeof *refused));
     tcase_add_test(t, edges_of_the_domain);
     tcase_add_test(t, bad_arguments_get_one_sentence);
     tcase_add_test(t, gradients_inside_f_and_parts_off_the_tape);

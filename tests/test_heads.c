@@ -1,4 +1,5 @@
-/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart (rows 0.12, 4.7, 4.14, 4.20). */
+/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart (rows
+ * 0.12, 4.7, 4.14, 4.20). */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -17,11 +18,13 @@ static eg_tensor *habits(void)
     memset(w, 0, sizeof w);
     for (int b = 0; b < 2; b++)
         for (int i = 0; i < N; i++) {
-            w[b][0][i][i ? i - 1 : 0] = 1;                                          /* the one before                  */
-            for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N;                    /* all alike                       */
-            w[b][2][i][3] = 0.6, w[b][2][i][11] = 0.3, w[b][2][i][15] = 0.1;        /* a few places, whoever asks      */
-            for (int j = 0; j < N; j++) w[b][3][i][j] = j % 2 ? 0.02 : 0.105;       /* everywhere, not evenly          */
-        }                                                                           /* the fifth attends to nothing    */
+            w[b][0][i][i ? i - 1 : 0] = 1;                       /* the one before */
+            for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N; /* all alike */
+            /* a few places, whoever asks */
+            w[b][2][i][3] = 0.6, w[b][2][i][11] = 0.3, w[b][2][i][15] = 0.1;
+            /* everywhere, not evenly */
+            for (int j = 0; j < N; j++) w[b][3][i][j] = j % 2 ? 0.02 : 0.105;
+        } /* the fifth attends to nothing    */
     return eg_from(cx, &w[0][0][0][0], 2, 5, N, N);
 }
 
@@ -32,12 +35,22 @@ START_TEST(row_4_14_a_label_for_each_head)
     eg_assert_ok(cx);
     for (int k = 0; k < 5; k++) ck_assert_str_eq(h[k].label, label[k]);
     ck_assert(h[0].rows == 32 && h[0].empty == 0 && h[4].rows == 0 && h[4].empty == 32);
-    near(h[0].previous, 15.0 / 16); near(h[0].self, 1.0 / 16); near(h[0].first, 2.0 / 16); near(h[0].next, 0);
-    near(h[0].distance, 15.0 / 16); near(h[0].entropy, 0); near(h[0].saturated, 1); near(h[0].top, 1);
-    near(h[1].entropy, log(16)); near(h[1].spread, 1); near(h[1].top, 3.0 / 16); near(h[1].saturated, 0);
-    near(h[1].distance, (16 * 16 - 1) / 48.0);                                      /* mean |i − j| = (n² − 1)/3n      */
+    near(h[0].previous, 15.0 / 16);
+    near(h[0].self, 1.0 / 16);
+    near(h[0].first, 2.0 / 16);
+    near(h[0].next, 0);
+    near(h[0].distance, 15.0 / 16);
+    near(h[0].entropy, 0);
+    near(h[0].saturated, 1);
+    near(h[0].top, 1);
+    near(h[1].entropy, log(16));
+    near(h[1].spread, 1);
+    near(h[1].top, 3.0 / 16);
+    near(h[1].saturated, 0);
+    near(h[1].distance, (16 * 16 - 1) / 48.0); /* mean |i − j| = (n² − 1)/3n */
     near(h[2].entropy, -0.6 * log(0.6) - 0.3 * log(0.3) - 0.1 * log(0.1));
-    near(h[2].spread, h[2].entropy / log(3)); near(h[2].top, 1);
+    near(h[2].spread, h[2].entropy / log(3));
+    near(h[2].top, 1);
     near(eg_heads(habits(), "b [h] i j", .top = 1)[2].top, 0.6);
 }
 END_TEST
@@ -46,29 +59,39 @@ END_TEST
 START_TEST(layouts_agree)
 {
     eg_tensor *w = eg_softmax("b h i [j]", eg_normal(cx, 0, 2, 3, 2, 5, 7));
-    const eg_head *h = eg_heads(w, "b [h] i j"), *p = eg_heads(eg_permute(w, 0, 2, 3, 1), .spec = "b i j [h]"),
-                  *n = eg_heads(w, .spec = "batch [head] query key"), *f = eg_heads(eg_cast(w, EG_F32), .spec = "b[h]ij");
+    const eg_head *h = eg_heads(w, "b [h] i j"),
+                  *p = eg_heads(eg_permute(w, 0, 2, 3, 1), .spec = "b i j [h]"),
+                  *n = eg_heads(w, .spec = "batch [head] query key"),
+                  *f = eg_heads(eg_cast(w, EG_F32), .spec = "b[h]ij");
     eg_assert_ok(cx);
     for (int k = 0; k < 2; k++) {
         ck_assert_int_eq(h[k].rows, 15);
-        ck_assert(memcmp(&h[k].entropy, &p[k].entropy, sizeof(double)) == 0 || fabs(h[k].entropy - p[k].entropy) < 1e-14);
-        near(h[k].distance, p[k].distance); near(h[k].top, n[k].top);
+        ck_assert(memcmp(&h[k].entropy, &p[k].entropy, sizeof(double)) == 0 ||
+                  fabs(h[k].entropy - p[k].entropy) < 1e-14);
+        near(h[k].distance, p[k].distance);
+        near(h[k].top, n[k].top);
         ck_assert_double_eq_tol(h[k].spread, f[k].spread, 1e-6);
     }
-    const eg_head *one = eg_heads(eg_select(w, 0, 1), "[h] i j"), *moved = eg_heads(w, "b [h] i j", .offset = 2);
+    const eg_head *one = eg_heads(eg_select(w, 0, 1), "[h] i j"),
+                  *moved = eg_heads(w, "b [h] i j", .offset = 2);
     ck_assert_int_eq(one[0].rows, 5);
-    double sum = 0;                         /* E|i + 2 − j| by hand */
-    for (int b = 0; b < 3; b++) for (int i = 0; i < 5; i++) for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
+    double sum = 0; /* E|i + 2 − j| by hand */
+    for (int b = 0; b < 3; b++)
+        for (int i = 0; i < 5; i++)
+            for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
     near(moved[1].distance, sum / 15);
 }
 END_TEST
 
-/* The weights that eg_attention hands out unasked have the output's order, and those of a module have heads first. */
+/* The weights that eg_attention hands out unasked have the output's order, and those of a module
+ * have heads first. */
 START_TEST(each_source_of_weights_has_its_spec)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 3, 4), *mine, *named;
-    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0", .weights = &mine);
-    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0", .weights = &named, .weights_axes = "bhij");
+    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0",
+                 .weights = &mine);
+    eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0",
+                 .weights = &named, .weights_axes = "bhij");
     const eg_head *h = eg_heads(mine, "b i [h] j"), *n = eg_heads(named, "b [h] i j");
     eg_assert_ok(cx);
     for (int k = 0; k < 3; k++) {
@@ -82,10 +105,17 @@ END_TEST
 /* Seed 004's first head, W_q and W_k × 0.1, and as the seed gives it: saturated. */
 START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
 {
-    static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 }, { 24.0, 28.4, 32.8, 37.2 }, { 27.6, 32.8, 38.0, 43.2 }, { 31.2, 37.2, 43.2, 49.2 } };
-    static const double k[4][4] = { { 24.0, 20.4, 31.2, 27.6 }, { 28.4, 24.0, 37.2, 32.8 }, { 32.8, 27.6, 43.2, 38.0 }, { 37.2, 31.2, 49.2, 43.2 } };
+    static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 },
+                                    { 24.0, 28.4, 32.8, 37.2 },
+                                    { 27.6, 32.8, 38.0, 43.2 },
+                                    { 31.2, 37.2, 43.2, 49.2 } };
+    static const double k[4][4] = { { 24.0, 20.4, 31.2, 27.6 },
+                                    { 28.4, 24.0, 37.2, 32.8 },
+                                    { 32.8, 27.6, 43.2, 38.0 },
+                                    { 37.2, 31.2, 49.2, 43.2 } };
     static const double entropy[] = { 0.303916, 0.209767, 0.144103, 0.098487 };
-    eg_tensor *s = eg_scale(eg_einsum("id,jd->ij", eg_from(cx, &q[0][0], 4, 4), eg_from(cx, &k[0][0], 4, 4)), 0.5);
+    eg_tensor *s = eg_scale(
+        eg_einsum("id,jd->ij", eg_from(cx, &q[0][0], 4, 4), eg_from(cx, &k[0][0], 4, 4)), 0.5);
     eg_tensor *mild = eg_softmax("i [j]", eg_scale(s, 0.01)), *hard = eg_softmax("i [j]", s);
     double mean = 0;
     for (int i = 0; i < 4; i++) {
@@ -99,7 +129,7 @@ START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
 }
 END_TEST
 
-/* -- likeness ---------------------------------------------------------------------------------------------------------------------- */
+/* -- likeness --------------------------------------------------------------------------------- */
 START_TEST(similarity_is_the_mean_cosine)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4, 5), *s = eg_head_similarity("b [h] i d", x);
@@ -120,11 +150,18 @@ START_TEST(similarity_is_the_mean_cosine)
         }
     eg_assert_close(eg_head_similarity("i [head] batch d", eg_permute(x, 2, 1, 0, 3)), s, 1e-12);
     eg_tensor *w = eg_head_similarity("b [h] i j", habits());
-    near(eg_get(w, 0, 0), 1); near(eg_get(w, 4, 4), 0); near(eg_get(w, 0, 4), 0);     /* zeros are like nothing */
+    /* zeros are like nothing */
+    near(eg_get(w, 0, 0), 1);
+    near(eg_get(w, 4, 4), 0);
+    near(eg_get(w, 0, 4), 0);
 }
 END_TEST
 
-static eg_tensor *f_similarity(void *user, eg_tensor *const *x) { (void)user; return eg_head_similarity("b [h] i d", x[0]); }
+static eg_tensor *f_similarity(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_head_similarity("b [h] i d", x[0]);
+}
 static eg_tensor *f_diversity(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -135,7 +172,7 @@ START_TEST(gradients_to_second_order)
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 3);
     eg_assert_grad2(f_similarity, NULL, x);
     eg_assert_grad2(f_diversity, NULL, x);
-    eg_tensor *w = habits(), *d;            /* a head of zeros: gradient 0, no NaN */
+    eg_tensor *w = habits(), *d; /* a head of zeros: gradient 0, no NaN */
     ck_assert_int_eq(eg_grad(eg_head_diversity("b [h] i j", w), NULL, 1, &w, &d), 0);
     ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(d, 1, 4)))), 0);
     ck_assert(isfinite(eg_item(eg_sum(NULL, d))));
@@ -145,7 +182,8 @@ END_TEST
 /* Row 4.20: heads that are alike have 1, disjoint ones 0; descending the loss drives them apart. */
 START_TEST(row_4_20_the_loss_keeps_heads_apart)
 {
-    eg_tensor *one = eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));
+    eg_tensor *one =
+        eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));
     near(eg_item(eg_head_diversity("b [h] i j", one)), 1);
     static const double apart[2][2][2] = { { { 1, 0 }, { 0, 1 } }, { { 0, 1 }, { 1, 0 } } };
     near(eg_item(eg_head_diversity("[h] i j", eg_from(cx, &apart[0][0][0], 2, 2, 2))), 0);
@@ -167,15 +205,16 @@ START_TEST(row_4_20_the_loss_keeps_heads_apart)
 }
 END_TEST
 
-/* -- without the weights ------------------------------------------------------------------------------------------------------------- */
+/* -- without the weights ---------------------------------------------------------------------- */
 #define CALL "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = "j <= i", .keep = { "bj", keep }
 static void three(eg_tensor **x)
 {
     for (int k = 0; k < 3; k++) x[k] = eg_normal(cx, 0, 1, 2, 6, 3, 4);
 }
-static eg_tensor *some_keys(void)           /* the first row of batch 1 has nothing to attend to */
+static eg_tensor *some_keys(void) /* the first row of batch 1 has nothing to attend to */
 {
-    static const bool keep[2][6] = { { true, true, true, false, true, true }, { false, true, true, true, true, false } };
+    static const bool keep[2][6] = { { true, true, true, false, true, true },
+                                     { false, true, true, true, true, false } };
     return eg_from(cx, &keep[0][0], 2, 6);
 }
 START_TEST(probes_agree_with_the_weights)
@@ -184,14 +223,17 @@ START_TEST(probes_agree_with_the_weights)
         eg_tensor *x[3], *keep = some_keys(), *w, *dx[3], *want[3];
         three(x);
         eg_attention(CALL, .weights = &w, .weights_axes = "bihj");
-        eg_tensor *safe = eg_where(eg_gt(w, eg_zeros_like(w)), w, eg_ones_like(w)), *h = eg_neg(eg_sum("b i h [j]", eg_mul(safe, eg_log(safe))));
+        eg_tensor *safe = eg_where(eg_gt(w, eg_zeros_like(w)), w, eg_ones_like(w)),
+                  *h = eg_neg(eg_sum("b i h [j]", eg_mul(safe, eg_log(safe))));
         eg_tensor *entropy = eg_attention_entropy(CALL, .form = (eg_form)form);
         eg_assert_close(entropy, h, 1e-12);
         eg_tensor *before = eg_attention_mass("j == i - 1", CALL, .form = (eg_form)form);
-        for (int b = 0; b < 2; b++) for (int i = 1; i < 6; i++) near(eg_get(before, b, i, 1), eg_get(w, b, i, 1, i - 1));
+        for (int b = 0; b < 2; b++)
+            for (int i = 1; i < 6; i++) near(eg_get(before, b, i, 1), eg_get(w, b, i, 1, i - 1));
         near(eg_get(before, 0, 0, 0), 0);
         near(eg_get(before, 1, 0, 0), 0);
-        eg_tensor *like = eg_attention_similarity("h", CALL, .form = (eg_form)form), *as = eg_head_similarity("b i [h] j", w);
+        eg_tensor *like = eg_attention_similarity("h", CALL, .form = (eg_form)form),
+                  *as = eg_head_similarity("b i [h] j", w);
         eg_assert_close(like, as, 1e-12);
         eg_tensor *g = eg_normal(cx, 0, 1, 3, 3), *e = eg_normal(cx, 0, 1, 2, 6, 3);
         ck_assert_int_eq(eg_grad(like, g, 3, x, dx), 0);
@@ -215,7 +257,8 @@ START_TEST(probes_pass_nan_on)
         eg_attention(CALL, .lse = &l, .weights_axes = "bihj", .form = (eg_form)form);
         ck_assert(isnan(eg_get(l, 0, 2, 1)) && eg_get(l, 1, 0, 0) == -INFINITY);
         eg_tensor *h = eg_attention_entropy(CALL, .form = (eg_form)form);
-        ck_assert(isnan(eg_get(h, 0, 2, 1)) && isfinite(eg_get(h, 0, 2, 0)) && eg_get(h, 1, 0, 0) == 0);
+        ck_assert(isnan(eg_get(h, 0, 2, 1)) && isfinite(eg_get(h, 0, 2, 0)) &&
+                  eg_get(h, 1, 0, 0) == 0);
         eg_assert_ok(cx);
     }
 }
@@ -237,9 +280,11 @@ START_TEST(probes_refuse)
     eg_assert_error(cx, "attention_entropy: .alibi is no part of q·k");
     ck_assert(!eg_ok(eg_attention_similarity("h", CALL, .alibi = { "h", eg_full(cx, 2, 3) })));
     eg_assert_error(cx, "attention_similarity: .alibi is no part of q·k");
-    ck_assert(!eg_ok(eg_attention_entropy("id,jhd,jhe->ihe", eg_ones(cx, 4, 3), eg_ones(cx, 4, 1, 3), eg_ones(cx, 4, 1, 3))));
+    ck_assert(!eg_ok(eg_attention_entropy("id,jhd,jhe->ihe", eg_ones(cx, 4, 3),
+                                          eg_ones(cx, 4, 1, 3), eg_ones(cx, 4, 1, 3))));
     eg_assert_error(cx, "'h' is in key and output, but not in the query");
-    ck_assert(!eg_ok(eg_attention_entropy("b i (h d), b j (h d), b j e -> b i e", x[0], x[1], x[2])));
+    ck_assert(
+        !eg_ok(eg_attention_entropy("b i (h d), b j (h d), b j e -> b i e", x[0], x[1], x[2])));
     eg_assert_error(cx, "without groups");
     ck_assert(!eg_ok(eg_attention_entropy("bihd,bjhd", x[0], x[1], x[2])));
     eg_assert_error(cx, "attention");
@@ -249,8 +294,11 @@ END_TEST
 START_TEST(refusals)
 {
     eg_tensor *w = eg_ones(cx, 2, 3, 4, 4);
-    static const struct { const char *spec, *says; } bad[] = {
-        { "b h i j", "head_similarity: \"b h i j\": one letter, the head's, must stand in brackets" },
+    static const struct {
+        const char *spec, *says;
+    } bad[] = {
+        { "b h i j",
+          "head_similarity: \"b h i j\": one letter, the head's, must stand in brackets" },
         { "b [h i] j", "one letter, the head's, must stand in brackets" },
         { "b [h] i", "head_similarity: \"b [h] i\" names 3 axes, but the tensor has 4" },
         { "b [h] i i", "'i' stands there twice" },
@@ -272,7 +320,8 @@ START_TEST(refusals)
     eg_assert_error(cx, "heads: the tensor is i64, not a float");
     ck_assert_ptr_null(eg_heads(NULL));
     ck_assert_ptr_null(eg_heads(w));
-    eg_assert_error(cx, "heads: .spec is missing: weights of 4 axes may be \"b [h] i j\", as a module gives them, or \"b i [h] j\", as eg_attention does");
+    eg_assert_error(cx, "heads: .spec is missing: weights of 4 axes may be \"b [h] i j\", as a "
+                        "module gives them, or \"b i [h] j\", as eg_attention does");
     ck_assert(!eg_ok(eg_head_diversity("[h] j", NULL)));
     const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3), "b [h] i j");
     ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);

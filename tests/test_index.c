@@ -9,15 +9,15 @@ static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
     return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
 }
 #define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
-#define SHOWS(x, ...)                                                                                                           \
-    do {                                                                                                                        \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));                                          \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                            \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                                  \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]);                                  \
+#define SHOWS(x, ...)                                                                          \
+    do {                                                                                       \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));         \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                           \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                 \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]); \
     } while (0)
 
-/* -- gather ---------------------------------------------------------------------------------------------------------------- */
+/* -- gather ----------------------------------------------------------------------------------- */
 START_TEST(at_reads_rows)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -43,13 +43,17 @@ START_TEST(at_in_every_place)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
     eg_tensor *x = RAMP(cx, 3, 4, 2), *i = eg_randint(cx, 0, 4, 3, 5);
-    eg_tensor *y = eg_at("b [v] m, b l -> b l m", x, i);        /* a shared letter is a batch */
-    for (int b = 0; b < 3; b++) for (int l = 0; l < 5; l++) for (int m = 0; m < 2; m++)
-        ck_assert_double_eq(eg_get(y, b, l, m), eg_get(x, b, (int64_t)eg_get(i, b, l), m));
+    eg_tensor *y = eg_at("b [v] m, b l -> b l m", x, i); /* a shared letter is a batch */
+    for (int b = 0; b < 3; b++)
+        for (int l = 0; l < 5; l++)
+            for (int m = 0; m < 2; m++)
+                ck_assert_double_eq(eg_get(y, b, l, m), eg_get(x, b, (int64_t)eg_get(i, b, l), m));
     eg_assert_close(eg_at("b [v] m, b l", x, i), y, 0);
     eg_assert_close(eg_at("b m [v], b l -> b l m", eg_permute(x, 0, 2, 1), i), y, 0);
-    eg_assert_close(eg_at("... [v] m, b l -> b l ... m", eg_select(x, 0, 0), i), eg_at("[v] m, b l", eg_select(x, 0, 0), i), 0);
-    eg_tensor *picked = eg_at("b [v], b -> b", RAMP(cx, 3, 4), eg_from(cx, ((long[]){ 3, 0, 1 }), 3));
+    eg_assert_close(eg_at("... [v] m, b l -> b l ... m", eg_select(x, 0, 0), i),
+                    eg_at("[v] m, b l", eg_select(x, 0, 0), i), 0);
+    eg_tensor *picked =
+        eg_at("b [v], b -> b", RAMP(cx, 3, 4), eg_from(cx, ((long[]){ 3, 0, 1 }), 3));
     SHOWS(picked, 3, 4, 9);
     SHOWS(eg_at("[v], -> ", RAMP(cx, 4), eg_cast(eg_scalar(cx, 2), EG_I32)), 2);
     for (eg_dtype t = EG_F32; t <= EG_BOOL; t++) {
@@ -57,9 +61,11 @@ START_TEST(at_in_every_place)
         ck_assert_int_eq(eg_type(z), t);
         eg_assert_close(z, eg_cast(y, t), 0);
     }
-    ck_assert_int_eq(eg_size(eg_at("[v] m, b", RAMP(cx, 3, 2), eg_zeros_like(eg_randint(cx, 0, 1, 0)))), 0);
-    eg_assert_close(eg_at("[v] m, b l", eg_flip(RAMP(cx, 4, 2), 0), eg_flip(i, 1)),
-                    eg_at("[v] m, b l", eg_copy(eg_flip(RAMP(cx, 4, 2), 0)), eg_copy(eg_flip(i, 1))), 0);
+    ck_assert_int_eq(
+        eg_size(eg_at("[v] m, b", RAMP(cx, 3, 2), eg_zeros_like(eg_randint(cx, 0, 1, 0)))), 0);
+    eg_assert_close(
+        eg_at("[v] m, b l", eg_flip(RAMP(cx, 4, 2), 0), eg_flip(i, 1)),
+        eg_at("[v] m, b l", eg_copy(eg_flip(RAMP(cx, 4, 2), 0)), eg_copy(eg_flip(i, 1))), 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
@@ -70,53 +76,73 @@ START_TEST(at_refuses)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 26, 3), *t = eg_from(cx, ((int[]){ 0, 1, 2, 3, 4, 5 }), 3, 2);
     eg_fill(eg_select(eg_select(t, 0, 2), 0, 1), 26);
-    eg_at("[v] m, b l", E, t);                      eg_assert_error(cx, "at: index[2, 1] is 26, but 'v' has size 26 (0..25)");
+    eg_at("[v] m, b l", E, t);
+    eg_assert_error(cx, "at: index[2, 1] is 26, but 'v' has size 26 (0..25)");
     eg_fill(eg_select(eg_select(t, 0, 1), 0, 0), -1);
-    eg_at("[v] m, b l", E, eg_cast(t, EG_I64));     eg_assert_error(cx, "at: index[1, 0] is -1, but 'v' has size 26 (0..25)");
-    eg_at("[v] m, ", E, eg_cast(eg_scalar(cx, 99), EG_I64)); eg_assert_error(cx, "at: index is 99, but 'v' has size 26 (0..25)");
+    eg_at("[v] m, b l", E, eg_cast(t, EG_I64));
+    eg_assert_error(cx, "at: index[1, 0] is -1, but 'v' has size 26 (0..25)");
+    eg_at("[v] m, ", E, eg_cast(eg_scalar(cx, 99), EG_I64));
+    eg_assert_error(cx, "at: index is 99, but 'v' has size 26 (0..25)");
     eg_at("[v] m, b", eg_zeros(cx, 0, 3), eg_cast(eg_zeros(cx, 1), EG_I64));
     eg_assert_error(cx, "at: index[0] is 0, but 'v' has size 0");
     t = eg_cast(eg_zeros(cx, 3, 2), EG_I32);
-    eg_at("[v] m, b l", E, E);                      eg_assert_error(cx, "at: operand 2 is f64, but an index is i32 or i64");
-    eg_at("v m, b l -> b l m", E, t);               eg_assert_error(cx, "no axis is in brackets");
-    eg_at("[v m], b l -> b l", E, t);               eg_assert_error(cx, "only one axis can be indexed");
-    eg_at("[v] m, b [l]", E, t);                    eg_assert_error(cx, "brackets mark the indexed axis of operand 1");
-    eg_at("[v] m, b l -> b l", E, t);               eg_assert_error(cx, "index 'm' is missing in the output");
-    eg_at("[v] m, b l -> b m", E, t);               eg_assert_error(cx, "index 'l' is missing in the output");
-    eg_at("[v] m, b l -> b l m v", E, t);           eg_assert_error(cx, "'v' is the indexed axis");
-    eg_at("[v] m, b l -> b l m m", E, t);           eg_assert_error(cx, "index 'm' stands twice");
+    eg_at("[v] m, b l", E, E);
+    eg_assert_error(cx, "at: operand 2 is f64, but an index is i32 or i64");
+    eg_at("v m, b l -> b l m", E, t);
+    eg_assert_error(cx, "no axis is in brackets");
+    eg_at("[v m], b l -> b l", E, t);
+    eg_assert_error(cx, "only one axis can be indexed");
+    eg_at("[v] m, b [l]", E, t);
+    eg_assert_error(cx, "brackets mark the indexed axis of operand 1");
+    eg_at("[v] m, b l -> b l", E, t);
+    eg_assert_error(cx, "index 'm' is missing in the output");
+    eg_at("[v] m, b l -> b m", E, t);
+    eg_assert_error(cx, "index 'l' is missing in the output");
+    eg_at("[v] m, b l -> b l m v", E, t);
+    eg_assert_error(cx, "'v' is the indexed axis");
+    eg_at("[v] m, b l -> b l m m", E, t);
+    eg_assert_error(cx, "index 'm' stands twice");
     eg_at("[v] m, v l", E, eg_zeros_like(eg_cast(E, EG_I32)));
     eg_assert_error(cx, "'v' is the indexed axis and cannot be an axis of the index");
-    eg_at("[v] m, m l -> m l", E, t);               ck_assert_int_eq(eg_size(eg_at("[v] m, m l -> m l", E, t)), 6);
-    eg_at("[v] m, b l k", E, t);                    eg_assert_error(cx, "operand 2 has rank 2");
+    eg_at("[v] m, m l -> m l", E, t);
+    ck_assert_int_eq(eg_size(eg_at("[v] m, m l -> m l", E, t)), 6);
+    eg_at("[v] m, b l k", E, t);
+    eg_assert_error(cx, "operand 2 has rank 2");
     ck_assert_ptr_null(eg_at("[v] m, b l", NULL, NULL));
-    eg_at("[v] m, b l", E, NULL);                   ck_assert_ptr_nonnull(eg_error(cx));
+    eg_at("[v] m, b l", E, NULL);
+    ck_assert_ptr_nonnull(eg_error(cx));
     eg_close(cx);
 }
 END_TEST
 
-/* -- scatter --------------------------------------------------------------------------------------------------------------- */
+/* -- scatter ---------------------------------------------------------------------------------- */
 START_TEST(scatter_adds)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 6);
-    eg_tensor *x = eg_ones(cx, 3, 2), *i = eg_from(cx, ((int[]){ 2, 0, 2 }), 3), *u = RAMP(cx, 3, 2);
+    eg_tensor *x = eg_ones(cx, 3, 2), *i = eg_from(cx, ((int[]){ 2, 0, 2 }), 3),
+              *u = RAMP(cx, 3, 2);
     SHOWS(eg_scatter_add("[v] m, b, b m", x, i, u), 3, 4, 1, 1, 5, 7);
     SHOWS(x, 1, 1, 1, 1, 1, 1);
     SHOWS(eg_scatter_add("[v] m, b, m b", x, i, eg_transpose(u, 0, 1)), 3, 4, 1, 1, 5, 7);
-    SHOWS(eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_I32), i, eg_cast(u, EG_I32)), 3, 4, 1, 1, 5, 7);
-    SHOWS(eg_scatter_add("[v], b l, b l", eg_zeros(cx, 4), eg_from(cx, ((long[]){ 1, 1, 3, 1 }), 2, 2), eg_ones(cx, 2, 2)), 0,
-        3, 0, 1); /* a histogram */
-    eg_tensor *X = eg_normal(cx, 0, 1, 3, 7, 4), *I = eg_randint(cx, 0, 7, 3, 9), *U = eg_normal(cx, 0, 1, 3, 9, 4);
+    SHOWS(eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_I32), i, eg_cast(u, EG_I32)), 3, 4, 1, 1, 5,
+          7);
+    SHOWS(eg_scatter_add("[v], b l, b l", eg_zeros(cx, 4),
+                         eg_from(cx, ((long[]){ 1, 1, 3, 1 }), 2, 2), eg_ones(cx, 2, 2)),
+          0, 3, 0, 1); /* a histogram */
+    eg_tensor *X = eg_normal(cx, 0, 1, 3, 7, 4), *I = eg_randint(cx, 0, 7, 3, 9),
+              *U = eg_normal(cx, 0, 1, 3, 9, 4);
     eg_tensor *y = eg_scatter_add("b [v] m, b l, b l m", X, I, U);
     eg_tensor *want = eg_add(X, eg_einsum("blv,blm->bvm", eg_one_hot(I, 7), U));
     eg_assert_close(y, want, 1e-14);
-    eg_assert_close(eg_scatter_add("(b v) [k], b v, b v", eg_reshape(eg_zeros(cx, 6, 5), 6, 5), eg_randint(cx, 2, 3, 2, 3),
-        eg_ones(cx, 2, 3)),
+    eg_assert_close(eg_scatter_add("(b v) [k], b v, b v", eg_reshape(eg_zeros(cx, 6, 5), 6, 5),
+                                   eg_randint(cx, 2, 3, 2, 3), eg_ones(cx, 2, 3)),
                     eg_pad(eg_ones(cx, 6, 1), 1, 2, 2, 0), 0);
-    eg_scatter_add("[v] m, b, b", x, i, eg_ones(cx, 3));            eg_assert_error(cx, "index 'm' is missing in the last operand");
+    eg_scatter_add("[v] m, b, b", x, i, eg_ones(cx, 3));
+    eg_assert_error(cx, "index 'm' is missing in the last operand");
     eg_scatter_add("[v] m, b, b m k", x, i, eg_ones(cx, 3, 2, 2));
     eg_assert_error(cx, "index 'k' is neither in operand 1 nor in the index");
-    eg_scatter_add("[v] m, b, b m -> v m", x, i, u);                eg_assert_error(cx, "there is no output to name");
+    eg_scatter_add("[v] m, b, b m -> v m", x, i, u);
+    eg_assert_error(cx, "there is no output to name");
     eg_scatter_add("[v] m, b, b m", x, i, eg_cast(u, EG_F32));
     eg_assert_error(cx, "scatter_add: operand 3 is f32, operand 1 is f64");
     eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_BOOL), i, eg_cast(u, EG_BOOL));
@@ -130,8 +156,10 @@ END_TEST
 START_TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
 {
     eg_ctx *cx = eg_open(.seed = 8, .threads = 1);
-    eg_tensor *x = eg_zeros(cx, 50, 96), *i = eg_randint(cx, 0, 50, 4000), *u = eg_normal(cx, 0, 1, 4000, 96);
-    eg_tensor *y = eg_scatter_add("[v] m, n, n m", x, i, u), *t = eg_transpose(eg_copy(eg_transpose(u, 0, 1)), 0, 1);
+    eg_tensor *x = eg_zeros(cx, 50, 96), *i = eg_randint(cx, 0, 50, 4000),
+              *u = eg_normal(cx, 0, 1, 4000, 96);
+    eg_tensor *y = eg_scatter_add("[v] m, n, n m", x, i, u),
+              *t = eg_transpose(eg_copy(eg_transpose(u, 0, 1)), 0, 1);
     for (int threads = 2; threads < 8; threads += 5) {
         eg_threads(cx, threads);
         ck_assert_mem_eq(eg_f32(eg_scatter_add("[v] m, n, n m", x, i, u)), eg_f32(y), 50 * 96 * 4);
@@ -153,12 +181,14 @@ START_TEST(gather_and_scatter_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     eg_tensor *t = eg_from(cx, ((int[]){ 4, 0, 4, 2, 2, 4 }), 2, 3);
-    eg_tensor *E = eg_uniform(cx, -1, 1, 5, 3), *W = eg_uniform(cx, -1, 1, 3, 2), *X = eg_uniform(cx, .5, 1, 2, 5),
-        *U = eg_uniform(cx, .5, 1, 3, 2);
-    const eg_report *r = eg_gradcheck(embed, t, 2, ((eg_tensor *[]){ E, W }), .names = "E, W", .order = 2);
+    eg_tensor *E = eg_uniform(cx, -1, 1, 5, 3), *W = eg_uniform(cx, -1, 1, 3, 2),
+              *X = eg_uniform(cx, .5, 1, 2, 5), *U = eg_uniform(cx, .5, 1, 3, 2);
+    const eg_report *r =
+        eg_gradcheck(embed, t, 2, ((eg_tensor *[]){ E, W }), .names = "E, W", .order = 2);
     ck_assert_ptr_nonnull(r);
     ck_assert_int_eq(r->input[1], EG_RIGHT);
-    for (int k = 0; k < r->shown; k++) ck_assert_msg(r->entry[k].verdict != EG_WRONG, "%s", r->text);
+    for (int k = 0; k < r->shown; k++)
+        ck_assert_msg(r->entry[k].verdict != EG_WRONG, "%s", r->text);
     eg_assert_grad2(batched, t, X, U);
     eg_close(cx);
 }
@@ -171,14 +201,17 @@ START_TEST(one_hot_marks)
     SHOWS(eg_one_hot(i, 4), 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1);
     ck_assert_int_eq(eg_type(eg_one_hot(i, 4)), EG_F64);
     SHOWS(eg_one_hot(eg_flip(i, 0), 4), 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0);
-    eg_one_hot(i, 3);                               eg_assert_error(cx, "one_hot: index[2] is 3, but the depth is 3 (0..2)");
-    eg_one_hot(i, -1);                              eg_assert_error(cx, "one_hot: depth -1 is negative");
-    eg_one_hot(eg_ones(cx, 2), 3);                  eg_assert_error(cx, "one_hot: operand 1 is f64, but an index is i32 or i64");
+    eg_one_hot(i, 3);
+    eg_assert_error(cx, "one_hot: index[2] is 3, but the depth is 3 (0..2)");
+    eg_one_hot(i, -1);
+    eg_assert_error(cx, "one_hot: depth -1 is negative");
+    eg_one_hot(eg_ones(cx, 2), 3);
+    eg_assert_error(cx, "one_hot: operand 1 is f64, but an index is i32 or i64");
     eg_close(cx);
 }
 END_TEST
 
-/* -- joining --------------------------------------------------------------------------------------------------------------- */
+/* -- joining ---------------------------------------------------------------------------------- */
 START_TEST(concat_stack_pad)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -195,15 +228,22 @@ START_TEST(concat_stack_pad)
     ck_assert_int_eq(eg_size(eg_pad(none, 1, 0, 0, 1)), 0);
     eg_concat(1, a, eg_ones(cx, 3, 1));
     eg_assert_error(cx, "concat: operand 2 is (3, 1), operand 1 is (2, 2); only axis 1 may differ");
-    eg_concat(1, a, eg_cast(a, EG_F32));            eg_assert_error(cx, "concat: operand 2 is f32, operand 1 is f64");
-    eg_concat(2, a, a);                             eg_assert_error(cx, "concat: axis 2 is out of range for (2, 2) of rank 2");
-    eg_concat(0, a, NULL);                          eg_assert_error(cx, "concat: operand 2 is NULL");
-    eg_stack(0, a, b);                              eg_assert_error(cx, "stack: operand 2 is (2, 1), operand 1 is (2, 2)");
+    eg_concat(1, a, eg_cast(a, EG_F32));
+    eg_assert_error(cx, "concat: operand 2 is f32, operand 1 is f64");
+    eg_concat(2, a, a);
+    eg_assert_error(cx, "concat: axis 2 is out of range for (2, 2) of rank 2");
+    eg_concat(0, a, NULL);
+    eg_assert_error(cx, "concat: operand 2 is NULL");
+    eg_stack(0, a, b);
+    eg_assert_error(cx, "stack: operand 2 is (2, 1), operand 1 is (2, 2)");
     eg_stack(3, a, a);
     eg_assert_error(cx, "stack: axis 3 is out of range for a result of rank 3, from (2, 2)");
-    eg_stack(0, a, NULL);                           eg_assert_error(cx, "stack: operand 2 is NULL");
-    eg_pad(a, 0, -1, 0, 0);                         eg_assert_error(cx, "pad: margins -1 and 0 of axis 0 must not be negative");
-    eg_pad(a, 0, INT64_MAX, 5, 0);                  eg_assert_error(cx, "pad: axis 0 would be longer than 2^63");
+    eg_stack(0, a, NULL);
+    eg_assert_error(cx, "stack: operand 2 is NULL");
+    eg_pad(a, 0, -1, 0, 0);
+    eg_assert_error(cx, "pad: margins -1 and 0 of axis 0 must not be negative");
+    eg_pad(a, 0, INT64_MAX, 5, 0);
+    eg_assert_error(cx, "pad: axis 0 would be longer than 2^63");
     ck_assert_ptr_null(eg_concat_n(0, 0, NULL));
     ck_assert_ptr_null(eg_stack_n(0, 0, NULL));
     eg_close(cx);
@@ -216,21 +256,26 @@ START_TEST(cumsum_runs)
     eg_tensor *x = RAMP(cx, 2, 3);
     SHOWS(eg_cumsum("b [l]", x), 0, 1, 3, 3, 7, 12);
     SHOWS(eg_cumsum("[b] l", x), 0, 1, 2, 3, 5, 7);
-    eg_cumsum("([b] l)", eg_reshape(x, 6));         eg_assert_error(cx, "more than one of its sizes is unknown");
+    eg_cumsum("([b] l)", eg_reshape(x, 6));
+    eg_assert_error(cx, "more than one of its sizes is unknown");
     SHOWS(eg_cumsum("(b=2 [l])", eg_reshape(x, 6)), 0, 1, 3, 3, 7, 12);
     SHOWS(eg_cumsum(NULL, eg_select(x, 0, 1)), 3, 7, 12);
     SHOWS(eg_cumsum("b [l]", eg_transpose(x, 0, 1)), 0, 3, 1, 5, 2, 7);
     eg_tensor *i = eg_cumsum("[l]", eg_from(cx, ((int[]){ INT32_MAX, INT32_MAX, 1 }), 3)),
-        *b = eg_cumsum("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
+              *b = eg_cumsum("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
     ck_assert_int_eq(eg_i64(i)[2], 2 * INT64_C(2147483647) + 1);
     ck_assert_int_eq(eg_i64(b)[2], 2);
     const float *f = eg_f32(eg_cumsum("[l]", eg_full_n(cx, EG_F32, .1, 1, (int64_t[]){ 1000000 })));
     ck_assert_float_eq_tol(f[999999], 1e5f, .1f);
     ck_assert_int_eq(eg_size(eg_cumsum("b [l]", eg_zeros(cx, 3, 0))), 0);
-    eg_cumsum("b l", x);                            eg_assert_error(cx, "no index stands in brackets");
-    eg_cumsum("[b l]", x);                          eg_assert_error(cx, "works along one axis, and this is the second one in brackets");
-    eg_cumsum("b [l] -> l b", x);                   eg_assert_error(cx, "there is no output to name");
-    eg_cumsum(NULL, x);                             eg_assert_error(cx, "cumsum: (2, 3) has no single axis");
+    eg_cumsum("b l", x);
+    eg_assert_error(cx, "no index stands in brackets");
+    eg_cumsum("[b l]", x);
+    eg_assert_error(cx, "works along one axis, and this is the second one in brackets");
+    eg_cumsum("b [l] -> l b", x);
+    eg_assert_error(cx, "there is no output to name");
+    eg_cumsum(NULL, x);
+    eg_assert_error(cx, "cumsum: (2, 3) has no single axis");
     eg_close(cx);
 }
 END_TEST
@@ -251,7 +296,8 @@ START_TEST(triangles)
     SHOWS(eg_tril(eg_transpose(x, 0, 1), 0), 1, 0, 2, 5, 3, 6);
     SHOWS(eg_triu(eg_cast(eg_expand(x, 2, 2, 3), EG_BOOL), 1), 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 1);
     SHOWS(eg_tril(eg_from(cx, ((double[]){ 1, NAN, 2, 3 }), 2, 2), 0), 1, 0, 2, 3);
-    eg_tril(eg_ones(cx, 3), 0);                     eg_assert_error(cx, "tril: (3,) has no last two axes");
+    eg_tril(eg_ones(cx, 3), 0);
+    eg_assert_error(cx, "tril: (3,) has no last two axes");
     eg_close(cx);
 }
 END_TEST
@@ -259,8 +305,10 @@ END_TEST
 static eg_tensor *joined(void *user, eg_tensor *const *x)
 {
     (void)user;
-    eg_tensor *c = eg_concat(1, x[0], eg_square(x[1]), x[0]), *s = eg_stack(1, eg_select(x[0], 1, 0), eg_select(x[1], 1, 1));
-    return eg_mul(eg_cumsum("[a] b", eg_pad(c, 0, 1, 1, 2)), eg_concat(0, eg_square(eg_pad(s, 1, 2, 1, 1)), eg_tril(c, 0)));
+    eg_tensor *c = eg_concat(1, x[0], eg_square(x[1]), x[0]),
+              *s = eg_stack(1, eg_select(x[0], 1, 0), eg_select(x[1], 1, 1));
+    return eg_mul(eg_cumsum("[a] b", eg_pad(c, 0, 1, 1, 2)),
+                  eg_concat(0, eg_square(eg_pad(s, 1, 2, 1, 1)), eg_tril(c, 0)));
 }
 START_TEST(joins_have_gradients_of_second_order)
 {

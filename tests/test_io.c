@@ -1,4 +1,5 @@
-/* Files: .npy and safetensors in both directions, malformed ones, writing that is whole or not at all, heat maps. */
+/* Files: .npy and safetensors in both directions, malformed ones, writing that is whole or not at
+ * all, heat maps. */
 #include <eingrad/io.h>
 #include <fcntl.h>
 #include <math.h>
@@ -19,7 +20,8 @@ static char folder[256];
 static void setup(void)
 {
     const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/eingrad-io-XXXXXX", base && strlen(base) < 200 ? base : "/tmp");
+    snprintf(folder, sizeof folder, "%s/eingrad-io-XXXXXX",
+             base && strlen(base) < 200 ? base : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     cx = eg_open(.threads = 1);
     ck_assert_ptr_nonnull(cx);
@@ -29,14 +31,12 @@ static int entries(bool sweep)
 {
     int n = 0;
     DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d)); )
+    for (struct dirent *e; d && (e = readdir(d));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
             n++;
-            if (sweep)
-                unlinkat(dirfd(d), e->d_name, 0);
+            if (sweep) unlinkat(dirfd(d), e->d_name, 0);
         }
-    if (d)
-        closedir(d);
+    if (d) closedir(d);
     return n;
 }
 
@@ -77,7 +77,8 @@ static void same_bytes(const char *a, const char *b)
 {
     static uint8_t x[8192], y[8192];
     size_t n = slurp(a, x, sizeof x), m = slurp(b, y, sizeof y);
-    ck_assert_msg(n == m && !memcmp(x, y, n), "%s (%zu bytes) and %s (%zu bytes) differ", a, n, b, m);
+    ck_assert_msg(n == m && !memcmp(x, y, n), "%s (%zu bytes) and %s (%zu bytes) differ", a, n, b,
+                  m);
 }
 
 static void refused(const char *part)
@@ -96,26 +97,41 @@ static void has_values(eg_tensor *x, eg_dtype dtype, char kind, int rank, const 
     fine();
     ck_assert_int_eq(eg_type(x), dtype);
     ck_assert_int_eq(eg_rank(x), rank);
-    for (int k = 0; k < rank; k++)
-        ck_assert_int_eq(eg_dim(x, k), dims[k]);
+    for (int k = 0; k < rank; k++) ck_assert_int_eq(eg_dim(x, k), dims[k]);
     for (int64_t k = 0; k < eg_size(x); k++) {
-        double v = dtype == EG_F32 ? eg_f32(x)[k] : dtype == EG_F64 ? eg_f64(x)[k] : dtype == EG_I32 ? eg_i32(x)[k]
-                 : dtype == EG_I64 ? (double)eg_i64(x)[k] : eg_bool(x)[k];
-        ck_assert_double_eq(v, kind == 'b' ? (double)(k % 2) : kind == 'u' ? (double)k : (double)(k - 3));
+        double v = dtype == EG_F32   ? eg_f32(x)[k]
+                   : dtype == EG_F64 ? eg_f64(x)[k]
+                   : dtype == EG_I32 ? eg_i32(x)[k]
+                   : dtype == EG_I64 ? (double)eg_i64(x)[k]
+                                     : eg_bool(x)[k];
+        ck_assert_double_eq(v, kind == 'b'   ? (double)(k % 2)
+                               : kind == 'u' ? (double)k
+                                             : (double)(k - 3));
     }
 }
 
-/* -- .npy --------------------------------------------------------------------------------------------------------------------- */
+/* -- .npy ------------------------------------------------------------------------------------- */
 static const int64_t cube[] = { 2, 3, 4 };
-static const struct { const char *name; eg_dtype dtype; bool exact; } npy[] = {
-    { "f4", EG_F32, true }, { "f8", EG_F64, true }, { "i4", EG_I32, true }, { "i8", EG_I64, true }, { "b1", EG_BOOL, true },
-    { "f2", EG_F32, false }, { "i1", EG_I32, false }, { "u1", EG_I32, false }, { "i2", EG_I32, false }, { "u2", EG_I32, false },
-    { "f4_big", EG_F32, false }, { "f8_big", EG_F64, false }, { "i4_big", EG_I32, false }, { "i8_big", EG_I64, false },
-    { "f2_big", EG_F32, false }, { "i2_big", EG_I32, false }, { "u2_big", EG_I32, false },
-    { "f4_fortran", EG_F32, false }, { "f8_fortran", EG_F64, false }, { "i4_fortran", EG_I32, false }, { "i8_fortran", EG_I64, false },
-    { "b1_fortran", EG_BOOL, false }, { "f2_fortran", EG_F32, false }, { "i1_fortran", EG_I32, false }, { "u1_fortran", EG_I32, false },
-    { "i2_fortran", EG_I32, false }, { "u2_fortran", EG_I32, false }, { "f4_big_fortran", EG_F32, false },
-    { "f4_v2", EG_F32, false }, { "f4_v3", EG_F32, false },
+static const struct {
+    const char *name;
+    eg_dtype dtype;
+    bool exact;
+} npy[] = {
+    { "f4", EG_F32, true },          { "f8", EG_F64, true },
+    { "i4", EG_I32, true },          { "i8", EG_I64, true },
+    { "b1", EG_BOOL, true },         { "f2", EG_F32, false },
+    { "i1", EG_I32, false },         { "u1", EG_I32, false },
+    { "i2", EG_I32, false },         { "u2", EG_I32, false },
+    { "f4_big", EG_F32, false },     { "f8_big", EG_F64, false },
+    { "i4_big", EG_I32, false },     { "i8_big", EG_I64, false },
+    { "f2_big", EG_F32, false },     { "i2_big", EG_I32, false },
+    { "u2_big", EG_I32, false },     { "f4_fortran", EG_F32, false },
+    { "f8_fortran", EG_F64, false }, { "i4_fortran", EG_I32, false },
+    { "i8_fortran", EG_I64, false }, { "b1_fortran", EG_BOOL, false },
+    { "f2_fortran", EG_F32, false }, { "i1_fortran", EG_I32, false },
+    { "u1_fortran", EG_I32, false }, { "i2_fortran", EG_I32, false },
+    { "u2_fortran", EG_I32, false }, { "f4_big_fortran", EG_F32, false },
+    { "f4_v2", EG_F32, false },      { "f4_v3", EG_F32, false },
 };
 enum { NPY = sizeof npy / sizeof *npy };
 
@@ -126,12 +142,11 @@ START_TEST(npy_reads_numpy)
     eg_tensor *x = eg_npy_load(cx, golden(name));
     has_values(x, npy[_i].dtype, *name, 3, cube);
     ck_assert(eg_is_row_major(x));
-    const char *keep = getenv("EG_IO_KEEP");        /* for tests/reference/io.py check */
+    const char *keep = getenv("EG_IO_KEEP"); /* for tests/reference/io.py check */
     char path[512];
     snprintf(path, sizeof path, "%s/%s", keep ? keep : folder, name);
     ck_assert_int_eq(eg_npy_save(path, x), 0);
-    if (npy[_i].exact)
-        same_bytes(golden(name), path);
+    if (npy[_i].exact) same_bytes(golden(name), path);
     has_values(eg_npy_load(cx, path), npy[_i].dtype, *name, 3, cube);
 }
 END_TEST
@@ -146,11 +161,13 @@ START_TEST(npy_shapes)
         ck_assert_int_eq(eg_npy_save(in_folder(exact[k]), eg_npy_load(cx, golden(exact[k]))), 0);
         same_bytes(golden(exact[k]), in_folder(exact[k]));
     }
-    eg_tensor *half = eg_npy_load(cx, golden("halves.npy")), *single = eg_npy_load(cx, golden("halves_f4.npy"));
+    eg_tensor *half = eg_npy_load(cx, golden("halves.npy")),
+              *single = eg_npy_load(cx, golden("halves_f4.npy"));
     fine();
     for (int64_t k = 0; k < eg_size(half); k++) {
         float a = eg_f32(half)[k], b = eg_f32(single)[k];
-        ck_assert_msg((isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)), "half %d: %g, but NumPy has %g", (int)k, a, b);
+        ck_assert_msg((isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)),
+                      "half %d: %g, but NumPy has %g", (int)k, a, b);
     }
 }
 END_TEST
@@ -162,8 +179,7 @@ START_TEST(npy_strided)
     eg_tensor *z = eg_npy_load(cx, in_folder("y.npy"));
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++)
-            for (int k = 0; k < 3; k++)
-                ck_assert_double_eq(eg_get(z, i, j, k), eg_get(x, j, k, i));
+            for (int k = 0; k < 3; k++) ck_assert_double_eq(eg_get(z, i, j, k), eg_get(x, j, k, i));
     FILE *f = tmpfile();
     ck_assert_int_eq(eg_npy_write(f, y), 0);
     rewind(f);
@@ -178,11 +194,15 @@ START_TEST(npy_strided)
 END_TEST
 
 #define D "{'descr': '<f4', 'fortran_order': False, 'shape': "
-static const struct { const char *header; int data; const char *refusal; } bad_npy[] = {
+static const struct {
+    const char *header;
+    int data;
+    const char *refusal;
+} bad_npy[] = {
     { D "(2,), }", 8, NULL },
     { D "(2,)}   \n", 8, NULL },
     { "{\"descr\": \"<f4\", \"shape\": (1, 2L,), \"fortran_order\": True}", 8, NULL },
-    { D "(2,), }", 9, NULL },                       /* more than needed */
+    { D "(2,), }", 9, NULL }, /* more than needed */
     { "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7), }", 0, NULL },
     { D "(2,), }", 7, "needs 8 bytes of data, but 7 follow" },
     { D "(2, 2), }", 0, "shape (2, 2) of <f4 needs 16 bytes" },
@@ -201,7 +221,8 @@ static const struct { const char *header; int data; const char *refusal; } bad_n
     { D "(4294967296, 4294967296)}", 8, "too large" },
     { D "(0, 4294967296, 4294967296)}", 8, "too large" },
     { D "(1000000000000,)}", 8, "needs 4000000000000 bytes" },
-    { D "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 8, "more than 32 axes" },
+    { D "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 8,
+      "more than 32 axes" },
     { "{'descr': '<f4', 'fortran_order': False}", 8, "lacks the key 'shape'" },
     { "{'descr': '<f4', 'shape': (2,)}", 8, "lacks the key 'fortran_order'" },
     { "{}", 8, "lacks the key 'descr'" },
@@ -251,10 +272,17 @@ END_TEST
 
 START_TEST(npy_refuses)
 {
-    static const struct { const char *file, *refusal; } files[] = {
-        { "c16.npy", "npy: " }, { "c16.npy", "dtype 'c16' (complex) is not supported; f2 f4" }, { "u4.npy", "dtype 'u4' (unsigned)" },
-        { "U3.npy", "dtype 'U3' (text)" }, { "fields.npy", "structured dtype" }, { "none.npy", "none.npy: cannot be opened: No such file" },
-        { "../data", "is a folder" }, { "f8.safetensors", "is not a .npy file" },
+    static const struct {
+        const char *file, *refusal;
+    } files[] = {
+        { "c16.npy", "npy: " },
+        { "c16.npy", "dtype 'c16' (complex) is not supported; f2 f4" },
+        { "u4.npy", "dtype 'u4' (unsigned)" },
+        { "U3.npy", "dtype 'U3' (text)" },
+        { "fields.npy", "structured dtype" },
+        { "none.npy", "none.npy: cannot be opened: No such file" },
+        { "../data", "is a folder" },
+        { "f8.safetensors", "is not a .npy file" },
     };
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
         ck_assert(!eg_ok(eg_npy_load(cx, golden(files[k].file))));
@@ -262,7 +290,7 @@ START_TEST(npy_refuses)
     }
     uint8_t bytes[1024];
     size_t n = slurp(golden("f4.npy"), bytes, sizeof bytes);
-    for (size_t k = 0; k < n; k++) {                /* cut short anywhere */
+    for (size_t k = 0; k < n; k++) { /* cut short anywhere */
         ck_assert(!eg_ok(eg_npy_read(cx, bytes, k)));
         refused(k < 10 ? "too short" : "is cut short");
     }
@@ -281,7 +309,7 @@ START_TEST(npy_refuses)
 }
 END_TEST
 
-/* -- safetensors -------------------------------------------------------------------------------------------------------------- */
+/* -- safetensors ------------------------------------------------------------------------------ */
 START_TEST(safetensors_reads_python)
 {
     eg_safetensors *st = eg_safetensors_open(cx, golden("exact.safetensors"));
@@ -335,7 +363,8 @@ START_TEST(safetensors_round_trip)
     const char *meta[] = { "b", "2", "a", "", NULL };
     bool bits[] = { true, false, true };
     eg_tensor *W = eg_from(cx, ((float[]){ 1, 2, 3, 4, 5, NAN }), 2, 3);
-    eg_tensor *xs[] = { eg_from(cx, bits, 3), eg_transpose(W, 0, 1), eg_zeros(cx, 0, 4), eg_scalar(cx, 7), eg_arange(cx, EG_I64, 0, 5, 1) };
+    eg_tensor *xs[] = { eg_from(cx, bits, 3), eg_transpose(W, 0, 1), eg_zeros(cx, 0, 4),
+                        eg_scalar(cx, 7), eg_arange(cx, EG_I64, 0, 5, 1) };
     ck_assert_int_eq(eg_safetensors_save(cx, in_folder("a.safetensors"), 5, names, xs, meta), 0);
     eg_mark m = eg_push(cx);
     eg_safetensors *st = eg_safetensors_open(cx, in_folder("a.safetensors"));
@@ -347,7 +376,7 @@ START_TEST(safetensors_round_trip)
     ck_assert_double_eq(eg_item(eg_safetensors_get(st, "step")), 7);
     ck_assert_double_eq(eg_get(eg_safetensors_get(st, names[4]), 4), 4);
     ck_assert(eg_bool(eg_safetensors_get(st, "mask"))[2]);
-    ck_assert_str_eq(eg_safetensors_name(st, 4), "mask");       /* the narrowest is last */
+    ck_assert_str_eq(eg_safetensors_name(st, 4), "mask"); /* the narrowest is last */
     ck_assert_str_eq(eg_safetensors_metadata(st, "a"), "");
     eg_pop(cx, m);
     ck_assert_int_eq(eg_safetensors_save(cx, in_folder("0.safetensors"), 0, NULL, NULL, NULL), 0);
@@ -372,18 +401,28 @@ START_TEST(safetensors_round_trip)
 }
 END_TEST
 
-#define T(dtype, shape, from, to) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
-static const struct { const char *header; int data; const char *refusal; } bad_st[] = {
+#define T(dtype, shape, from, to) \
+    "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
+static const struct {
+    const char *header;
+    int data;
+    const char *refusal;
+} bad_st[] = {
     { "{}", 0, NULL },
     { "{\"a\":" T("F32", "[2]", 0, 8) "}    ", 8, NULL },
-    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"e\":" T("F32", "[0]", 8, 8) ",\"b\":" T("BOOL", "[]", 8, 9) "}", 9, NULL },
-    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 7, "tensor 'a' ends at byte 8 of the data, but the file has 7" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"e\":" T("F32", "[0]", 8, 8) ",\"b\":" T("BOOL", "[]", 8,
+                                                                                  9) "}",
+      9, NULL },
+    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 7,
+      "tensor 'a' ends at byte 8 of the data, but the file has 7" },
     { "{\"a\":" T("F32", "[2]", 0, 8) "}", 9, "the last 1 bytes" },
     { "{\"a\":" T("F32", "[2]", 1, 9) "}", 9, "a hole: the data before tensor 'a', bytes 0 to 1" },
-    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[1]", 4, 8) "}", 8, "'a' and 'b' overlap at byte 4" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[1]", 4, 8) "}", 8,
+      "'a' and 'b' overlap at byte 4" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[0]", 4, 4) "}", 8, "overlap" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",\"a\":" T("F32", "[1]", 8, 12) "}", 12, "not valid JSON" },
-    { "{\"a\":" T("F32", "[3]", 0, 8) "}", 8, "tensor 'a', shape (3,) of F32, needs 12 bytes, but its data_offsets span 8" },
+    { "{\"a\":" T("F32", "[3]", 0, 8) "}", 8,
+      "tensor 'a', shape (3,) of F32, needs 12 bytes, but its data_offsets span 8" },
     { "{\"a\":" T("F32", "[-1]", 0, 8) "}", 8, "size of axis 0 of tensor 'a'" },
     { "{\"a\":" T("F32", "[1.0]", 0, 4) "}", 4, "size of axis 0 of tensor 'a'" },
     { "{\"a\":" T("F32", "[99999999999999999999]", 0, 4) "}", 4, "not valid JSON" },
@@ -391,7 +430,9 @@ static const struct { const char *header; int data; const char *refusal; } bad_s
     { "{\"a\":" T("F32", "2", 0, 8) "}", 8, "the entry of tensor 'a'" },
     { "{\"a\":" T("F32", "[2]", 8, 0) "}", 8, "data_offsets of tensor 'a'" },
     { "{\"a\":" T("F32", "[2]", -8, 0) "}", 8, "data_offsets of tensor 'a'" },
-    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4,8]}" "}", 8, "data_offsets of tensor 'a'" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4,8]}"
+      "}",
+      8, "data_offsets of tensor 'a'" },
     { "{\"a\":{\"dtype\":\"F32\"}}", 8, "the entry of tensor 'a'" },
     { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, NULL },
     { "{\"a\":7}", 8, "the entry of tensor 'a'" },
@@ -403,12 +444,13 @@ static const struct { const char *header; int data; const char *refusal; } bad_s
     { "{\"\xff\":1}", 0, "not valid JSON" },
     { "{\"a\\u0000\":1}", 0, "not valid JSON" },
     { "[]", 0, "does not begin with '{'" },
-    { " {}", 0, NULL },                             /* blanks in front: so that the data begin at a page */
+    { " {}", 0, NULL }, /* blanks in front: so that the data begin at a page */
     { "   \n\t\r  {\"a\":" T("F32", "[2]", 0, 8) "}", 8, NULL },
     { "    ", 0, "does not begin with '{'" },
     { "{\"__metadata__\":null,\"a\":" T("F32", "[2]", 0, 8) "}", 8, NULL },
     { "{\"__metadata__\":{},\"__metadata__\":{}}", 0, "not valid JSON" },
-    { "{\"__metadata__\":{\"a\":\"1\",\"b\":\"\",\"a\":\"2\"}}", 0, "not valid JSON: '__metadata__' has the key 'a' twice" },
+    { "{\"__metadata__\":{\"a\":\"1\",\"b\":\"\",\"a\":\"2\"}}", 0,
+      "not valid JSON: '__metadata__' has the key 'a' twice" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",}", 8, "not valid JSON at byte" },
     { "{\"a\" " T("F32", "[2]", 0, 8) "}", 8, "':' expected" },
     { "{a:" T("F32", "[2]", 0, 8) "}", 8, "a key in quotes expected" },
@@ -425,8 +467,7 @@ START_TEST(safetensors_malformed)
     memcpy(bytes + 8, bad_st[_i].header, n);
     eg_safetensors *st = eg_safetensors_read(cx, bytes, 8 + n + (size_t)bad_st[_i].data);
     ck_assert_int_eq(st == NULL, bad_st[_i].refusal != NULL);
-    if (bad_st[_i].refusal)
-        refused(bad_st[_i].refusal);
+    if (bad_st[_i].refusal) refused(bad_st[_i].refusal);
     fine();
 }
 END_TEST
@@ -447,7 +488,7 @@ START_TEST(safetensors_cut)
 }
 END_TEST
 
-/* -- whole or not at all -------------------------------------------------------------------------------------------------------- */
+/* -- whole or not at all ---------------------------------------------------------------------- */
 START_TEST(write_failures)
 {
     eg_tensor *x = eg_ones(cx, 1000), *y = eg_zeros(cx, 100000);
@@ -499,23 +540,21 @@ START_TEST(write_failures)
 }
 END_TEST
 
-/* -- writers that are killed ------------------------------------------------------------------- */
+/* -- writers that are killed ------------------------------------------------------------------ */
 /* The linker sends rename and access of the library here (Makefile.am). */
-static int signal_at_rename;            /* what a writer gets when the file is whole         */
-static bool without_unnamed;            /* no /proc: the file has a name from the start      */
+static int signal_at_rename; /* what a writer gets when the file is whole */
+static bool without_unnamed; /* no /proc: the file has a name from the start */
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
-    if (signal_at_rename)
-        raise(signal_at_rename);
+    if (signal_at_rename) raise(signal_at_rename);
     return __real_rename(from, to);
 }
 int __real_access(const char *path, int mode), __wrap_access(const char *path, int mode);
 int __wrap_access(const char *path, int mode)
 {
-    if (without_unnamed && strcmp(path, "/proc/self/fd") == 0)
-        return errno = ENOENT, -1;
+    if (without_unnamed && strcmp(path, "/proc/self/fd") == 0) return errno = ENOENT, -1;
     return __real_access(path, mode);
 }
 
@@ -534,17 +573,17 @@ static pid_t writer(const char *path, double value, int signal_number)
     return child;
 }
 
-START_TEST(killed_writers)                  /* _i: has the system files without a name? */
+START_TEST(killed_writers) /* _i: has the system files without a name? */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
     ck_assert_int_eq(eg_npy_save(in_folder("x.npy"), x), 0);
-    for (int k = 0; k < 3; k++)
-        writer(in_folder("x.npy"), 2, SIGKILL);
+    for (int k = 0; k < 3; k++) writer(in_folder("x.npy"), 2, SIGKILL);
     ck_assert_int_le(entries(false), 2);
     ck_assert(eg_item(eg_sum(NULL, eg_npy_load(cx, in_folder("x.npy")))) == 3);
     ck_assert_int_eq(eg_file_check(cx, in_folder("other.npy"), 100), 0);
-    ck_assert_int_eq(entries(false), 1);    /* what looks whether it could write removes them too */
+    /* what looks whether it could write removes them too */
+    ck_assert_int_eq(entries(false), 1);
     writer(in_folder("x.npy"), 2, SIGKILL);
     ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), x), 0);
     ck_assert_int_eq(entries(false), 2);
@@ -552,7 +591,7 @@ START_TEST(killed_writers)                  /* _i: has the system files without 
 }
 END_TEST
 
-START_TEST(living_writers)                  /* their temporary names are left alone */
+START_TEST(living_writers) /* their temporary names are left alone */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -574,7 +613,7 @@ START_TEST(living_writers)                  /* their temporary names are left al
 }
 END_TEST
 
-START_TEST(several_at_once)                 /* all or none */
+START_TEST(several_at_once) /* all or none */
 {
     eg_tensor *xs[] = { eg_ones(cx, 3), eg_zeros(cx, 100000) };
     const char *const paths[] = { in_folder("a.npy"), in_folder("b.npy") };
@@ -634,7 +673,7 @@ START_TEST(pipes)
 }
 END_TEST
 
-/* -- heat maps ------------------------------------------------------------------------------------------------------------------ */
+/* -- heat maps -------------------------------------------------------------------------------- */
 static const char *printed(const eg_heatmap_args *o)
 {
     static char text[65536];
@@ -647,26 +686,29 @@ static const char *printed(const eg_heatmap_args *o)
 }
 #define PRINTED(...) printed(&(eg_heatmap_args){ .size = sizeof(eg_heatmap_args), __VA_ARGS__ })
 
-static const char *const rows[] = { "the", "cat", "<e>" }, *const columns[] = { "le", "chat", "\xe7\x8c\xab", " " };
+static const char *const rows[] = { "the", "cat", "<e>" }, *const columns[] = { "le", "chat",
+                                                                                "\xe7\x8c\xab",
+                                                                                " " };
 
 static eg_tensor *weights(void)
 {
-    return eg_from(cx, ((float[]){ 0, .25f, .5f, .75f, 1, 0, 0, 0, NAN, INFINITY, -INFINITY, .1f }), 3, 4);
+    return eg_from(cx, ((float[]){ 0, .25f, .5f, .75f, 1, 0, 0, 0, NAN, INFINITY, -INFINITY, .1f }),
+                   3, 4);
 }
 
 START_TEST(heatmap_text)
 {
     eg_tensor *w = weights();
     ck_assert_str_eq(PRINTED(w, .rows = rows, .columns = columns, .title = "weights"),
-        "    weights\n"
-        "       c      \n"
-        "       h      \n"
-        "     l a      \n"
-        "     e t \xe7\x8c\xab\xe2\x90\xa3  \n"
-        "the |  ::++##|\n"
-        "cat |@@      |\n"
-        "<e> |\?\?@@  ..|\n"
-        "    0 [ .:-=+*#%@] 1\n");
+                     "    weights\n"
+                     "       c      \n"
+                     "       h      \n"
+                     "     l a      \n"
+                     "     e t \xe7\x8c\xab\xe2\x90\xa3  \n"
+                     "the |  ::++##|\n"
+                     "cat |@@      |\n"
+                     "<e> |\?\?@@  ..|\n"
+                     "    0 [ .:-=+*#%@] 1\n");
     eg_tensor *two = eg_stack(0, w, w);
     const char *text = PRINTED(two);
     ck_assert_ptr_nonnull(text);
@@ -688,29 +730,40 @@ static const char *saved_curve(double low, double high, bool logarithmic)
 {
     static char text[1 << 16];
     const double x[] = { 1, 700 }, y[] = { high, low };
-    ck_assert_int_eq(eg_curves_save(in_folder("c.svg"), cx, 1, &(eg_curve){ "training", 2, x, y }, .x_name = "step", .y_name = "loss",
-                                    .logarithmic = logarithmic), 0);
+    ck_assert_int_eq(eg_curves_save(in_folder("c.svg"), cx, 1, &(eg_curve){ "training", 2, x, y },
+                                    .x_name = "step", .y_name = "loss", .logarithmic = logarithmic),
+                     0);
     text[slurp(in_folder("c.svg"), (uint8_t *)text, sizeof text - 1)] = 0;
     unlink(in_folder("c.svg"));
     return text;
 }
 START_TEST(ticks_are_round)
 {
-    static const struct { double low, high; bool logarithmic; const char *has[8]; } ranges[] = {
-        { 1.08, 4.09, true, { "1.5", "2", "4", "100", "700" } }, { 0.0003, 4.09, true, { "0.001", "0.01", "0.1", "1" } },
-        { 0, 1, false, { "0", "0.2", "0.4", "1" } }, { -3, 70.8, false, { "0", "20", "60" } },
-        { 2, 2, false, { "2", "100" } }, { 1e-300, 1e300, true, { "100" } }, { 5e9, 6e9, false, { "5.2e+09", "6e+09" } },
+    static const struct {
+        double low, high;
+        bool logarithmic;
+        const char *has[8];
+    } ranges[] = {
+        { 1.08, 4.09, true, { "1.5", "2", "4", "100", "700" } },
+        { 0.0003, 4.09, true, { "0.001", "0.01", "0.1", "1" } },
+        { 0, 1, false, { "0", "0.2", "0.4", "1" } },
+        { -3, 70.8, false, { "0", "20", "60" } },
+        { 2, 2, false, { "2", "100" } },
+        { 1e-300, 1e300, true, { "100" } },
+        { 5e9, 6e9, false, { "5.2e+09", "6e+09" } },
     };
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         const char *svg = saved_curve(ranges[k].low, ranges[k].high, ranges[k].logarithmic);
         for (int n = 0; n < 8 && ranges[k].has[n]; n++) {
             char want[32];
             snprintf(want, sizeof want, ">%s</text>", ranges[k].has[n]);
-            ck_assert_msg(strstr(svg, want) != NULL, "%g to %g: no tick %s", ranges[k].low, ranges[k].high, ranges[k].has[n]);
+            ck_assert_msg(strstr(svg, want) != NULL, "%g to %g: no tick %s", ranges[k].low,
+                          ranges[k].high, ranges[k].has[n]);
         }
         int texts = 0;
         for (const char *at = svg; (at = strstr(at, "<text")); at++) texts++;
-        ck_assert_msg(texts <= 3 + 2 * 8 && texts > 3 + 3, "%g to %g: %d texts", ranges[k].low, ranges[k].high, texts);
+        ck_assert_msg(texts <= 3 + 2 * 8 && texts > 3 + 3, "%g to %g: %d texts", ranges[k].low,
+                      ranges[k].high, texts);
         ck_assert_ptr_null(strstr(svg, ">70.8<"));
         ck_assert_ptr_null(strstr(svg, ">1.08<"));
     }
@@ -730,7 +783,8 @@ START_TEST(heatmap_refuses)
     refused("ends neither");
     ck_assert_int_eq(eg_picture_save(in_folder("x.png"), eg_zeros(cx, 1000, 64, 64)), -1);
     refused("1000 panels of 64 rows and 64 columns need");
-    ck_assert_int_eq(eg_picture_save(in_folder("x.png"), eg_expand(eg_zeros(cx, 1, 1, 1), 64, 4000, 4000)), -1);
+    ck_assert_int_eq(
+        eg_picture_save(in_folder("x.png"), eg_expand(eg_zeros(cx, 1, 1, 1), 64, 4000, 4000)), -1);
     refused("at most 67108864 entries");
     ck_assert_int_eq(entries(false), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -751,14 +805,14 @@ START_TEST(heatmap_refuses)
 }
 END_TEST
 
-/* Each text of an SVG: no two rows and no two columns of labels share a line, whatever the number of tokens. */
+/* Each text of an SVG: no two rows and no two columns of labels share a line, whatever the number
+ * of tokens. */
 static void spaced(const char *svg, int n)
 {
     int last = -1000, labels = 0;
     for (const char *at = svg; (at = strstr(at, "text-anchor=\"end\"")); at++) {
         const char *y = at;
-        while (strncmp(y, " y=\"", 4))
-            y--;
+        while (strncmp(y, " y=\"", 4)) y--;
         int now = atoi(y + 4);
         ck_assert_msg(now - last >= 16, "rows of %d tokens are %d points apart", n, now - last);
         last = now, labels++;
@@ -786,12 +840,17 @@ START_TEST(pictures)
         ck_assert_uint_ge(slurp(in_folder("m.png"), start, sizeof start), 24);
         ck_assert(!memcmp(start, "\x89PNG\r\n\x1a\n", 8));
         int width = start[18] << 8 | start[19], height = start[22] << 8 | start[23], w = 0, h = 0;
-        ck_assert_int_eq(sscanf(strstr(text, "<svg"), "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h), 2);
+        ck_assert_int_eq(
+            sscanf(strstr(text, "<svg"),
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h),
+            2);
         ck_assert_int_eq(w, width);
         ck_assert_int_eq(h, height);
         eg_pop(cx, m);
     }
-    ck_assert_int_eq(eg_picture_save(in_folder("m.SVG"), weights(), .rows = rows, .columns = columns, .title = "a & b"), 0);
+    ck_assert_int_eq(eg_picture_save(in_folder("m.SVG"), weights(), .rows = rows,
+                                     .columns = columns, .title = "a & b"),
+                     0);
     text[slurp(in_folder("m.SVG"), (uint8_t *)text, sizeof text - 1)] = 0;
     ck_assert_ptr_nonnull(strstr(text, ">a &amp; b</text>"));
     ck_assert_ptr_nonnull(strstr(text, ">&lt;e&gt;</text>"));
@@ -800,7 +859,7 @@ START_TEST(pictures)
 }
 END_TEST
 
-/* -- every allocation of a context fails in turn -------------------------------------------------------------------------------- */
+/* -- every allocation of a context fails in turn ---------------------------------------------- */
 static long countdown;
 static void *failing(void *user, void *p, size_t old, size_t size)
 {
@@ -818,9 +877,9 @@ START_TEST(no_memory)
     for (long k = 0; !done && k < 1000; k++) {
         countdown = k;
         eg_ctx *c = eg_open(.threads = 1, .realloc = failing);
-        if (!c)
-            continue;
-        eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")), *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };
+        if (!c) continue;
+        eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")),
+                  *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };
         const char *names[] = { "x", "y" }, *meta[] = { "k", "v", NULL };
         eg_safetensors_save(c, in_folder("m.safetensors"), 2, names, xs, meta);
         eg_tensor *y = eg_safetensors_get(eg_safetensors_open(c, in_folder("m.safetensors")), "x");

@@ -1,125 +1,193 @@
-/* Extreme values of every integer option of the public structs: an error that is one line, or a result; never undefined behaviour, which the
- * sanitizers' build reports. Memory is limited, so that a large size is refused and not taken. */
+/* Extreme values of every integer option of the public structs: an error that is one line, or a
+ * result; never undefined behaviour, which the sanitizers' build reports. Memory is limited, so
+ * that a large size is refused and not taken. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests.h"
 
 static eg_ctx *cx;
-static int64_t e;                       /* the extreme value                                         */
+static int64_t e; /* the extreme value */
 
 /* An allocator of at most 64 MB, which counts in front of each piece what it gave. */
 static void *limited(void *user, void *p, size_t old, size_t size)
 {
     size_t *used = user;
-    if (size && *used + size - old > (size_t)64 << 20)
-        return NULL;
+    if (size && *used + size - old > (size_t)64 << 20) return NULL;
     *used += size - old;
-    if (size)
-        return realloc(p, size);
+    if (size) return realloc(p, size);
     free(p);
     return NULL;
 }
 static size_t used;
 
-static eg_tensor *floats(int rank, const int64_t *dims) { return eg_full_n(cx, EG_F32, 0.5, rank, dims); }
-#define X(...) floats((int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
+static eg_tensor *floats(int rank, const int64_t *dims)
+{
+    return eg_full_n(cx, EG_F32, 0.5, rank, dims);
+}
+#define X(...) \
+    floats((int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
 static eg_tensor *ids(int64_t n) { return eg_full_n(cx, EG_I32, 1, 2, (int64_t[]){ 1, n }); }
 static eg_params *list(void) { return eg_params_open(cx); }
 static eg_data *task(void) { return eg_data_task(cx, eg_task_find("sort")); }
 
-#define PAIR X(1, 3, 2, 4), X(1, 3, 2, 4), X(1, 3, 2, 4)
+#define PAIR           X(1, 3, 2, 4), X(1, 3, 2, 4), X(1, 3, 2, 4)
 #define ATTENTION(...) eg_attention("bihd,bjhd,bjhe->bihe", PAIR, __VA_ARGS__)
-static void attention_offset(void)   { ATTENTION(.where = "j <= i", .offset = e); }
-static void attention_far(void)      { ATTENTION(.where = "j <= i - 9223372036854775807", .offset = e); }
-static void attention_product(void)  { ATTENTION(.where = "3 * i % 2 == j / 2", .offset = e); }
-static void attention_alibi(void)    { ATTENTION(.where = "j <= i", .alibi = { "h", X(2) }, .offset = e); }
-static void softmax_offset(void)     { eg_softmax("i [j]", X(3, 3), .where = "j <= i", .offset = e); }
-static void heads_offset(void)       { eg_heads(X(1, 2, 3, 3), .offset = e); }
-static void heads_top(void)          { eg_heads(X(1, 2, 3, 3), .top = e); }
-static void rotary_offset(void)      { eg_rotary("b l h [d]", X(1, 3, 2, 4), .offset = e); }
-static void cross_entropy(void)      { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
-static void topk(void)               { eg_topk("i [j]", X(2, 3), e); }
-static void select_index(void)       { eg_select(X(2, 3), 1, e); }
-static void slice_from(void)         { eg_slice(X(2, 3), 1, e, EG_END, 1); }
-static void slice_to(void)           { eg_slice(X(2, 3), 1, 0, e, 1); }
-static void slice_step(void)         { eg_slice(X(2, 3), 1, 0, EG_END, e); }
-static void slice_back(void)         { eg_slice(X(2, 3), 1, e, e, -1); }
-static void schedule(void)           { eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = e, .steps = e, .last = 0.1 }, e); }
-static void schedule_now(void)       { eg_schedule_factor(&(eg_schedule){ .decay = EG_LINEAR, .warmup = 3, .steps = e, .last = 0.1 }, e); }
-static void optimiser(void)          { eg_params *p = list(); eg_param(p, "w", "i", 3); eg_adam(p, .schedule = { .decay = EG_COSINE, .warmup = e, .steps = e }); }
-static void parameter(void)          { eg_param(list(), "w", "ij", e, e); }
+static void attention_offset(void) { ATTENTION(.where = "j <= i", .offset = e); }
+static void attention_far(void) { ATTENTION(.where = "j <= i - 9223372036854775807", .offset = e); }
+static void attention_product(void) { ATTENTION(.where = "3 * i % 2 == j / 2", .offset = e); }
+static void attention_alibi(void)
+{
+    ATTENTION(.where = "j <= i", .alibi = { "h", X(2) }, .offset = e);
+}
+static void softmax_offset(void) { eg_softmax("i [j]", X(3, 3), .where = "j <= i", .offset = e); }
+static void heads_offset(void) { eg_heads(X(1, 2, 3, 3), .offset = e); }
+static void heads_top(void) { eg_heads(X(1, 2, 3, 3), .top = e); }
+static void rotary_offset(void) { eg_rotary("b l h [d]", X(1, 3, 2, 4), .offset = e); }
+static void cross_entropy(void) { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
+static void topk(void) { eg_topk("i [j]", X(2, 3), e); }
+static void select_index(void) { eg_select(X(2, 3), 1, e); }
+static void slice_from(void) { eg_slice(X(2, 3), 1, e, EG_END, 1); }
+static void slice_to(void) { eg_slice(X(2, 3), 1, 0, e, 1); }
+static void slice_step(void) { eg_slice(X(2, 3), 1, 0, EG_END, e); }
+static void slice_back(void) { eg_slice(X(2, 3), 1, e, e, -1); }
+static void schedule(void)
+{
+    eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = e, .steps = e, .last = 0.1 },
+                       e);
+}
+static void schedule_now(void)
+{
+    eg_schedule_factor(&(eg_schedule){ .decay = EG_LINEAR, .warmup = 3, .steps = e, .last = 0.1 },
+                       e);
+}
+static void optimiser(void)
+{
+    eg_params *p = list();
+    eg_param(p, "w", "i", 3);
+    eg_adam(p, .schedule = { .decay = EG_COSINE, .warmup = e, .steps = e });
+}
+static void parameter(void) { eg_param(list(), "w", "ij", e, e); }
 
-#define MODULE(name, call) static void name(void) { eg_params *p = list(); call; }
-MODULE(linear_in,      eg_linear_new(p, "a", .in = e, .out = 2))
-MODULE(linear_out,     eg_linear_new(p, "a", .in = 2, .out = e))
-MODULE(norm_width,     eg_norm_new(p, "a", .d_model = e))
+#define MODULE(name, call)     \
+    static void name(void)     \
+    {                          \
+        eg_params *p = list(); \
+        call;                  \
+    }
+MODULE(linear_in, eg_linear_new(p, "a", .in = e, .out = 2))
+MODULE(linear_out, eg_linear_new(p, "a", .in = 2, .out = e))
+MODULE(norm_width, eg_norm_new(p, "a", .d_model = e))
 MODULE(embedding_rows, eg_embedding_new(p, "a", .count = e, .d_model = 2))
 MODULE(embedding_cols, eg_embedding_new(p, "a", .count = 2, .d_model = e))
 MODULE(positions_rows, eg_positions_new(p, "a", .length = e, .d_model = 2, .sinusoid = true))
 MODULE(positions_cols, eg_positions_new(p, "a", .length = 2, .d_model = e, .sinusoid = true))
-MODULE(positions_at,   eg_positions_run(eg_positions_new(p, "a", .length = 4, .d_model = 2), X(1, 2, 2), .offset = e))
-MODULE(ffn_model,      eg_ffn_new(p, "a", .d_model = e))
-MODULE(ffn_width,      eg_ffn_new(p, "a", .d_model = 2, .width = e))
-MODULE(mha_model,      eg_mha_new(p, "a", .d_model = e, .heads = 2))
-MODULE(mha_heads,      eg_mha_new(p, "a", .d_model = 8, .heads = e))
-MODULE(mha_groups,     eg_mha_new(p, "a", .d_model = 8, .heads = 2, .kv_heads = e))
-MODULE(mha_key,        eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_k = e))
-MODULE(mha_value,      eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_v = e))
-MODULE(mha_qdim,       eg_mha_new(p, "a", .d_model = 8, .heads = 2, .qdim = e))
-MODULE(mha_kdim,       eg_mha_new(p, "a", .d_model = 8, .heads = 2, .kdim = e))
-MODULE(mha_vdim,       eg_mha_new(p, "a", .d_model = 8, .heads = 2, .vdim = e))
-MODULE(mha_out,        eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_out = e))
-MODULE(mha_each,       eg_mha_new(p, "a", .d_model = 8, .heads = 2, .form = EG_PER_HEAD, .d_k_each = (int64_t[]){ e, e }))
-MODULE(mha_packed,     eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_k = e, .d_v = e, .form = EG_PACKED))
-MODULE(mha_offset,     eg_mha_run(eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 1e4), X(1, 3, 8), .where = "j <= i", .offset = e))
-MODULE(block_model,    eg_block_new(p, "a", .d_model = e, .heads = 2))
-MODULE(block_heads,    eg_block_new(p, "a", .d_model = 8, .heads = e))
-MODULE(block_width,    eg_block_new(p, "a", .d_model = 8, .heads = 2, .width = e))
-MODULE(block_memory,   eg_block_new(p, "a", .d_model = 8, .heads = 2, .cross = true, .memory_dim = e))
-MODULE(block_offset,   eg_block_run(eg_block_new(p, "a", .d_model = 8, .heads = 2), X(1, 3, 8), .where = "j <= i", .offset = e))
-#define MODEL(...) eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = 2, .layers = 1, __VA_ARGS__)
-MODULE(model_words,    eg_transformer_new(p, "", .vocabulary = e, .length = 4, .d_model = 8, .heads = 2, .layers = 1))
-MODULE(model_length,   eg_transformer_new(p, "", .vocabulary = 4, .length = e, .d_model = 8, .heads = 2, .layers = 1))
-MODULE(model_width,    eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = e, .heads = 2, .layers = 1))
-MODULE(model_heads,    eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = e, .layers = 1))
-MODULE(model_layers,   eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = 2, .layers = e))
-MODULE(model_inner,    MODEL(.width = e))
-MODULE(model_classes,  MODEL(.classes = e))
-#define TWO(...) eg_seq2seq_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = 2, .layers = 1, __VA_ARGS__)
-MODULE(two_source,     TWO(.source_vocabulary = e))
-MODULE(two_length,     TWO(.source_length = e))
-MODULE(two_layers,     TWO(.decoder_layers = e))
-MODULE(two_width,      TWO(.width = e))
+MODULE(positions_at, eg_positions_run(eg_positions_new(p, "a", .length = 4, .d_model = 2),
+                                      X(1, 2, 2), .offset = e))
+MODULE(ffn_model, eg_ffn_new(p, "a", .d_model = e))
+MODULE(ffn_width, eg_ffn_new(p, "a", .d_model = 2, .width = e))
+MODULE(mha_model, eg_mha_new(p, "a", .d_model = e, .heads = 2))
+MODULE(mha_heads, eg_mha_new(p, "a", .d_model = 8, .heads = e))
+MODULE(mha_groups, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .kv_heads = e))
+MODULE(mha_key, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_k = e))
+MODULE(mha_value, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_v = e))
+MODULE(mha_qdim, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .qdim = e))
+MODULE(mha_kdim, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .kdim = e))
+MODULE(mha_vdim, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .vdim = e))
+MODULE(mha_out, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_out = e))
+MODULE(mha_each, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .form = EG_PER_HEAD,
+                            .d_k_each = (int64_t[]){ e, e }))
+MODULE(mha_packed,
+       eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_k = e, .d_v = e, .form = EG_PACKED))
+MODULE(mha_offset, eg_mha_run(eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 1e4),
+                              X(1, 3, 8), .where = "j <= i", .offset = e))
+MODULE(block_model, eg_block_new(p, "a", .d_model = e, .heads = 2))
+MODULE(block_heads, eg_block_new(p, "a", .d_model = 8, .heads = e))
+MODULE(block_width, eg_block_new(p, "a", .d_model = 8, .heads = 2, .width = e))
+MODULE(block_memory, eg_block_new(p, "a", .d_model = 8, .heads = 2, .cross = true, .memory_dim = e))
+MODULE(block_offset, eg_block_run(eg_block_new(p, "a", .d_model = 8, .heads = 2), X(1, 3, 8),
+                                  .where = "j <= i", .offset = e))
+#define MODEL(...)                                                                                 \
+    eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = 2, .layers = 1, \
+                       __VA_ARGS__)
+MODULE(model_words, eg_transformer_new(p, "", .vocabulary = e, .length = 4, .d_model = 8,
+                                       .heads = 2, .layers = 1))
+MODULE(model_length, eg_transformer_new(p, "", .vocabulary = 4, .length = e, .d_model = 8,
+                                        .heads = 2, .layers = 1))
+MODULE(model_width, eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = e,
+                                       .heads = 2, .layers = 1))
+MODULE(model_heads, eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8,
+                                       .heads = e, .layers = 1))
+MODULE(model_layers, eg_transformer_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8,
+                                        .heads = 2, .layers = e))
+MODULE(model_inner, MODEL(.width = e))
+MODULE(model_classes, MODEL(.classes = e))
+#define TWO(...)                                                                               \
+    eg_seq2seq_new(p, "", .vocabulary = 4, .length = 4, .d_model = 8, .heads = 2, .layers = 1, \
+                   __VA_ARGS__)
+MODULE(two_source, TWO(.source_vocabulary = e))
+MODULE(two_length, TWO(.source_length = e))
+MODULE(two_layers, TWO(.decoder_layers = e))
+MODULE(two_width, TWO(.width = e))
 
-#define TRAINER(field) static void trainer_##field(void) \
-    { eg_trainer_step(eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2, .field = e), NULL); }
-#define TRAINER_ALONE(field) static void trainer_##field(void) { eg_trainer_new(task(), .field = e); }
-TRAINER_ALONE(layers) TRAINER_ALONE(d_model) TRAINER_ALONE(heads) TRAINER(width) TRAINER(batch) TRAINER(steps) TRAINER(context)
-TRAINER(micro_batches) TRAINER(evaluate) TRAINER(early_stop)
-static void trainer_schedule(void)   { eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2, .schedule = { EG_LINEAR, e, e, 0 }); }
-static void trainer_seed(void)       { eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2, .seed = (uint64_t)e); }
+#define TRAINER(field)                                                                             \
+    static void trainer_##field(void)                                                              \
+    {                                                                                              \
+        eg_trainer_step(eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2, .field = e), \
+                        NULL);                                                                     \
+    }
+#define TRAINER_ALONE(field) \
+    static void trainer_##field(void) { eg_trainer_new(task(), .field = e); }
+TRAINER_ALONE(layers)
+TRAINER_ALONE(d_model)
+TRAINER_ALONE(heads)
+TRAINER(width)
+TRAINER(batch)
+TRAINER(steps)
+TRAINER(context)
+TRAINER(micro_batches) TRAINER(evaluate) TRAINER(early_stop) static void trainer_schedule(void)
+{
+    eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2,
+                   .schedule = { EG_LINEAR, e, e, 0 });
+}
+static void trainer_seed(void)
+{
+    eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2, .seed = (uint64_t)e);
+}
 static eg_trainer *small(void)
 {
-    return eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .layers = 1, .d_model = 8, .heads = 2, .batch = 2);
+    return eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .layers = 1, .d_model = 8,
+                          .heads = 2, .batch = 2);
 }
-static void generate_length(void)    { eg_trainer_generate(small(), "1+2", .length = e); }
-static void generate_top(void)       { eg_trainer_generate(small(), "1+2", .temperature = 1, .top_k = e); }
-static void generate_beam(void)      { eg_trainer_generate(small(), "1+2", .beam = e); }
+static void generate_length(void) { eg_trainer_generate(small(), "1+2", .length = e); }
+static void generate_top(void)
+{
+    eg_trainer_generate(small(), "1+2", .temperature = 1, .top_k = e);
+}
+static void generate_beam(void) { eg_trainer_generate(small(), "1+2", .beam = e); }
 
 static eg_tensor *three_logits(void *user, const eg_prefixes *p)
 {
     (void)user;
     return eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ p->rows, 3 });
 }
-#define DECODE(name, ...) static void name(void) \
-    { eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .end = 1, __VA_ARGS__); }
-DECODE(decode_longest, .longest = e < 100 || e == INT64_MAX ? e : 100)     /* a longer one is written, token by token */
-DECODE(decode_top,     .longest = 2, .temperature = 1, .top_k = e)
-DECODE(decode_beam,    .longest = 2, .beam = e)
-DECODE(decode_least,   .longest = 2, .least = (int32_t)e)
-static void decode_end(void)         { eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .longest = 2, .end = (int32_t)e); }
-static void decode_prompts(void)     { eg_decode(cx, three_logits, NULL, .prompts = e, .longest = 2); }
+#define DECODE(name, ...)                                                                 \
+    static void name(void)                                                                \
+    {                                                                                     \
+        eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, \
+                  .end = 1, __VA_ARGS__);                                                 \
+    }
+/* a longer one is written, token by token */
+DECODE(decode_longest, .longest = e < 100 || e == INT64_MAX ? e : 100)
+DECODE(decode_top, .longest = 2, .temperature = 1, .top_k = e)
+DECODE(decode_beam, .longest = 2, .beam = e)
+DECODE(decode_least, .longest = 2, .least = (int32_t)e)
+static void decode_end(void)
+{
+    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .longest = 2,
+              .end = (int32_t)e);
+}
+static void decode_prompts(void) { eg_decode(cx, three_logits, NULL, .prompts = e, .longest = 2); }
 static void heatmap_width(void)
 {
     FILE *f = fopen("/dev/null", "w");
@@ -127,33 +195,49 @@ static void heatmap_width(void)
     fclose(f);
 }
 
-static const struct { const char *name; void (*call)(void); } rows[] = {
+static const struct {
+    const char *name;
+    void (*call)(void);
+} rows[] = {
 #define ROW(f) { #f, f },
-    ROW(attention_offset) ROW(attention_far) ROW(attention_product) ROW(attention_alibi) ROW(softmax_offset) ROW(heads_offset) ROW(heads_top)
-    ROW(rotary_offset) ROW(cross_entropy) ROW(topk) ROW(select_index) ROW(slice_from) ROW(slice_to) ROW(slice_step) ROW(slice_back)
-    ROW(schedule) ROW(schedule_now) ROW(optimiser) ROW(parameter) ROW(linear_in) ROW(linear_out) ROW(norm_width) ROW(embedding_rows)
-    ROW(embedding_cols) ROW(positions_rows) ROW(positions_cols) ROW(positions_at) ROW(ffn_model) ROW(ffn_width) ROW(mha_model) ROW(mha_heads)
-    ROW(mha_groups) ROW(mha_key) ROW(mha_value) ROW(mha_qdim) ROW(mha_kdim) ROW(mha_vdim) ROW(mha_out) ROW(mha_each) ROW(mha_packed)
-    ROW(mha_offset) ROW(block_model) ROW(block_heads) ROW(block_width) ROW(block_memory) ROW(block_offset) ROW(model_words) ROW(model_length)
-    ROW(model_width) ROW(model_heads) ROW(model_layers) ROW(model_inner) ROW(model_classes) ROW(two_source) ROW(two_length) ROW(two_layers)
-    ROW(two_width) ROW(trainer_layers) ROW(trainer_d_model) ROW(trainer_heads) ROW(trainer_width) ROW(trainer_batch) ROW(trainer_steps)
-    ROW(trainer_context) ROW(trainer_micro_batches) ROW(trainer_evaluate) ROW(trainer_early_stop) ROW(trainer_schedule) ROW(trainer_seed)
-    ROW(generate_length) ROW(generate_top) ROW(generate_beam) ROW(decode_longest)
-    ROW(decode_top) ROW(decode_beam) ROW(decode_least) ROW(decode_end) ROW(decode_prompts) ROW(heatmap_width)
+    ROW(attention_offset) ROW(attention_far) ROW(attention_product) ROW(attention_alibi) ROW(
+        softmax_offset) ROW(heads_offset) ROW(heads_top) ROW(rotary_offset) ROW(cross_entropy)
+        ROW(topk) ROW(select_index) ROW(slice_from) ROW(slice_to) ROW(slice_step) ROW(
+            slice_back) ROW(schedule) ROW(schedule_now) ROW(optimiser) ROW(parameter) ROW(linear_in)
+            ROW(linear_out) ROW(norm_width) ROW(embedding_rows) ROW(embedding_cols) ROW(
+                positions_rows) ROW(positions_cols) ROW(positions_at) ROW(ffn_model) ROW(ffn_width)
+                ROW(mha_model) ROW(mha_heads) ROW(mha_groups) ROW(mha_key) ROW(mha_value) ROW(
+                    mha_qdim) ROW(mha_kdim) ROW(mha_vdim) ROW(mha_out) ROW(mha_each) ROW(mha_packed)
+                    ROW(mha_offset) ROW(block_model) ROW(block_heads) ROW(block_width)
+                        ROW(block_memory) ROW(block_offset) ROW(model_words) ROW(model_length) ROW(
+                            model_width) ROW(model_heads) ROW(model_layers) ROW(model_inner)
+                            ROW(model_classes) ROW(two_source) ROW(two_length) ROW(two_layers) ROW(
+                                two_width) ROW(trainer_layers) ROW(trainer_d_model)
+                                ROW(trainer_heads) ROW(trainer_width) ROW(trainer_batch) ROW(
+                                    trainer_steps) ROW(trainer_context) ROW(trainer_micro_batches)
+                                    ROW(trainer_evaluate) ROW(trainer_early_stop)
+                                        ROW(trainer_schedule) ROW(trainer_seed) ROW(generate_length)
+                                            ROW(generate_top) ROW(generate_beam) ROW(decode_longest)
+                                                ROW(decode_top) ROW(decode_beam) ROW(decode_least)
+                                                    ROW(decode_end) ROW(decode_prompts)
+                                                        ROW(heatmap_width)
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
 START_TEST(extreme_options)
 {
-    static const int64_t values[] = { INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 53), INT32_MIN, -1, 0, INT32_MAX, (int64_t)1 << 53,
-                                      INT64_MAX - 1, INT64_MAX };
+    static const int64_t values[] = {
+        INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 53), INT32_MIN,     -1,
+        0,         INT32_MAX,     (int64_t)1 << 53,    INT64_MAX - 1, INT64_MAX
+    };
     for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
         used = 0;
         e = values[k];
         cx = eg_open(.threads = 1, .realloc = limited, .user = &used);
         rows[_i].call();
         const char *error = eg_error(cx);
-        ck_assert_msg(!error || (*error && !strchr(error, '\n')), "%s, %lld: %s", rows[_i].name, (long long)e, error);
+        ck_assert_msg(!error || (*error && !strchr(error, '\n')), "%s, %lld: %s", rows[_i].name,
+                      (long long)e, error);
         eg_close(cx);
         ck_assert_uint_eq(used, 0);
     }

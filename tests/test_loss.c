@@ -4,16 +4,23 @@
 
 static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
 
-/* -- losses ------------------------------------------------------------------------------------------------------------------------ */
+/* -- losses ----------------------------------------------------------------------------------- */
 START_TEST(losses_are_as_stored)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = wave(cx, 3, 2, 5, 3), *target = eg_from(cx, ((int[]){ 0, 4, 2,  1, -100, 3 }), 2, 3);
-    as_stored(eg_reshape(eg_cross_entropy("b [v] l", x, target, .ignore = -100, .smoothing = .1), 1), ref_xent, OPERANDS(x), GRADIENTS(ref_xent_d0));
-    as_stored(eg_cross_entropy("b [v] l", x, eg_cast(target, EG_I64), .ignore = -100, .each = true), ref_xent_each, OPERANDS(x), GRADIENTS(ref_xent_each_d0));
+    eg_tensor *x = wave(cx, 3, 2, 5, 3),
+              *target = eg_from(cx, ((int[]){ 0, 4, 2, 1, -100, 3 }), 2, 3);
+    as_stored(
+        eg_reshape(eg_cross_entropy("b [v] l", x, target, .ignore = -100, .smoothing = .1), 1),
+        ref_xent, OPERANDS(x), GRADIENTS(ref_xent_d0));
+    as_stored(eg_cross_entropy("b [v] l", x, eg_cast(target, EG_I64), .ignore = -100, .each = true),
+              ref_xent_each, OPERANDS(x), GRADIENTS(ref_xent_each_d0));
     eg_tensor *z = wave(cx, 0, 2, 3, 4);
-    as_stored(eg_reshape(eg_bce_logits(z, eg_sigmoid(wave(cx, 4, 2, 3, 4))), 1), ref_bce, OPERANDS(z), GRADIENTS(ref_bce_d0));
-    eg_assert_close(eg_mse(eg_from(cx, ((double[]){ 1, 2, 4 }), 3), eg_from(cx, ((double[]){ 0, 2, 2 }), 3)), eg_scalar(cx, 5 / 3.), 1e-15);
+    as_stored(eg_reshape(eg_bce_logits(z, eg_sigmoid(wave(cx, 4, 2, 3, 4))), 1), ref_bce,
+              OPERANDS(z), GRADIENTS(ref_bce_d0));
+    eg_assert_close(
+        eg_mse(eg_from(cx, ((double[]){ 1, 2, 4 }), 3), eg_from(cx, ((double[]){ 0, 2, 2 }), 3)),
+        eg_scalar(cx, 5 / 3.), 1e-15);
     eg_close(cx);
 }
 END_TEST
@@ -24,21 +31,28 @@ START_TEST(cross_entropy_is_minus_log_softmax)
     const int64_t sizes[] = { 1, 28, 512, 513, 2000 };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t n = sizes[s];
-        eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 5, 3, (int64_t[]){ 3, 4, n }), *t = eg_randint(cx, 0, n, 3, 4);
+        eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 5, 3, (int64_t[]){ 3, 4, n }),
+                  *t = eg_randint(cx, 0, n, 3, 4);
         eg_tensor *l = eg_log_softmax("b l [v]", x), *one = eg_cast(eg_one_hot(t, n), EG_F64);
         eg_tensor *want = eg_neg(eg_einsum("blv,blv->bl", one, l));
         eg_assert_close(eg_cross_entropy("b l [v]", x, t, .each = true), want, 1e-13);
         eg_assert_close(eg_cross_entropy("b l [v]", x, t), eg_mean(NULL, want), 1e-13);
         eg_assert_close(eg_cross_entropy("b (l=2 m) [v]", x, t, .each = true), want, 1e-13);
-        eg_assert_close(eg_cross_entropy("b l [v]", x, t, .smoothing = 1), eg_scale(eg_mean(NULL, l), -1), 1e-12);
+        eg_assert_close(eg_cross_entropy("b l [v]", x, t, .smoothing = 1),
+                        eg_scale(eg_mean(NULL, l), -1), 1e-12);
         eg_assert_close(eg_cross_entropy("b l [v]", x, t, .ignore = EG_OFF),
-                        eg_cross_entropy("b l [v]", x, eg_where(eg_eq(t, eg_full_n(cx, EG_I64, 0, 0, NULL)), eg_full_n(cx, EG_I64, -1, 0, NULL), t), .ignore = -1), 1e-14);
+                        eg_cross_entropy("b l [v]", x,
+                                         eg_where(eg_eq(t, eg_full_n(cx, EG_I64, 0, 0, NULL)),
+                                                  eg_full_n(cx, EG_I64, -1, 0, NULL), t),
+                                         .ignore = -1),
+                        1e-14);
     }
-    eg_tensor *far = eg_from(cx, ((float[]){ 1e30f, 0, -1e30f,  0, 0, 0 }), 2, 3), *dx;
+    eg_tensor *far = eg_from(cx, ((float[]){ 1e30f, 0, -1e30f, 0, 0, 0 }), 2, 3), *dx;
     eg_tensor *y = eg_cross_entropy("b [v]", far, eg_from(cx, ((int[]){ 0, 1 }), 2), .each = true);
     eg_assert_close(y, eg_from(cx, ((float[]){ 0, logf(3) }), 2), 1e-6);
     eg_grad(eg_sum(NULL, y), NULL, 1, &far, &dx);
-    eg_assert_close(dx, eg_from(cx, ((float[]){ 0, 0, 0, 1 / 3.f, -2 / 3.f, 1 / 3.f }), 2, 3), 1e-6);
+    eg_assert_close(dx, eg_from(cx, ((float[]){ 0, 0, 0, 1 / 3.f, -2 / 3.f, 1 / 3.f }), 2, 3),
+                    1e-6);
     eg_close(cx);
 }
 END_TEST
@@ -46,22 +60,35 @@ END_TEST
 START_TEST(all_ignored_is_zero_with_gradient_zero)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_normal(cx, 0, 1, 4, 5), *t = eg_full_n(cx, EG_I32, -1, 1, (int64_t[]){ 4 }), *dx, *ddx;
-    eg_mut_f32(x)[3] = NAN;                                        /* what is ignored is not looked at */
+    eg_tensor *x = eg_normal(cx, 0, 1, 4, 5), *t = eg_full_n(cx, EG_I32, -1, 1, (int64_t[]){ 4 }),
+              *dx, *ddx;
+    eg_mut_f32(x)[3] = NAN; /* what is ignored is not looked at */
     eg_tensor *y = eg_cross_entropy("b [v]", x, t, .ignore = -1, .smoothing = .1);
     ck_assert_double_eq(eg_item(y), 0);
     eg_grad(y, NULL, 1, &x, &dx);
     eg_assert_close(dx, eg_zeros(cx, 4, 5), 0);
     eg_grad(eg_sum(NULL, eg_square(dx)), NULL, 1, &x, &ddx);
     eg_assert_ok(cx);
-    ck_assert_double_eq(eg_item(eg_cross_entropy("b [v]", eg_zeros(cx, 0, 5), eg_randint(cx, 0, 2, 0))), 0);
+    ck_assert_double_eq(
+        eg_item(eg_cross_entropy("b [v]", eg_zeros(cx, 0, 5), eg_randint(cx, 0, 2, 0))), 0);
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *smooth(void *t, eg_tensor *const *x) { return eg_cross_entropy("b l [v]", x[0], t, .ignore = 2, .smoothing = .3); }
-static eg_tensor *bce(void *user, eg_tensor *const *x) { (void)user; return eg_bce_logits(x[0], x[1]); }
-static eg_tensor *mse(void *user, eg_tensor *const *x) { (void)user; return eg_mse(x[0], x[1]); }
+static eg_tensor *smooth(void *t, eg_tensor *const *x)
+{
+    return eg_cross_entropy("b l [v]", x[0], t, .ignore = 2, .smoothing = .3);
+}
+static eg_tensor *bce(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_bce_logits(x[0], x[1]);
+}
+static eg_tensor *mse(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_mse(x[0], x[1]);
+}
 START_TEST(losses_have_gradients)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -75,10 +102,13 @@ END_TEST
 START_TEST(bce_loses_no_digits)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((float[]){ 12, -12, 1e30f, -1e30f, 0 }), 5), *t = eg_from(cx, ((float[]){ 1, 0, 1, 0, .5f }), 5), *dx;
+    eg_tensor *x = eg_from(cx, ((float[]){ 12, -12, 1e30f, -1e30f, 0 }), 5),
+              *t = eg_from(cx, ((float[]){ 1, 0, 1, 0, .5f }), 5), *dx;
     eg_tensor *y = eg_bce_logits(x, t);
     ck_assert_double_eq_tol(eg_item(y), (2 * log1p(exp(-12)) + log(2)) / 5, 1e-8);
-    ck_assert_double_eq_tol(eg_item(eg_bce_logits(eg_slice(x, 0, 0, 1, 1), eg_slice(t, 0, 0, 1, 1))) / log1p(exp(-12)), 1, 1e-6);
+    ck_assert_double_eq_tol(
+        eg_item(eg_bce_logits(eg_slice(x, 0, 0, 1, 1), eg_slice(t, 0, 0, 1, 1))) / log1p(exp(-12)),
+        1, 1e-6);
     eg_grad(y, NULL, 1, &x, &dx);
     ck_assert(!any_nan(dx));
     ck_assert_double_eq(eg_get(dx, 4), 0);
@@ -91,22 +121,34 @@ START_TEST(z_loss_adds_the_square)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 3, 4, 5), *t = eg_from(cx, ((int[]){ 0, -100, 2, 4 }), 4);
-    eg_tensor *plain = eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true), *z = eg_square(eg_logsumexp("b [v]", x));
-    eg_tensor *counts = eg_from(cx, ((double[]){ 1, 0, 1, 1 }), 4), *want = eg_add(plain, eg_mul(counts, eg_scale(z, .3)));
-    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true, .z_loss = .3), want, 1e-14);
-    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .z_loss = .3), eg_scale(eg_sum(NULL, want), 1 / 3.), 1e-14);
+    eg_tensor *plain = eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true),
+              *z = eg_square(eg_logsumexp("b [v]", x));
+    eg_tensor *counts = eg_from(cx, ((double[]){ 1, 0, 1, 1 }), 4),
+              *want = eg_add(plain, eg_mul(counts, eg_scale(z, .3)));
+    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .each = true, .z_loss = .3),
+                    want, 1e-14);
+    eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .z_loss = .3),
+                    eg_scale(eg_sum(NULL, want), 1 / 3.), 1e-14);
     eg_tensor *hot = eg_from(cx, ((double[]){ 0, INFINITY, 0, 0 }), 4), *dx;
-    eg_tensor *wild = eg_add(x, eg_unsqueeze(hot, 1));                      /* an ignored row may hold anything          */
+    eg_tensor *wild = eg_add(x, eg_unsqueeze(hot, 1)); /* an ignored row may hold anything */
     eg_grad(eg_cross_entropy("b [v]", wild, t, .ignore = -100, .z_loss = .3), NULL, 1, &wild, &dx);
     for (int k = 0; k < 20; k++) ck_assert(isfinite(eg_f64(dx)[k]));
     eg_assert_ok(cx);
-    eg_cross_entropy("b [v]", x, t, .z_loss = -1);  eg_assert_error(cx, "the weight of the z-loss is -1");
+    eg_cross_entropy("b [v]", x, t, .z_loss = -1);
+    eg_assert_error(cx, "the weight of the z-loss is -1");
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *z_loss(void *user, eg_tensor *const *x) { return eg_cross_entropy("b [v]", x[0], user, .ignore = 7, .z_loss = .1); }
-static eg_tensor *huber(void *user, eg_tensor *const *x) { (void)user; return eg_huber(x[0], x[1], 1.2); }
+static eg_tensor *z_loss(void *user, eg_tensor *const *x)
+{
+    return eg_cross_entropy("b [v]", x[0], user, .ignore = 7, .z_loss = .1);
+}
+static eg_tensor *huber(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_huber(x[0], x[1], 1.2);
+}
 static eg_tensor *divergence(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -118,17 +160,23 @@ START_TEST(distances_are_their_formulas)
     eg_tensor *a = eg_from(cx, ((double[]){ 0, 1, 5, -3 }), 4), *b = eg_zeros(cx, 4);
     ck_assert_double_eq_tol(eg_item(eg_huber(a, b, 1)), (0 + .5 + 4.5 + 2.5) / 4, 1e-15);
     ck_assert_double_eq_tol(eg_item(eg_huber(a, b, INFINITY)), eg_item(eg_mse(a, b)) / 2, 1e-15);
-    eg_tensor *p = eg_from(cx, ((double[]){ .5, .5, 0 }), 3), *q = eg_log(eg_from(cx, ((double[]){ .25, .75, 0 }), 3));
+    eg_tensor *p = eg_from(cx, ((double[]){ .5, .5, 0 }), 3),
+              *q = eg_log(eg_from(cx, ((double[]){ .25, .75, 0 }), 3));
     ck_assert_double_eq_tol(eg_item(eg_kl_div("[v]", p, q)), .5 * log(2) + .5 * log(2 / 3.), 1e-15);
-    eg_assert_close(eg_kl_div("b [v]", eg_reshape(p, 1, 3), eg_reshape(eg_log(p), 1, 3)), eg_zeros(cx, 1), 0);
-    eg_tensor *x = wave(cx, 0, 3, 5), *y = wave(cx, 1, 3, 5), *t = eg_from(cx, ((int[]){ 1, 7, 4 }), 3);
+    eg_assert_close(eg_kl_div("b [v]", eg_reshape(p, 1, 3), eg_reshape(eg_log(p), 1, 3)),
+                    eg_zeros(cx, 1), 0);
+    eg_tensor *x = wave(cx, 0, 3, 5), *y = wave(cx, 1, 3, 5),
+              *t = eg_from(cx, ((int[]){ 1, 7, 4 }), 3);
     eg_assert_grad2(huber, NULL, x, y);
     eg_assert_grad2(divergence, NULL, x, y);
     eg_assert_grad2(z_loss, t, x);
     eg_assert_ok(cx);
-    eg_huber(a, b, 0);                              eg_assert_error(cx, "huber: delta is 0; it must be above 0");
-    eg_huber(a, x, 1);                              eg_assert_error(cx, "huber: operand 1 is (4,) but operand 2 is (3, 5)");
-    eg_kl_div("[v]", a, eg_cast(b, EG_F32));        eg_assert_error(cx, "kl_div: operand 1 is f64, operand 2 is f32");
+    eg_huber(a, b, 0);
+    eg_assert_error(cx, "huber: delta is 0; it must be above 0");
+    eg_huber(a, x, 1);
+    eg_assert_error(cx, "huber: operand 1 is (4,) but operand 2 is (3, 5)");
+    eg_kl_div("[v]", a, eg_cast(b, EG_F32));
+    eg_assert_error(cx, "kl_div: operand 1 is f64, operand 2 is f32");
     eg_close(cx);
 }
 END_TEST
@@ -142,7 +190,8 @@ START_TEST(losses_refuse)
     eg_cross_entropy("b l [v]", x, eg_neg(t), .ignore = -2);
     eg_assert_error(cx, "cross_entropy: the class at (0, 1) of the target is -1, outside [0, 5)");
     eg_cross_entropy("b l [v]", x, eg_transpose(t, 0, 1));
-    eg_assert_error(cx, "cross_entropy: the target is (3, 2) but the logits without their bracketed axes are (2, 3)");
+    eg_assert_error(cx, "cross_entropy: the target is (3, 2) but the logits without their "
+                        "bracketed axes are (2, 3)");
     eg_cross_entropy("b l [v]", x, eg_cast(t, EG_F32));
     eg_assert_error(cx, "cross_entropy: the target is f32; class numbers are i32 or i64");
     eg_cross_entropy("b l [v]", t, t);
@@ -163,13 +212,15 @@ START_TEST(losses_refuse)
 }
 END_TEST
 
-/* -- norms --------------------------------------------------------------------------------------------------------------------------- */
+/* -- norms ------------------------------------------------------------------------------------ */
 START_TEST(norms_are_as_stored)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4), *w = wave(cx, 1, 4), *b = wave(cx, 2, 4);
-    as_stored(eg_layernorm("b l [d]", x, .gain = w, .bias = b), ref_layernorm, OPERANDS(x, w, b), GRADIENTS(ref_layernorm_d0, ref_layernorm_d1, ref_layernorm_d2));
-    as_stored(eg_rmsnorm("b l [d]", x, .gain = w), ref_rmsnorm, OPERANDS(x, w), GRADIENTS(ref_rmsnorm_d0, ref_rmsnorm_d1));
+    as_stored(eg_layernorm("b l [d]", x, .gain = w, .bias = b), ref_layernorm, OPERANDS(x, w, b),
+              GRADIENTS(ref_layernorm_d0, ref_layernorm_d1, ref_layernorm_d2));
+    as_stored(eg_rmsnorm("b l [d]", x, .gain = w), ref_rmsnorm, OPERANDS(x, w),
+              GRADIENTS(ref_rmsnorm_d0, ref_rmsnorm_d1));
     eg_close(cx);
 }
 END_TEST
@@ -177,17 +228,25 @@ END_TEST
 START_TEST(norms_are_their_formulas)
 {
     eg_ctx *cx = eg_open(.threads = 1);
-    eg_tensor *x = eg_shift(eg_normal_n(cx, EG_F64, 0, 3, 3, (int64_t[]){ 5, 4, 700 }), 1000), *y = eg_layernorm("b l [d]", x);
+    eg_tensor *x = eg_shift(eg_normal_n(cx, EG_F64, 0, 3, 3, (int64_t[]){ 5, 4, 700 }), 1000),
+              *y = eg_layernorm("b l [d]", x);
     eg_assert_close(eg_mean("b l [d]", y), eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ 5, 4 }), 1e-12);
-    eg_assert_close(eg_var("b l [d]", y, .correction = EG_OFF), eg_full_n(cx, EG_F64, 1, 2, (int64_t[]){ 5, 4 }), 1e-5);
-    eg_tensor *c = eg_sub(x, eg_unsqueeze(eg_mean("b [l] d", x), 1)), *v = eg_var("b [l] d", x, .correction = EG_OFF);
-    eg_assert_close(eg_layernorm("b [l] d", x, .eps = 1e-3), eg_on("bld,bd", eg_div, c, eg_sqrt(eg_shift(v, 1e-3))), 1e-10);
-    eg_assert_close(eg_layernorm("b [l d]", x), eg_reshape(eg_layernorm("b [l]", eg_reshape(x, 5, 2800)), 5, 4, 700), 1e-15);
-    eg_tensor *f = eg_normal_n(cx, EG_F32, 0, 1, 2, (int64_t[]){ 3000, 64 }), *one = eg_layernorm("i [j]", f);
+    eg_assert_close(eg_var("b l [d]", y, .correction = EG_OFF),
+                    eg_full_n(cx, EG_F64, 1, 2, (int64_t[]){ 5, 4 }), 1e-5);
+    eg_tensor *c = eg_sub(x, eg_unsqueeze(eg_mean("b [l] d", x), 1)),
+              *v = eg_var("b [l] d", x, .correction = EG_OFF);
+    eg_assert_close(eg_layernorm("b [l] d", x, .eps = 1e-3),
+                    eg_on("bld,bd", eg_div, c, eg_sqrt(eg_shift(v, 1e-3))), 1e-10);
+    eg_assert_close(eg_layernorm("b [l d]", x),
+                    eg_reshape(eg_layernorm("b [l]", eg_reshape(x, 5, 2800)), 5, 4, 700), 1e-15);
+    eg_tensor *f = eg_normal_n(cx, EG_F32, 0, 1, 2, (int64_t[]){ 3000, 64 }),
+              *one = eg_layernorm("i [j]", f);
     eg_threads(cx, 5);
     ck_assert(same_bits(one, eg_layernorm("i [j]", f)));
-    ck_assert(same_bits(one, eg_transpose(eg_layernorm("[j] i", eg_copy(eg_transpose(f, 0, 1))), 0, 1)));
-    eg_assert_close(eg_layernorm("i [j]", eg_ones(cx, 2, 8)), eg_zeros(cx, 2, 8), 0);           /* no variance: eps */
+    ck_assert(
+        same_bits(one, eg_transpose(eg_layernorm("[j] i", eg_copy(eg_transpose(f, 0, 1))), 0, 1)));
+    /* no variance: eps */
+    eg_assert_close(eg_layernorm("i [j]", eg_ones(cx, 2, 8)), eg_zeros(cx, 2, 8), 0);
     eg_assert_close(eg_rmsnorm("i [j]", eg_full(cx, 1e15, 2, 8)), eg_ones(cx, 2, 8), 1e-6);
     eg_assert_ok(cx);
     eg_close(cx);
@@ -214,8 +273,12 @@ START_TEST(norms_refuse)
 }
 END_TEST
 
-/* -- dropout ---------------------------------------------------------------------------------------------------------------------------- */
-static eg_tensor *again(eg_ctx *cx, eg_tensor *x, double p, uint64_t draw) { eg_set_draws(cx, draw); return eg_dropout(x, p); }
+/* -- dropout ---------------------------------------------------------------------------------- */
+static eg_tensor *again(eg_ctx *cx, eg_tensor *x, double p, uint64_t draw)
+{
+    eg_set_draws(cx, draw);
+    return eg_dropout(x, p);
+}
 START_TEST(dropout_draws_by_logical_index)
 {
     eg_ctx *cx = eg_open(.seed = 5, .threads = 1);
@@ -226,10 +289,12 @@ START_TEST(dropout_draws_by_logical_index)
     ck_assert_double_eq_tol(share, .75, 5 * sqrt(.75 * .25 / n));
     eg_assert_close(eg_where(kept, eg_full(cx, 2 / .75, 100, 37, 11), eg_zeros_like(y)), y, 1e-6);
     eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx);
-    eg_assert_close(dx, eg_scale(y, .5), 1e-6);                                                /* the same mask */
+    eg_assert_close(dx, eg_scale(y, .5), 1e-6); /* the same mask */
     eg_threads(cx, 6);
     ck_assert(same_bits(y, again(cx, x, .25, 9)));
-    ck_assert(same_bits(y, again(cx, eg_permute(eg_copy(eg_permute(x, 2, 0, 1)), 1, 2, 0), .25, 9)));   /* another layout */
+    /* another layout */
+    ck_assert(
+        same_bits(y, again(cx, eg_permute(eg_copy(eg_permute(x, 2, 0, 1)), 1, 2, 0), .25, 9)));
     ck_assert(!same_bits(y, again(cx, x, .25, 10)));
     eg_seed(cx, 6);
     ck_assert(!same_bits(y, again(cx, x, .25, 9)));
@@ -258,26 +323,32 @@ START_TEST(dropout_at_its_ends)
 }
 END_TEST
 
-/* A row's loss is its log-softmax at the target, whatever is infinite or NaN in it; what is ignored has neither loss nor gradient. */
+/* A row's loss is its log-softmax at the target, whatever is infinite or NaN in it; what is ignored
+ * has neither loss nor gradient. */
 START_TEST(nan_wins_in_cross_entropy)
 {
     const double odd[] = { NAN, INFINITY, -INFINITY, .5 };
     for (int type = 0; type < 2; type++)
         for (int n = 2; n < 40; n += 7)
-            for (int t = 0; t < 64; t++) {                      /* the target's number and two others */
+            for (int t = 0; t < 64; t++) { /* the target's number and two others */
                 eg_ctx *cx = eg_open(.dtype = type ? EG_F64 : EG_F32, .seed = 9 + (uint64_t)t);
-                eg_tensor *x = eg_normal(cx, 0, 1, 3, n), *target = eg_from(cx, ((int32_t[]){ 0, 0, 0 }), 3), *dx;
+                eg_tensor *x = eg_normal(cx, 0, 1, 3, n),
+                          *target = eg_from(cx, ((int32_t[]){ 0, 0, 0 }), 3), *dx;
                 const int at[] = { 0, 1, n - 1 };
-                for (int k = 0; k < 3; k++) for (int r = 0; r < 2; r++) put(x, odd[t >> 2 * k & 3], r, at[k]);
+                for (int k = 0; k < 3; k++)
+                    for (int r = 0; r < 2; r++) put(x, odd[t >> 2 * k & 3], r, at[k]);
                 eg_mut_i32(target)[1] = -1;
                 bool nan = false;
                 for (int k = 0; k < n; k++) nan |= isnan(eg_get(x, 0, k));
-                eg_tensor *loss = eg_cross_entropy("i [v]", x, target, .each = true, .ignore = -1), *logs = eg_log_softmax("i [v]", x);
+                eg_tensor *loss = eg_cross_entropy("i [v]", x, target, .each = true, .ignore = -1),
+                          *logs = eg_log_softmax("i [v]", x);
                 eg_grad(eg_sum(NULL, loss), NULL, 1, &x, &dx);
                 eg_assert_ok(cx);
                 const double y = eg_get(loss, 0), want = -eg_get(logs, 0, 0);
-                ck_assert_msg(nan ? isnan(y) : y == want || fabs(y - want) < 1e-5, "n %d, case %d: %g, log-softmax says %g", n, t, y, want);
-                ck_assert(isnan(eg_item(eg_cross_entropy("i [v]", x, target, .ignore = -1, .smoothing = .1))) == nan);
+                ck_assert_msg(nan ? isnan(y) : y == want || fabs(y - want) < 1e-5,
+                              "n %d, case %d: %g, log-softmax says %g", n, t, y, want);
+                ck_assert(isnan(eg_item(eg_cross_entropy("i [v]", x, target, .ignore = -1,
+                                                         .smoothing = .1))) == nan);
                 for (int k = 0; k < n; k++) {
                     ck_assert(eg_get(dx, 1, k) == 0 && isfinite(eg_get(dx, 2, k)));
                     if (nan) ck_assert(isnan(eg_get(dx, 0, k)));

@@ -1,10 +1,12 @@
-/* test_memory.c: memory that runs out. Every allocation fails in turn: the context's, the library's own, jansson's.
+/* test_memory.c: memory that runs out. Every allocation fails in turn: the context's, the library's
+ * own, jansson's.
  *
- * The linker sends malloc and its kin, in this program and in the library, to the __wrap_ functions below (Makefile.am), under
- * sanitizers too; jansson gets them by json_set_alloc_funcs. libpng's own allocations cannot be reached so: its one call fails
- * as a whole. Allocation number n fails, once alone and once with all that follow it. Each time: the scenario gives its whole
- * result or records "out of memory"; what it held is given back; the context works on after eg_clear; no temporary file is
- * left, and a file that was there before holds what it held. */
+ * The linker sends malloc and its kin, in this program and in the library, to the __wrap_ functions
+ * below (Makefile.am), under sanitizers too; jansson gets them by json_set_alloc_funcs. libpng's
+ * own allocations cannot be reached so: its one call fails as a whole. Allocation number n fails,
+ * once alone and once with all that follow it. Each time: the scenario gives its whole result or
+ * records "out of memory"; what it held is given back; the context works on after eg_clear; no
+ * temporary file is left, and a file that was there before holds what it held. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -19,23 +21,29 @@
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
-/* -- allocations that fail ------------------------------------------------------------------------------------------------ */
-static struct { bool armed, onward, wrong_size; long calls, used, fail, held; } memory;
+/* -- allocations that fail -------------------------------------------------------------------- */
+static struct {
+    bool armed, onward, wrong_size;
+    long calls, used, fail, held;
+} memory;
 
 static bool refused(void)
 {
     long n = memory.armed ? memory.calls++ : -1;
-    if (n < 0 || (memory.onward ? n < memory.fail : n != memory.fail))
-        return false;
+    if (n < 0 || (memory.onward ? n < memory.fail : n != memory.fail)) return false;
     errno = ENOMEM;
     return true;
 }
-static void *held(void *p) { memory.held += memory.armed && p; return p; }
+static void *held(void *p)
+{
+    memory.held += memory.armed && p;
+    return p;
+}
 
 /* result, name, parameters, their names: real or NULL */
-#define WRAPPED(result, name, parameters, names)                                                                        \
-    result __real_##name parameters;                                                                                    \
-    result __wrap_##name parameters;                                                                                    \
+#define WRAPPED(result, name, parameters, names) \
+    result __real_##name parameters;             \
+    result __wrap_##name parameters;             \
     result __wrap_##name parameters { return refused() ? NULL : held(__real_##name names); }
 WRAPPED(void *, malloc, (size_t size), (size))
 WRAPPED(void *, calloc, (size_t count, size_t size), (count, size))
@@ -47,8 +55,7 @@ WRAPPED(FILE *, fdopen, (int fd, const char *mode), (fd, mode))
 void *__real_realloc(void *, size_t), *__wrap_realloc(void *, size_t);
 void *__wrap_realloc(void *p, size_t size)
 {
-    if (refused())
-        return NULL;
+    if (refused()) return NULL;
     memory.held -= memory.armed && p;
     return held(__real_realloc(p, size));
 }
@@ -66,17 +73,20 @@ int __wrap_fclose(FILE *f)
 }
 typedef int png_write(png_image *, FILE *, int, const void *, png_int_32, const void *);
 png_write __real_png_image_write_to_stdio, __wrap_png_image_write_to_stdio;
-int __wrap_png_image_write_to_stdio(png_image *image, FILE *f, int wide, const void *points, png_int_32 stride, const void *map)
+int __wrap_png_image_write_to_stdio(png_image *image, FILE *f, int wide, const void *points,
+                                    png_int_32 stride, const void *map)
 {
-    if (!refused())
-        return __real_png_image_write_to_stdio(image, f, wide, points, stride, map);
+    if (!refused()) return __real_png_image_write_to_stdio(image, f, wide, points, stride, map);
     snprintf(image->message, sizeof image->message, "png_image_write_: out of memory");
     errno = 0;
     return 0;
 }
 
 /* The context's allocator: old_size has to be what was asked for. */
-typedef union block { size_t size; max_align_t align; } block;
+typedef union block {
+    size_t size;
+    max_align_t align;
+} block;
 static void *counted(void *user, void *p, size_t old_size, size_t new_size)
 {
     (void)user;
@@ -87,40 +97,42 @@ static void *counted(void *user, void *p, size_t old_size, size_t new_size)
         return NULL;
     }
     b = new_size > SIZE_MAX - sizeof *b ? NULL : realloc(b, sizeof *b + new_size);
-    if (!b)
-        return NULL;
+    if (!b) return NULL;
     b->size = new_size;
     return b + 1;
 }
 
-/* -- a scenario: its numbers are right, or false -------------------------------------------------------------------------- */
+/* -- a scenario: its numbers are right, or false ---------------------------------------------- */
 static char folder[64], saved[96], other[96], picture[96], arrays[96];
 static eg_ctx *cx;
 
 static eg_trainer *trainer(eg_data *data)
 {
-    return data ? eg_trainer_new(.data = data, .layers = 1, .d_model = 8, .heads = 2, .batch = 3, .seed = 4) : NULL;
+    return data ? eg_trainer_new(.data = data, .layers = 1, .d_model = 8, .heads = 2, .batch = 3,
+                                 .seed = 4)
+                : NULL;
 }
 static eg_trainer *small(void)
 {
-    static const char pairs[] =
-        "ab\tba\nac\tca\nad\tda\nae\tea\naf\tfa\nag\tga\nah\tha\nai\tia\nbc\tcb\nbd\tdb\nbe\teb\nbf\tfb\nbg\tgb\n"
-        "bh\thb\nbi\tib\ncd\tdc\nce\tec\ncf\tfc\ncg\tgc\nch\thc\nci\tic\nde\ted\ndf\tfd\ndg\tgd\ndh\thd\ndi\tid\n";
+    static const char pairs[] = "ab\tba\nac\tca\nad\tda\nae\tea\naf\tfa\nag\tga\nah\tha\nai\tia\nbc"
+                                "\tcb\nbd\tdb\nbe\teb\nbf\tfb\nbg\tgb\n"
+                                "bh\thb\nbi\tib\ncd\tdc\nce\tec\ncf\tfc\ncg\tgc\nch\thc\nci\tic\nde"
+                                "\ted\ndf\tfd\ndg\tgd\ndh\thd\ndi\tid\n";
     return trainer(eg_data_parse(cx, pairs, "pairs"));
 }
 
 static bool task_and_step(void)
 {
     eg_progress p;
-    return eg_trainer_step(trainer(eg_data_task(cx, eg_task_find("copy"))), &p) == 0 && p.step == 1 && isfinite(p.loss);
+    return eg_trainer_step(trainer(eg_data_task(cx, eg_task_find("copy"))), &p) == 0 &&
+           p.step == 1 && isfinite(p.loss);
 }
 static bool evaluate_and_predict(void)
 {
     eg_score s;
     const char *const *tokens;
     eg_trainer *t = small();
-    if (!t || eg_trainer_evaluate(t, &s))
-        return false;
+    if (!t || eg_trainer_evaluate(t, &s)) return false;
     const char *answer = eg_trainer_predict(t, "ab");
     eg_tensor *weights = answer ? eg_trainer_attend(t, "ab", &tokens) : NULL;
     return eg_ok(weights) && eg_rank(weights) == 4 && s.sequences > 0 && s.tokens >= s.sequences;
@@ -145,19 +157,20 @@ static bool load_and_step(void)
 static bool npy(void)
 {
     eg_tensor *x = eg_transpose(eg_reshape(eg_arange(cx, EG_F64, 0, 6, 1), 2, 3), 0, 1);
-    if (eg_npy_save(other, x))
-        return false;
+    if (eg_npy_save(other, x)) return false;
     eg_tensor *y = eg_npy_load(cx, other);
     return eg_ok(y) && eg_get(y, 2, 1) == 5;
 }
 static bool safetensors(void)
 {
-    static const char *const metadata[] = { "one", "1", "two", "2", NULL }, *const names[] = { "a", "b" };
+    static const char *const metadata[] = { "one", "1", "two", "2", NULL }, *const names[] = {
+        "a", "b"
+    };
     eg_tensor *xs[] = { eg_arange(cx, EG_I32, 0, 5, 1), eg_ones(cx, 2, 2) };
-    if (eg_error(cx) || eg_safetensors_save(cx, arrays, 2, names, xs, metadata))
-        return false;
+    if (eg_error(cx) || eg_safetensors_save(cx, arrays, 2, names, xs, metadata)) return false;
     eg_safetensors *file = eg_safetensors_open(cx, arrays);
-    bool good = file && eg_safetensors_count(file) == 2 && eg_get(eg_safetensors_get(file, "a"), 4) == 4 &&
+    bool good = file && eg_safetensors_count(file) == 2 &&
+                eg_get(eg_safetensors_get(file, "a"), 4) == 4 &&
                 !strcmp(eg_safetensors_metadata(file, "two"), "2");
     eg_safetensors_close(file);
     return good;
@@ -168,8 +181,7 @@ static bool pictures(void)
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_F32, 0, 6, 1), 2, 3);
     FILE *null = eg_error(cx) ? NULL : __real_fopen("/dev/null", "w");
     bool good = null && eg_heatmap_print(null, x, .rows = rows) == 0;
-    if (null)
-        __real_fclose(null);
+    if (null) __real_fclose(null);
     for (int k = 0; k < 2 && good; k++) {
         memcpy(strrchr(picture, '.'), k ? ".png" : ".svg", 5);
         good = eg_picture_save(picture, x, .rows = rows, .title = "title") == 0;
@@ -184,77 +196,91 @@ static eg_tensor *curve(void *user, eg_tensor *const *x)
 }
 static bool gradcheck(void)
 {
-    eg_tensor *xs[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2) };
+    eg_tensor *xs[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2),
+                        eg_uniform(cx, -1, 1, 2, 2) };
     const eg_report *r = eg_gradcheck(curve, NULL, 3, xs, .names = "q, k, w", .order = 2);
     return r && r->passed;
 }
-static bool tiles(void)                     /* fused attention, its gradients and theirs */
+static bool tiles(void) /* fused attention, its gradients and theirs */
 {
-    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 2, 3) }, *lse, *d[4], *e[4];
-    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .bias = { "ij", x[3] }, .form = EG_FUSED, .lse = &lse);
-    return eg_grad(eg_sum(NULL, eg_mul(y, eg_unsqueeze(lse, 1))), NULL, 4, x, d) == 0 && eg_grad(d[0], d[0], 4, x, e) == 0 && eg_ok(e[3]);
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 3, 2),
+                       eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 2, 3) },
+              *lse, *d[4], *e[4];
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i",
+                                .bias = { "ij", x[3] }, .form = EG_FUSED, .lse = &lse);
+    return eg_grad(eg_sum(NULL, eg_mul(y, eg_unsqueeze(lse, 1))), NULL, 4, x, d) == 0 &&
+           eg_grad(d[0], d[0], 4, x, e) == 0 && eg_ok(e[3]);
 }
 static bool both_modes(void)
 {
-    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2) }, *hv[3];
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 2, 2),
+                       eg_uniform(cx, -1, 1, 2, 2) },
+              *hv[3];
     eg_tensor *y = eg_checkpoint(curve, NULL, 3, x);
     return eg_hvp(y, 3, x, x, hv) == 0 && eg_size(eg_jacobian(hv[0], x[1])) == 16 && eg_ok(hv[2]);
 }
 
-static bool step_by_step(void)              /* a decoder with a cache: grouped heads, rotary positions; then other beams */
+/* a decoder with a cache: grouped heads, rotary positions; then other beams */
+static bool step_by_step(void)
 {
     const eg_mha_args more = { .rotary = 100, .kv_heads = 1 };
     eg_params *p = eg_params_open(cx);
-    eg_seq2seq *net = eg_seq2seq_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 4, .heads = 2, .layers = 1, .width = 4, .mha = &more, .tied = true);
+    eg_seq2seq *net =
+        eg_seq2seq_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 4, .heads = 2,
+                       .layers = 1, .width = 4, .mha = &more, .tied = true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 4);
-    if (!net || !c)
-        return false;
+    if (!net || !c) return false;
     eg_nograd(cx, true);
-    eg_tensor *source = eg_randint(cx, 0, 5, 2, 3), *there = eg_seq2seq_encode(net, source), *y = NULL;
+    eg_tensor *source = eg_randint(cx, 0, 5, 2, 3), *there = eg_seq2seq_encode(net, source),
+              *y = NULL;
     int64_t order[] = { 1, 0 };
     for (int t = 0; t < 3; t++) {
         y = eg_seq2seq_decode(net, eg_randint(cx, 0, 5, 2, 1), there, .cache = c);
-        if (eg_cache_pick(c, eg_from(cx, order, 2)))
-            return false;
+        if (eg_cache_pick(c, eg_from(cx, order, 2))) return false;
     }
     eg_nograd(cx, false);
     return eg_ok(y) && eg_cache_cut(c, 1) == 0 && isfinite(eg_item(eg_sum(NULL, y)));
 }
-static bool other_names(void)               /* per head, as PyTorch calls it, packed */
+static bool other_names(void) /* per head, as PyTorch calls it, packed */
 {
     static const int64_t widths[] = { 1, 3 };
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx), *uneven = eg_params_open(cx);
-    eg_mha *a = eg_mha_new(p, "", .d_model = 4, .heads = 2), *b = eg_mha_new(q, "", .d_model = 4, .heads = 2, .form = EG_PACKED);
+    eg_mha *a = eg_mha_new(p, "", .d_model = 4, .heads = 2),
+           *b = eg_mha_new(q, "", .d_model = 4, .heads = 2, .form = EG_PACKED);
     eg_mha *c = eg_mha_new(eg_params_open(cx), "", .d_model = 4, .heads = 2, .form = EG_PER_HEAD);
-    eg_mha *d = eg_mha_new(uneven, "", .d_model = 4, .heads = 2, .form = EG_PER_HEAD, .d_k_each = widths);
-    if (!a || !b || !c || !d || eg_mha_copy(c, a) || eg_mha_copy(a, c) || eg_params_save_as(p, arrays, "x.", eg_aliases("torch")) ||
+    eg_mha *d =
+        eg_mha_new(uneven, "", .d_model = 4, .heads = 2, .form = EG_PER_HEAD, .d_k_each = widths);
+    if (!a || !b || !c || !d || eg_mha_copy(c, a) || eg_mha_copy(a, c) ||
+        eg_params_save_as(p, arrays, "x.", eg_aliases("torch")) ||
         eg_params_load_as(q, arrays, "x.", eg_aliases("torch")))
         return false;
-    eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 4), *y = eg_mha_run(a, x), *z = eg_mha_run(b, x), *w, *u = eg_mha_run(d, x, .weights = &w);
-    return eg_params_unused(p, 1, &y, NULL) == 0 && eg_item(eg_max(NULL, eg_abs(eg_sub(y, z)))) < 1e-6 && eg_ok(u) && eg_ok(w);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 4), *y = eg_mha_run(a, x), *z = eg_mha_run(b, x), *w,
+              *u = eg_mha_run(d, x, .weights = &w);
+    return eg_params_unused(p, 1, &y, NULL) == 0 &&
+           eg_item(eg_max(NULL, eg_abs(eg_sub(y, z)))) < 1e-6 && eg_ok(u) && eg_ok(w);
 }
 static bool linear_attention(void)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 70, 1, 2), *w, *g;
-    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i", .weights = &w);
-    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && isfinite(eg_item(eg_sum(NULL, g)));
+    eg_tensor *y =
+        eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i", .weights = &w);
+    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) &&
+           isfinite(eg_item(eg_sum(NULL, g)));
 }
 
-/* -- each of its allocations ---------------------------------------------------------------------------------------------- */
+/* -- each of its allocations ------------------------------------------------------------------ */
 static size_t bytes_of(const char *path, char *out, size_t room)
 {
     FILE *f = fopen(path, "rb");
     size_t n = f ? fread(out, 1, room, f) : 0;
-    if (f)
-        fclose(f);
+    if (f) fclose(f);
     return n;
 }
-static int strangers(void)                  /* files in the folder that no scenario names */
+static int strangers(void) /* files in the folder that no scenario names */
 {
     int n = 0;
     DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d)); )
-        n += strstr(e->d_name, ".tmp") != NULL;
+    for (struct dirent *e; d && (e = readdir(d));) n += strstr(e->d_name, ".tmp") != NULL;
     closedir(d);
     return n;
 }
@@ -278,16 +304,21 @@ static bool attempt(bool (*run)(void), long fail, bool onward)
         eg_close(cx);
     }
     memory.armed = false;
-    ck_assert_msg(good == !failed, "allocation %ld: %s", fail, failed ? said : "failed, and there is no error");
-    ck_assert_msg(good || !cx || strstr(said, "out of memory") || strstr(said, strerror(ENOMEM)), "allocation %ld: %s", fail, said);
+    ck_assert_msg(good == !failed, "allocation %ld: %s", fail,
+                  failed ? said : "failed, and there is no error");
+    ck_assert_msg(good || !cx || strstr(said, "out of memory") || strstr(said, strerror(ENOMEM)),
+                  "allocation %ld: %s", fail, said);
     ck_assert_double_eq(three, 3);
-    ck_assert_msg(!memory.wrong_size, "allocation %ld: the allocator was told a wrong old size", fail);
-    ck_assert_msg(memory.held == 0, "allocation %ld: %ld blocks and files were not given back", fail, memory.held);
+    ck_assert_msg(!memory.wrong_size, "allocation %ld: the allocator was told a wrong old size",
+                  fail);
+    ck_assert_msg(memory.held == 0, "allocation %ld: %ld blocks and files were not given back",
+                  fail, memory.held);
     ck_assert_msg(strangers() == 0, "allocation %ld: a temporary file is left", fail);
     return good;
 }
 
-static void *counted_malloc(size_t size) { return malloc(size); }       /* through the linker, as &malloc would not be */
+/* through the linker, as &malloc would not be */
+static void *counted_malloc(size_t size) { return malloc(size); }
 static void counted_free(void *p) { free(p); }
 
 static void fail_each(bool (*run)(void), const char *written)
@@ -295,14 +326,14 @@ static void fail_each(bool (*run)(void), const char *written)
     enum { ROOM = 1 << 18, MOST = 3000, WORK = 10000000 };
     static char before[ROOM], after[ROOM];
     json_set_alloc_funcs(counted_malloc, counted_free);
-    ck_assert(attempt(run, -1, false));             /* what is made once in a process is made here */
+    ck_assert(attempt(run, -1, false)); /* what is made once in a process is made here */
     ck_assert(attempt(run, -1, false));
     long calls = memory.used, step = 1;
     ck_assert_int_gt(calls, 2);
     long most = WORK / calls < MOST ? WORK / calls : MOST;
-    if (calls > most)                               /* too many (--enable-debug): some, at no regular distance from any loop's */
-        for (step = calls / most + 1; step % 2 == 0 || step % 3 == 0 || step % 5 == 0; )
-            step++;
+    /* too many (--enable-debug): some, at no regular distance from any loop's */
+    if (calls > most)
+        for (step = calls / most + 1; step % 2 == 0 || step % 3 == 0 || step % 5 == 0;) step++;
     for (int onward = 0; onward < 2; onward++) {
         long noticed = 0;
         for (long n = 0; n < calls; n += step) {
@@ -310,7 +341,8 @@ static void fail_each(bool (*run)(void), const char *written)
             bool good = attempt(run, n, onward);
             noticed += !good;
             if (written && !good)
-                ck_assert_msg(bytes_of(written, after, ROOM) == held_before && !memcmp(before, after, held_before),
+                ck_assert_msg(bytes_of(written, after, ROOM) == held_before &&
+                                  !memcmp(before, after, held_before),
                               "allocation %ld: %s is not what it was", n, written);
         }
         ck_assert_int_gt(noticed, 0);
@@ -344,31 +376,38 @@ static bool complex_step(void)
 {
     eg_tensor *x = eg_full_n(cx, EG_F64, .5, 2, (int64_t[]){ 3, 4 }), *v = eg_ones_like(x), *g, *dy;
     const eg_op *unsupported;
-    eg_tensor *y = eg_einsum("ij,jk->", eg_exp(x), eg_tanh(eg_transpose(x, 0, 1)));     /* 36 e^x tanh x  */
-    if (!eg_ok(y) || eg_grad(y, NULL, 1, &x, &g) || !eg__complex_step(eg_sum(NULL, g), 1, &x, &v, &dy, &unsupported))
+    /* 36 e^x tanh x */
+    eg_tensor *y = eg_einsum("ij,jk->", eg_exp(x), eg_tanh(eg_transpose(x, 0, 1)));
+    if (!eg_ok(y) || eg_grad(y, NULL, 1, &x, &g) ||
+        !eg__complex_step(eg_sum(NULL, g), 1, &x, &v, &dy, &unsupported))
         return false;
     const double t = tanh(.5), s = 1 - t * t, want = 36 * exp(.5) * (t + 2 * s - 2 * t * s);
     return fabs(eg_item(dy) - want) < 1e-12 * want && eg_format(eg_complex(x, v), NULL, 0) > 0;
 }
 
-static const struct { const char *name; bool (*run)(void); const char *written; } scenarios[] = {
-    { "a task, one step",        task_and_step,        NULL },
-    { "evaluation, prediction",  evaluate_and_predict, NULL },
-    { "a model's gradients",     check_a_model,        NULL },
-    { "saving a trainer",        save,                 saved },
-    { "loading it, one step",    load_and_step,        saved },
-    { "npy",                     npy,                  NULL },
-    { "safetensors",             safetensors,          NULL },
-    { "heat maps",               pictures,             NULL },
-    { "gradient check",          gradcheck,            NULL },
-    { "forward and reverse",     both_modes,           NULL },
-    { "fused attention",         tiles,                NULL },
-    { "decoding with a cache",   step_by_step,         NULL },
-    { "other names and forms",   other_names,          NULL },
-    { "linear attention",        linear_attention,     NULL },
-    { "a complex step",          complex_step,         NULL },
+static const struct {
+    const char *name;
+    bool (*run)(void);
+    const char *written;
+} scenarios[] = {
+    { "a task, one step", task_and_step, NULL },
+    { "evaluation, prediction", evaluate_and_predict, NULL },
+    { "a model's gradients", check_a_model, NULL },
+    { "saving a trainer", save, saved },
+    { "loading it, one step", load_and_step, saved },
+    { "npy", npy, NULL },
+    { "safetensors", safetensors, NULL },
+    { "heat maps", pictures, NULL },
+    { "gradient check", gradcheck, NULL },
+    { "forward and reverse", both_modes, NULL },
+    { "fused attention", tiles, NULL },
+    { "decoding with a cache", step_by_step, NULL },
+    { "other names and forms", other_names, NULL },
+    { "linear attention", linear_attention, NULL },
+    { "a complex step", complex_step, NULL },
 };
-START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); } END_TEST
+START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); }
+END_TEST
 
 Suite *suite_memory(void)
 {

@@ -1,5 +1,5 @@
-/* test_mha.c: the attention module in every form, layout and width; rotary positions; the cache. Laws: one set of numbers in any form,
- * any order of axes, all at once or step by step. */
+/* test_mha.c: the attention module in every form, layout and width; rotary positions; the cache.
+ * Laws: one set of numbers in any form, any order of axes, all at once or step by step. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "tests.h"
@@ -10,21 +10,26 @@ static void close_cx(void) { eg_close(cx); }
 
 static void randomise(eg_params *p)
 {
-    for (int k = 0; eg_params_at(p, k); k++)
-        eg_init_normal(eg_params_at(p, k)->x, 0.4);
+    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
 }
 
-static double apart(eg_tensor *a, eg_tensor *b) { return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b)))); }
+static double apart(eg_tensor *a, eg_tensor *b)
+{
+    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
+}
 
-/* -- forms ------------------------------------------------------------------------------------------------------------------------- */
+/* -- forms ------------------------------------------------------------------------------------ */
 static const eg_mha_form forms[] = { EG_SEPARATE, EG_PACKED, EG_PER_HEAD };
 
-START_TEST(one_set_of_numbers_in_any_form)      /* row 1.3: result, and gradient of every logical weight                              */
+/* row 1.3: result, and gradient of every logical weight */
+START_TEST(one_set_of_numbers_in_any_form)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(eg_params_under(p, "a"), "", .d_model = 12, .heads = 3);
-    eg_mha *b = eg_mha_new(eg_params_under(p, "b"), "", .d_model = 12, .heads = 3, .form = forms[_i / 3]);
-    eg_mha *c = eg_mha_new(eg_params_under(p, "c"), "", .d_model = 12, .heads = 3, .form = forms[_i % 3]);
+    eg_mha *b =
+        eg_mha_new(eg_params_under(p, "b"), "", .d_model = 12, .heads = 3, .form = forms[_i / 3]);
+    eg_mha *c =
+        eg_mha_new(eg_params_under(p, "c"), "", .d_model = 12, .heads = 3, .form = forms[_i % 3]);
     randomise(p);
     ck_assert_int_eq(eg_mha_copy(b, a), 0);
     ck_assert_int_eq(eg_mha_copy(c, b), 0);
@@ -34,16 +39,14 @@ START_TEST(one_set_of_numbers_in_any_form)      /* row 1.3: result, and gradient
     eg_tensor *xs[40], *dxs[40];
     int count = 0;
     for (int k = 0; eg_params_at(p, k); k++)
-        if (eg_params_at(p, k)->name[0] == 'c')
-            xs[count++] = eg_params_at(p, k)->x;
+        if (eg_params_at(p, k)->name[0] == 'c') xs[count++] = eg_params_at(p, k)->x;
     ck_assert_int_eq(eg_grad(z, seed, count, xs, dxs), 0);
     eg_nograd(cx, true);
-    for (int k = 0; k < count; k++)             /* the gradients put where the parameters are: read them as logical weights            */
-        ck_assert_int_eq(eg_assign(xs[k], dxs[k]), 0);
+    /* the gradients put where the parameters are: read them as logical weights */
+    for (int k = 0; k < count; k++) ck_assert_int_eq(eg_assign(xs[k], dxs[k]), 0);
     static const char *const which[] = { "W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o" };
     eg_tensor *ws[8], *dws[8];
-    for (int k = 0; k < 8; k++)
-        ws[k] = eg_mha_weight(a, which[k]);
+    for (int k = 0; k < 8; k++) ws[k] = eg_mha_weight(a, which[k]);
     eg_nograd(cx, false);
     ck_assert_int_eq(eg_grad(y, seed, 8, ws, dws), 0);
     for (int k = 0; k < 8; k++)
@@ -55,7 +58,7 @@ START_TEST(names_and_counts_of_the_forms)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "packed", .d_model = 8, .heads = 2, .form = EG_PACKED),
-        *n = eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD);
+           *n = eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD);
     ck_assert_int_eq(eg_params_size(p), 2 * (4 * 64 + 4 * 8));
     ck_assert_ptr_eq(eg_params_find(p, "packed.W_qkv"), m->W_qkv);
     ck_assert_ptr_eq(eg_params_find(p, "each.W_v.1"), n->W_each[2][1]);
@@ -67,13 +70,16 @@ START_TEST(names_and_counts_of_the_forms)
     ck_assert(d == 4 && w == 8);
     double right = sqrt(2.0 / 128);
     eg_mha *wide = eg_mha_new(p, "wide", .d_model = 64, .heads = 8, .form = EG_PACKED),
-        *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
-    ck_assert(fabs(eg_item(eg_std(NULL, wide->W_qkv)) / right - 1) < 0.03);        /* one spread, packed or not: pytorch#166378     */
+           *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
+    /* one spread, packed or not: pytorch#166378 */
+    ck_assert(fabs(eg_item(eg_std(NULL, wide->W_qkv)) / right - 1) < 0.03);
     ck_assert(fabs(eg_item(eg_std(NULL, eg_mha_weight(loose, "W_q"))) / right - 1) < 0.03);
     eg_mha *small = eg_mha_new(p, "small", .d_model = 64, .heads = 8, .init = 0.02);
     ck_assert(fabs(eg_item(eg_std(NULL, small->W_v)) / 0.02 - 1) < 0.05);
-    eg_mha *bare = eg_mha_new(p, "bare", .d_model = 8, .heads = 2, .form = EG_PACKED, .no_bias = true);
-    ck_assert(!bare->b_qkv && !eg_mha_weight(bare, "b_q") && !eg_mha_weight(bare, "nothing") && !eg_mha_weight(NULL, "W_q"));
+    eg_mha *bare =
+        eg_mha_new(p, "bare", .d_model = 8, .heads = 2, .form = EG_PACKED, .no_bias = true);
+    ck_assert(!bare->b_qkv && !eg_mha_weight(bare, "b_q") && !eg_mha_weight(bare, "nothing") &&
+              !eg_mha_weight(NULL, "W_q"));
     eg_assert_ok(cx);
 }
 END_TEST
@@ -81,14 +87,20 @@ END_TEST
 START_TEST(forms_refuse_what_they_cannot_hold)
 {
     static const int64_t widths[] = { 4, 4 }, none[] = { 4, 0 };
-    const struct { eg_mha_args a; const char *why; } cases[] = {
-        { { .form = EG_PACKED, .kdim = 5 }, "packed weights need one width, but qdim is 8, kdim 5 and vdim 8" },
+    const struct {
+        eg_mha_args a;
+        const char *why;
+    } cases[] = {
+        { { .form = EG_PACKED, .kdim = 5 },
+          "packed weights need one width, but qdim is 8, kdim 5 and vdim 8" },
         { { .form = EG_PACKED, .d_k = 3 }, "packed weights need d_k = d_v, not 3 and 4" },
         { { .form = EG_PER_HEAD, .kv_heads = 1 }, "2 heads on 1 kv_heads need the separate form" },
-        { { .form = EG_PACKED, .no_k_bias = true }, "a bias for query, key and value, or for none" },
+        { { .form = EG_PACKED, .no_k_bias = true },
+          "a bias for query, key and value, or for none" },
         { { .d_k_each = widths }, "heads of different widths need .form = EG_PER_HEAD" },
         { { .d_k_each = none, .form = EG_PER_HEAD }, "d_k_each must be positive, not 0" },
-        { { .d_k_each = widths, .form = EG_PER_HEAD, .rotary = 1e4 }, "rotary positions need heads of one width" },
+        { { .d_k_each = widths, .form = EG_PER_HEAD, .rotary = 1e4 },
+          "rotary positions need heads of one width" },
         { { .d_k = 3, .rotary = 1e4 }, "rotary positions turn pairs, but d_k is 3" },
         { { .rotary = -1 }, "the base of rotary positions is -1" },
         { { .kv_heads = 3, .heads = 4 }, "heads must be divisible by kv_heads: 4 / 3" },
@@ -97,10 +109,12 @@ START_TEST(forms_refuse_what_they_cannot_hold)
         { { .layout = "i i m" }, "needs 'i' once" },
         { { .layout = "b b i m" }, "has 'b' more than once" },
         { { .layout = "h i m" }, "the letter 'h' of the layout \"h i m\" is the module's own" },
-        { { .layout = "b ( i m" }, "has a group that is not closed" }, { { .layout = "b i) m" }, "is not made of letters and groups" },
+        { { .layout = "b ( i m" }, "has a group that is not closed" },
+        { { .layout = "b i) m" }, "is not made of letters and groups" },
         { { .layout = "((b) i) m" }, "is not made of letters and groups" },
-            { { .layout = "b i [m]" }, "is not made of letters and groups" },
-        { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 }, "d_model must be positive, not -1" },
+        { { .layout = "b i [m]" }, "is not made of letters and groups" },
+        { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 },
+          "d_model must be positive, not -1" },
     };
     eg_mha_args a = cases[_i].a;
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "attn";
@@ -114,7 +128,8 @@ END_TEST
 START_TEST(copies_refuse_other_sizes)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *a = eg_mha_new(p, "a", .d_model = 8, .heads = 2), *b = eg_mha_new(p, "b", .d_model = 8, .heads = 4);
+    eg_mha *a = eg_mha_new(p, "a", .d_model = 8, .heads = 2),
+           *b = eg_mha_new(p, "b", .d_model = 8, .heads = 4);
     eg_mha *c = eg_mha_new(p, "c", .d_model = 8, .heads = 2, .no_v_bias = true);
     ck_assert_int_eq(eg_mha_copy(a, b), -1);
     eg_assert_error(cx, "mha_copy: heads is 2 in \"a\" but 4 in \"b\"");
@@ -125,10 +140,12 @@ START_TEST(copies_refuse_other_sizes)
 }
 END_TEST
 
-/* -- layouts ------------------------------------------------------------------------------------------------------------------------ */
+/* -- layouts ---------------------------------------------------------------------------------- */
 START_TEST(any_layout)
 {
-    static const struct { const char *layout, *there, *back; } cases[] = {
+    static const struct {
+        const char *layout, *there, *back;
+    } cases[] = {
         { "i b m", "b i m -> i b m", "i b m -> b i m" },
         { "m i b", "b i m -> m i b", "m i b -> b i m" },
         { "(b=2 i) m", "b i m -> (b i) m", "(b=2 i) m -> b i m" },
@@ -137,7 +154,8 @@ START_TEST(any_layout)
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(p, "", .d_model = 12, .heads = 3);
     randomise(p);
-    eg_mha *b = eg_mha_new(eg_params_open(cx), "", .d_model = 12, .heads = 3, .layout = cases[_i].layout);
+    eg_mha *b =
+        eg_mha_new(eg_params_open(cx), "", .d_model = 12, .heads = 3, .layout = cases[_i].layout);
     ck_assert_int_eq(eg_mha_copy(b, a), 0);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *k = eg_normal(cx, 0, 1, 2, 7, 12), *w, *v;
     eg_tensor *y = eg_mha_run(a, x, .key = k, .where = "j <= i + 1", .weights = &w);
@@ -149,35 +167,38 @@ START_TEST(any_layout)
     }
     eg_tensor *z = eg_mha_run(b, there, .key = keys, .where = "j <= i + 1", .weights = &v);
     eg_assert_ok(cx);
-    eg_assert_close(twice ? eg_select(eg_rearrange("i b (r=2 m) -> r b i m", z), 0, 1) : eg_rearrange(cases[_i].back, z), y, 1e-13);
-    if (!twice)
-        eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
+    eg_assert_close(twice ? eg_select(eg_rearrange("i b (r=2 m) -> r b i m", z), 0, 1)
+                          : eg_rearrange(cases[_i].back, z),
+                    y, 1e-13);
+    if (!twice) eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
 }
 END_TEST
 
-START_TEST(one_sequence_without_a_batch)        /* row 3.17: by its layout; else refused with a sentence                               */
+/* row 3.17: by its layout; else refused with a sentence */
+START_TEST(one_sequence_without_a_batch)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2), *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2,
-                                                                             .layout = "i m");
+    eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2),
+           *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2, .layout = "i m");
     randomise(p);
     eg_mha_copy(b, a);
     eg_tensor *x = eg_normal(cx, 0, 1, 5, 8);
     eg_assert_close(eg_mha_run(b, x), eg_select(eg_mha_run(a, eg_unsqueeze(x, 0)), 0, 0), 1e-13);
     ck_assert(!eg_ok(eg_mha_run(a, x)));
-    eg_assert_error(cx, "the query has 2 axes, but the layout \"b i m\" needs 3; .layout = \"i m\" takes one sequence");
+    eg_assert_error(cx, "the query has 2 axes, but the layout \"b i m\" needs 3; .layout = \"i m\" "
+                        "takes one sequence");
     ck_assert(!eg_ok(eg_mha_run(b, x, .key = eg_ones(cx, 4, 7))));
     eg_assert_error(cx, "mha \"attn\": 'm' is 8 in the module but 7 in the key");
 }
 END_TEST
 
-/* -- widths and heads ----------------------------------------------------------------------------------------------------------------- */
-static eg_tensor *run(void *m, eg_tensor *const *x)             /* x: query, key, value                                               */
+/* -- widths and heads ------------------------------------------------------------------------- */
+static eg_tensor *run(void *m, eg_tensor *const *x) /* x: query, key, value */
 {
     return eg_mha_run(m, x[0], .key = x[1], .value = x[2], .where = "j <= i + 1");
 }
 
-START_TEST(gradients_of_every_kind)             /* to second order                                                                     */
+START_TEST(gradients_of_every_kind) /* to second order */
 {
     static const int64_t each[] = { 1, 3, 2 }, each_v[] = { 2, 1, 1 };
     const struct eg_mha_args kinds[] = {
@@ -195,19 +216,20 @@ START_TEST(gradients_of_every_kind)             /* to second order              
     randomise(a.params);
     bool first = a.layout != NULL;
     eg_tensor *q = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->qdim),
-        *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
+              *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
               *v = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->vdim);
     eg_assert_grad2(run, m, q, k, v);
 }
 END_TEST
 
-START_TEST(uneven_heads)                        /* row 4.18: each head as its own attention                                            */
+START_TEST(uneven_heads) /* row 4.18: each head as its own attention */
 {
     static const int64_t each[] = { 1, 4, 2 };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each);
     randomise(p);
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 6), *bias = eg_normal(cx, 0, 1, 3, 5, 5), *w, *sum = NULL;
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 6), *bias = eg_normal(cx, 0, 1, 3, 5, 5), *w,
+              *sum = NULL;
     eg_tensor *y = eg_mha_run(m, x, .bias = { "hij", bias }, .where = "j <= i + h", .weights = &w);
     for (int h = 0; h < 3; h++) {
         eg_tensor *q = eg_add(eg_einsum("bim,md->bid", x, m->W_each[0][h]), m->b_each[0][h]);
@@ -215,38 +237,44 @@ START_TEST(uneven_heads)                        /* row 4.18: each head as its ow
         eg_tensor *v = eg_add(eg_einsum("bim,md->bid", x, m->W_each[2][h]), m->b_each[2][h]);
         char where[] = "j <= i + 0";
         where[sizeof where - 2] = (char)('0' + h);
-        eg_tensor *s = eg_on("bij,ij", eg_add, eg_scale(eg_einsum("bid,bjd->bij", q, k), 1 / sqrt((double)each[h])), eg_select(bias, 0, h));
-        eg_tensor *a = eg_softmax("b i [j]", s, .where = where), *z = eg_einsum("bij,bjd,dm->bim", a, v, m->W_each[3][h]);
+        eg_tensor *s = eg_on("bij,ij", eg_add,
+                             eg_scale(eg_einsum("bid,bjd->bij", q, k), 1 / sqrt((double)each[h])),
+                             eg_select(bias, 0, h));
+        eg_tensor *a = eg_softmax("b i [j]", s, .where = where),
+                  *z = eg_einsum("bij,bjd,dm->bim", a, v, m->W_each[3][h]);
         eg_assert_close(eg_contiguous(eg_select(w, 1, h)), eg_contiguous(a), 1e-13);
         sum = sum ? eg_add(sum, z) : z;
     }
     eg_assert_close(y, eg_add(sum, m->b_o), 1e-13);
     ck_assert_int_eq(eg_params_size(p), 4 * 6 * 7 + 3 * 7 + 6);
-    eg_mha *twin = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each);
+    eg_mha *twin = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD,
+                              .d_k_each = each);
     ck_assert_int_eq(eg_mha_copy(twin, m), 0);
     eg_assert_close(eg_mha_run(twin, x, .bias = { "hij", bias }, .where = "j <= i + h"), y, 0);
 }
 END_TEST
 
-START_TEST(grouped_heads)                       /* heads g·r share the keys of g: the same as keys repeated                             */
+START_TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys repeated */
 {
     eg_params *p = eg_params_open(cx), *full = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2), *all = eg_mha_new(full, "", .d_model = 12, .heads = 6);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2),
+           *all = eg_mha_new(full, "", .d_model = 12, .heads = 6);
     randomise(p);
     static const char *const shared[] = { "W_k", "W_v", "b_k", "b_v" };
     for (int k = 0; k < 4; k++)
-        eg_assign(eg_params_find(full, shared[k]), k < 2 ? eg_rearrange("m g d -> m (g r=3) d", eg_params_find(p, shared[k]))
-                                                         : eg_rearrange("g d -> (g r=3) d", eg_params_find(p, shared[k])));
+        eg_assign(eg_params_find(full, shared[k]),
+                  k < 2 ? eg_rearrange("m g d -> m (g r=3) d", eg_params_find(p, shared[k]))
+                        : eg_rearrange("g d -> (g r=3) d", eg_params_find(p, shared[k])));
     static const char *const own[] = { "W_q", "W_o", "b_q", "b_o" };
-    for (int k = 0; k < 4; k++)
-        eg_assign(eg_params_find(full, own[k]), eg_params_find(p, own[k]));
+    for (int k = 0; k < 4; k++) eg_assign(eg_params_find(full, own[k]), eg_params_find(p, own[k]));
     bool keep[2][5] = { { 1, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1 } };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *bias = eg_normal(cx, 0, 1, 6, 5, 5), *w, *v, *pad = eg_from(cx, &keep[0][0], 2, 5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *bias = eg_normal(cx, 0, 1, 6, 5, 5), *w, *v,
+              *pad = eg_from(cx, &keep[0][0], 2, 5);
     eg_tensor *gain = eg_normal(cx, 0, 1, 6);
-    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &w,
-                              .gain = gain);
-    eg_tensor *z = eg_mha_run(all, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias }, .keep = { "bj", pad }, .weights = &v,
-                              .gain = gain);
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias },
+                              .keep = { "bj", pad }, .weights = &w, .gain = gain);
+    eg_tensor *z = eg_mha_run(all, x, .where = "j <= i + h % 3 | |h| == 5", .bias = { "hij", bias },
+                              .keep = { "bj", pad }, .weights = &v, .gain = gain);
     eg_assert_close(y, z, 1e-13);
     eg_assert_close(eg_contiguous(w), eg_contiguous(v), 1e-13);
     ck_assert_int_eq(eg_params_size(p), 12 * 12 * 2 + 2 * 12 * 4 + 12 + 12 + 4 + 4);
@@ -273,10 +301,11 @@ START_TEST(masks_of_the_module_and_of_the_run)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .where = "i - 2 < j"),
-        *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 2);
+           *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 6, .heads = 2);
     eg_mha_copy(plain, m);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 6), *g, *h;
-    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i | j == 5"), *z = eg_mha_run(plain, x, .where = "i - 2 < j & (j <= i | j == 5)");
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i | j == 5"),
+              *z = eg_mha_run(plain, x, .where = "i - 2 < j & (j <= i | j == 5)");
     eg_assert_close(y, z, 0);
     eg_assert_close(eg_mha_run(m, x), eg_mha_run(plain, x, .where = "i - 2 < j"), 0);
     eg_tensor *seed = eg_normal(cx, 0, 1, 2, 6, 6);
@@ -289,12 +318,19 @@ START_TEST(masks_of_the_module_and_of_the_run)
 }
 END_TEST
 
-/* -- what passes through to eg_attention, and the score of what is masked ------------------------------------------------------ */
-static eg_tensor *soft_cap(void *user, eg_tensor *s) { double c = *(double *)user; return eg_scale(eg_tanh(eg_scale(s, 1 / c)), c); }
-typedef struct slopes { eg_tensor *of_head; } slopes;       /* trained: s − slope_h |i − j| */
+/* -- what passes through to eg_attention, and the score of what is masked --------------------- */
+static eg_tensor *soft_cap(void *user, eg_tensor *s)
+{
+    double c = *(double *)user;
+    return eg_scale(eg_tanh(eg_scale(s, 1 / c)), c);
+}
+typedef struct slopes {
+    eg_tensor *of_head;
+} slopes; /* trained: s − slope_h |i − j| */
 static eg_tensor *sloped(void *user, eg_tensor *s)
 {
-    eg_tensor *i = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 2), 1), *j = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 3), 1);
+    eg_tensor *i = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 2), 1),
+              *j = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 3), 1);
     eg_tensor *far = eg_abs(eg_sub(eg_unsqueeze(i, 1), j));
     return eg_on("bhij,hij", eg_sub, s, eg_einsum("h,ij->hij", ((slopes *)user)->of_head, far));
 }
@@ -304,11 +340,13 @@ static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
     return eg_mha_run(m, x[0], .where = "j <= i", .score = sloped, .user = &t);
 }
 
-START_TEST(a_score_of_the_users)                /* rows 1.7 of the features, 3.7: of the run or of the module, grouped heads too; trained      */
+/* rows 1.7 of the features, 3.7: of the run or of the module, grouped heads too; trained */
+START_TEST(a_score_of_the_users)
 {
     double cap = 0.7;
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score = soft_cap, .user = &cap);
+    eg_mha *m =
+        eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score = soft_cap, .user = &cap);
     randomise(p);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *slope = eg_normal(cx, 0, 1, 4), *w, *s;
     eg_mha_run(m, x, .weights = &w, .scores = &s);
@@ -322,7 +360,8 @@ START_TEST(a_score_of_the_users)                /* rows 1.7 of the features, 3.7
     eg_tensor *bias = eg_neg(eg_select(sloped(&t, eg_zeros(cx, 1, 4, 5, 5)), 0, 0));
     eg_assert_close(y, eg_mha_run(m, x, .where = "j <= i", .bias = { "hij", eg_neg(bias) }), 1e-13);
     eg_assert_grad2(run_sloped, m, eg_normal(cx, 0, 1, 1, 3, 8), slope);
-    eg_block *b = eg_block_new(p, "block", .d_model = 8, .heads = 4, .mha = &(eg_mha_args){ .score = soft_cap, .user = &cap });
+    eg_block *b = eg_block_new(p, "block", .d_model = 8, .heads = 4,
+                               .mha = &(eg_mha_args){ .score = soft_cap, .user = &cap });
     eg_assert_ok(cx);
     eg_tensor *one = eg_block_run(b, x);
     cap = 0.01;
@@ -330,34 +369,47 @@ START_TEST(a_score_of_the_users)                /* rows 1.7 of the features, 3.7
 }
 END_TEST
 
-START_TEST(slopes_of_distance)                  /* ALiBi: the same as its bias; slopes can be learned; what it does not go with                */
+/* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
+START_TEST(slopes_of_distance)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4, .alibi = true),
-        *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4, .kv_heads = m->kv_heads);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4,
+                           .alibi = true),
+           *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4,
+                               .kv_heads = m->kv_heads);
     randomise(p);
     eg_mha_copy(plain, m);
     ck_assert(eg_get(m->alibi, 0) == 0.25 && eg_get(m->alibi, 3) == 1 / 256.0);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *other = eg_normal(cx, 0, 1, 4), *g, *h;
     eg_tensor *bias = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 5, 5)),
-        *learned = sloped(&(slopes){ other }, eg_zeros(cx, 1, 4, 5, 5));
-    eg_assert_close(eg_mha_run(m, x, .where = "j <= i"), eg_mha_run(plain, x, .where = "j <= i",
-                                                                    .bias = { "hij", eg_select(bias, 0, 0) }), 1e-13);
-    eg_tensor *y = eg_mha_run(m, x, .alibi = { "h", other }), *z = eg_mha_run(plain, x, .bias = { "hij", eg_select(learned, 0, 0) });
+              *learned = sloped(&(slopes){ other }, eg_zeros(cx, 1, 4, 5, 5));
+    eg_assert_close(
+        eg_mha_run(m, x, .where = "j <= i"),
+        eg_mha_run(plain, x, .where = "j <= i", .bias = { "hij", eg_select(bias, 0, 0) }), 1e-13);
+    eg_tensor *y = eg_mha_run(m, x, .alibi = { "h", other }),
+              *z = eg_mha_run(plain, x, .bias = { "hij", eg_select(learned, 0, 0) });
     eg_assert_close(y, z, 1e-13);
-    ck_assert(!eg_grad(y, eg_ones_like(y), 1, &other, &g) && !eg_grad(z, eg_ones_like(z), 1, &other, &h));
+    ck_assert(!eg_grad(y, eg_ones_like(y), 1, &other, &g) &&
+              !eg_grad(z, eg_ones_like(z), 1, &other, &h));
     eg_assert_close(g, h, 1e-12);
-    eg_tensor *all = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 7, 5)), *late = eg_slice(eg_select(all, 0, 0), 1, 2, EG_END, 1);
-    static const char *const offset[] = { "i - j < 2 | j == 0", "j < 4", "h + j <= i", "j - |j| <= i" };
-    static const char *const written[] = { "i + 2 - j < 2 | j == 0", "j < 4", "h + j <= i + 2", "j - |j| <= i + 2" };
-    for (int k = 0; k < 4 && !(_i && k == 2); k++)                          /* behind a cache, or as if: 2 places on  */
-        eg_assert_close(eg_mha_run(m, x, .where = offset[k], .offset = 2), eg_mha_run(plain, x, .where = written[k], .bias = { "hij", late }), 1e-13);
+    eg_tensor *all = sloped(&(slopes){ m->alibi }, eg_zeros(cx, 1, 4, 7, 5)),
+              *late = eg_slice(eg_select(all, 0, 0), 1, 2, EG_END, 1);
+    static const char *const offset[] = { "i - j < 2 | j == 0", "j < 4", "h + j <= i",
+                                          "j - |j| <= i" };
+    static const char *const written[] = { "i + 2 - j < 2 | j == 0", "j < 4", "h + j <= i + 2",
+                                           "j - |j| <= i + 2" };
+    for (int k = 0; k < 4 && !(_i && k == 2); k++) /* behind a cache, or as if: 2 places on */
+        eg_assert_close(eg_mha_run(m, x, .where = offset[k], .offset = 2),
+                        eg_mha_run(plain, x, .where = written[k], .bias = { "hij", late }), 1e-13);
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j <= |i| - h", .offset = 1)));
-    eg_assert_error(cx, "mha \"attn\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, nor h or batches without i: \"j <= |i| - h\"");
+    eg_assert_error(cx,
+                    "mha \"attn\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, "
+                    "nor h beside key heads, nor h or batches without i: \"j <= |i| - h\"");
 }
 END_TEST
 
-START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for             */
+/* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for */
+START_TEST(filled_not_left_out)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4);
@@ -369,7 +421,8 @@ START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row w
     ck_assert(eg_get(w, 0, 0, 0, 0) == 0 && empty == 4 * 4);
     eg_mha_run(m, x, .keep = { "bj", pad }, .weights = &w, .fill = -1e9);
     ck_assert(eg_get(w, 0, 3, 2, 1) == 0.25 && eg_get(w, 1, 2, 3, 2) == 0);
-    eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &w, .fill = -1e9, .offset = 1);
+    eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &w, .fill = -1e9,
+               .offset = 1);
     eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &v, .offset = 1);
     eg_assert_close(eg_contiguous(eg_select(w, 0, 1)), eg_contiguous(eg_select(v, 0, 1)), 1e-14);
     /* rows with a key: no difference      */
@@ -383,10 +436,12 @@ START_TEST(filled_not_left_out)                 /* row 1.9: −1e9 makes a row w
 }
 END_TEST
 
-START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys             */
+/* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
+START_TEST(scores_and_sums_of_any_heads)
 {
     static const int64_t each[] = { 3, 5 };
-    static const eg_mha_args kinds[] = { { .heads = 2 }, { .heads = 4, .kv_heads = 2 },
+    static const eg_mha_args kinds[] = { { .heads = 2 },
+                                         { .heads = 4, .kv_heads = 2 },
                                          { .heads = 2, .form = EG_PER_HEAD, .d_k_each = each } };
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 8;
@@ -396,12 +451,17 @@ START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneve
     int64_t empty = -1;
     bool keep[2][5] = { { 1, 1, 0, 0, 0 }, { 1, 1, 1, 1, 1 } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *s, *l, *w, *lengths = eg_from(cx, count, 2);
-    eg_tensor *y = eg_mha_run(m, x, .lengths = { "b", lengths }, .scores = &s, .lse = &l, .weights = &w, .empty = &empty);
+    eg_tensor *y = eg_mha_run(m, x, .lengths = { "b", lengths }, .scores = &s, .lse = &l,
+                              .weights = &w, .empty = &empty);
     eg_assert_close(y, eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }), 1e-13);
-    eg_assert_close(eg_softmax("b h i [j]", eg_contiguous(s), .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }), eg_contiguous(w), 1e-13);
-    eg_assert_close(eg_contiguous(eg_select(l, 0, 1)), eg_logsumexp("h i [j]", eg_select(s, 0, 1)), 1e-13);
+    eg_assert_close(
+        eg_softmax("b h i [j]", eg_contiguous(s), .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }),
+        eg_contiguous(w), 1e-13);
+    eg_assert_close(eg_contiguous(eg_select(l, 0, 1)), eg_logsumexp("h i [j]", eg_select(s, 0, 1)),
+                    1e-13);
     ck_assert_int_eq(empty, 0);
-    eg_assert_close(eg_mha_run(m, x, .form = EG_FUSED, .where = "j <= i"), eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);
+    eg_assert_close(eg_mha_run(m, x, .form = EG_FUSED, .where = "j <= i"),
+                    eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);
     if (m->d_k_each) {
         ck_assert(!eg_ok(eg_mha_run(m, x, .fill = -1e9)));
         eg_assert_error(cx, ".score, .fill and .alibi need heads of one width");
@@ -409,23 +469,29 @@ START_TEST(scores_and_sums_of_any_heads)        /* heads alike, in groups, uneve
 }
 END_TEST
 
-/* -- rotary positions ---------------------------------------------------------------------------------------------------------- */
+/* -- rotary positions ------------------------------------------------------------------------- */
 static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
 {
-    return eg_rotary("b i h d, i d", x[0], .base = 100, .offset = 3, .interleaved = interleaved != NULL);
+    return eg_rotary("b i h d, i d", x[0], .base = 100, .offset = 3,
+                     .interleaved = interleaved != NULL);
 }
 
-START_TEST(rotary_by_its_definition)            /* Su et al. 2021, eq. 34; angles and pairs written out                                 */
+START_TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs written out */
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 6);
     for (int mixed = 0; mixed < 2; mixed++) {
-        eg_tensor *y = turn(mixed ? &mixed : NULL, &x), *other = eg_rotary("d h i b, i d", eg_permute(x, 3, 2, 1, 0), .base = 100,
-                                                                           .offset = 3, .interleaved = mixed);
+        eg_tensor *y = turn(mixed ? &mixed : NULL, &x),
+                  *other = eg_rotary("d h i b, i d", eg_permute(x, 3, 2, 1, 0), .base = 100,
+                                     .offset = 3, .interleaved = mixed);
         for (int n = 0; n < 2 * 3 * 2 * 3; n++) {
-            int k = n % 3, h = n / 3 % 2, i = n / 6 % 3, b = n / 18, one = mixed ? 2 * k : k, two = mixed ? 2 * k + 1 : k + 3;
-            double angle = (i + 3) * pow(100, -2.0 * k / 6), p = eg_get(x, b, i, h, one), q = eg_get(x, b, i, h, two);
-            ck_assert_double_eq_tol(eg_get(y, b, i, h, one), p * cos(angle) - q * sin(angle), 1e-14);
-            ck_assert_double_eq_tol(eg_get(y, b, i, h, two), p * sin(angle) + q * cos(angle), 1e-14);
+            int k = n % 3, h = n / 3 % 2, i = n / 6 % 3, b = n / 18, one = mixed ? 2 * k : k,
+                two = mixed ? 2 * k + 1 : k + 3;
+            double angle = (i + 3) * pow(100, -2.0 * k / 6), p = eg_get(x, b, i, h, one),
+                   q = eg_get(x, b, i, h, two);
+            ck_assert_double_eq_tol(eg_get(y, b, i, h, one), p * cos(angle) - q * sin(angle),
+                                    1e-14);
+            ck_assert_double_eq_tol(eg_get(y, b, i, h, two), p * sin(angle) + q * cos(angle),
+                                    1e-14);
         }
         eg_assert_close(eg_contiguous(eg_permute(other, 3, 2, 1, 0)), eg_contiguous(y), 1e-14);
         eg_assert_grad2(turn, mixed ? &mixed : NULL, x);
@@ -433,14 +499,17 @@ START_TEST(rotary_by_its_definition)            /* Su et al. 2021, eq. 34; angle
 }
 END_TEST
 
-START_TEST(rotary_sees_distances_only)          /* ⟨R_i q, R_j k⟩ is a function of i − j: a common offset changes no weight             */
+/* ⟨R_i q, R_j k⟩ is a function of i − j: a common offset changes no weight */
+START_TEST(rotary_sees_distances_only)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 50);
     randomise(p);
     eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 2, 4), *k = eg_normal(cx, 0, 1, 2, 5, 2, 4);
-    eg_tensor *near = eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q), eg_rotary("bihd,id", k));
-    eg_tensor *far = eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q, .offset = 1000), eg_rotary("bihd,id", k, .offset = 1000));
+    eg_tensor *near =
+        eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q), eg_rotary("bihd,id", k));
+    eg_tensor *far = eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q, .offset = 1000),
+                               eg_rotary("bihd,id", k, .offset = 1000));
     eg_assert_close(far, near, 1e-12);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *moved = eg_mha_run(m, x, .offset = 1);
     eg_assert_ok(cx);
@@ -450,13 +519,19 @@ END_TEST
 
 START_TEST(rotary_refuses)
 {
-    static const struct { const char *spec; double base; const char *why; } cases[] = {
+    static const struct {
+        const char *spec;
+        double base;
+        const char *why;
+    } cases[] = {
         { "b i d, i d", 0, "the width is 5, which makes no pairs" },
         { "b i d", 0, "needs the letters of x, a comma, and those of place and width" },
-        { "b i d, i x", 0, "needs the letters of x" }, { "b i d, d d", 0, "needs the letters of x" },
-            { "b i d, i d b", 0, "needs the letters of x" },
-        { "b c e i d, i d", 0, "names more axes than x has, which is 3" }, { "b d i, d i", -2, "the width is 5" },
-            { "i d b, i d", -2, "the base is -2" },
+        { "b i d, i x", 0, "needs the letters of x" },
+        { "b i d, d d", 0, "needs the letters of x" },
+        { "b i d, i d b", 0, "needs the letters of x" },
+        { "b c e i d, i d", 0, "names more axes than x has, which is 3" },
+        { "b d i, d i", -2, "the width is 5" },
+        { "i d b, i d", -2, "the base is -2" },
     };
     eg_tensor *x = eg_ones(cx, 2, 4, 5);
     ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));
@@ -464,23 +539,29 @@ START_TEST(rotary_refuses)
 }
 END_TEST
 
-/* -- the cache ----------------------------------------------------------------------------------------------------------------- */
-START_TEST(cached_is_full)                      /* places one by one, then in pieces; any form, layout, grouping, with rotary positions   */
+/* -- the cache -------------------------------------------------------------------------------- */
+/* places one by one, then in pieces; any form, layout, grouping, with rotary positions */
+START_TEST(cached_is_full)
 {
     static const int64_t each[] = { 1, 4, 3 };
     static const struct eg_mha_args kinds[] = {
-        { .d_model = 8, .heads = 2 }, { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 },
-            { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
-        { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each }, { .d_model = 8, .heads = 2, .where = "i - 3 < j" },
-        { .d_model = 8, .heads = 4, .kv_heads = 2, .alibi = true }, { .d_model = 8, .heads = 2, .alibi = true, .layout = "i b m" },
+        { .d_model = 8, .heads = 2 },
+        { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 },
+        { .d_model = 8, .heads = 2, .layout = "i b m", .rotary = 10 },
+        { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each },
+        { .d_model = 8, .heads = 2, .where = "i - 3 < j" },
+        { .d_model = 8, .heads = 4, .kv_heads = 2, .alibi = true },
+        { .d_model = 8, .heads = 2, .alibi = true, .layout = "i b m" },
     };
     for (int narrow = 0; narrow < 2; narrow++) {
         eg_mha_args a = kinds[_i];
-        a.size = sizeof a, a.params = eg_params_open(cx, .dtype = narrow ? EG_F32 : EG_F64), a.name = "";
+        a.size = sizeof a, a.params = eg_params_open(cx, .dtype = narrow ? EG_F32 : EG_F64),
+        a.name = "";
         eg_mha *m = eg_mha_new_with(&a);
         randomise(a.params);
         int place = a.layout ? 0 : 1;
-        eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim) : eg_normal(cx, 0, 1, 2, 9, m->qdim),
+        eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim)
+                                        : eg_normal(cx, 0, 1, 2, 9, m->qdim),
                                narrow ? EG_F32 : EG_F64);
         eg_nograd(cx, true);
         eg_tensor *full = eg_mha_run(m, x, .where = "j <= i"), *parts[9];
@@ -489,23 +570,29 @@ START_TEST(cached_is_full)                      /* places one by one, then in pi
             eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);
             int n = 0;
             for (int64_t from = 0; ends[way][n]; from = ends[way][n++])
-                parts[n] = eg_mha_run(m, eg_slice(x, place, from, ends[way][n], 1), .where = "j <= i", .cache = c);
+                parts[n] = eg_mha_run(m, eg_slice(x, place, from, ends[way][n], 1),
+                                      .where = "j <= i", .cache = c);
             ck_assert_int_eq(eg_cache_length(c), 9);
             eg_assert_close(eg_concat_n(place, n, parts), full, narrow ? 2e-5 : 1e-12);
         }
-        eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);       /* without a mask: the last place sees all of them either way    */
+        /* without a mask: the last place sees all of them either way */
+        eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);
         eg_mha_run(m, eg_slice(x, place, 0, 8, 1), .cache = c);
         eg_tensor *last = eg_mha_run(m, eg_slice(x, place, 8, 9, 1), .cache = c);
-        eg_assert_close(last, eg_contiguous(eg_slice(eg_mha_run(m, x), place, 8, 9, 1)), narrow ? 2e-5 : 1e-12);
+        eg_assert_close(last, eg_contiguous(eg_slice(eg_mha_run(m, x), place, 8, 9, 1)),
+                        narrow ? 2e-5 : 1e-12);
         eg_nograd(cx, false);
     }
 }
 END_TEST
 
-START_TEST(predicates_behind_a_cache)           /* i counts from the cache's length, whatever else the predicate names                      */
+/* i counts from the cache's length, whatever else the predicate names */
+START_TEST(predicates_behind_a_cache)
 {
-    static const char *const where[] = { "j <= i", "j <= i & j >= h", "j - |j| <= i - |i|", "j <= i + b", "j < 3 + h",
-                                         "(i - j) % (h + 2) == 0 & j <= i | j == |h|" };
+    static const char *const where[] = {
+        "j <= i",     "j <= i & j >= h", "j - |j| <= i - |i|",
+        "j <= i + b", "j < 3 + h",       "(i - j) % (h + 2) == 0 & j <= i | j == |h|"
+    };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i % 2 ? 4 : 2);
     randomise(p);
@@ -517,7 +604,8 @@ START_TEST(predicates_behind_a_cache)           /* i counts from the cache's len
         eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
         int64_t last = all_at_once ? 5 : 0;
         eg_mha_run(m, eg_slice(x, 1, 0, last ? last : 2, 1), .where = where[k], .cache = c);
-        eg_tensor *rest = eg_mha_run(m, eg_slice(x, 1, last ? last : 2, 6, 1), .where = where[k], .cache = c);
+        eg_tensor *rest =
+            eg_mha_run(m, eg_slice(x, 1, last ? last : 2, 6, 1), .where = where[k], .cache = c);
         eg_assert_close(rest, eg_contiguous(eg_slice(full, 1, last ? last : 2, 6, 1)), 1e-12);
         eg_nograd(cx, false);
     }
@@ -536,15 +624,19 @@ START_TEST(cache_cut_and_pick)
     eg_mha_run(m, x, .where = "j <= i", .cache = c);
     ck_assert_int_eq(eg_cache_cut(c, 2), 0);
     ck_assert_int_eq(eg_cache_length(c), 2);
-    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 2, 5, 1), .where = "j <= i", .cache = c), eg_contiguous(eg_slice(full, 1, 2, 5, 1)),
-                    1e-12);
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 2, 5, 1), .where = "j <= i", .cache = c),
+                    eg_contiguous(eg_slice(full, 1, 2, 5, 1)), 1e-12);
     int64_t order[] = { 2, 2, 0 };
     eg_tensor *index = eg_from(cx, order, 3);
     ck_assert_int_eq(eg_cache_pick(c, index), 0);
-    eg_tensor *last = eg_mha_run(m, eg_at("[b] i m, c -> c i m", eg_slice(x, 1, 5, 6, 1), index), .where = "j <= i", .cache = c);
-    eg_assert_close(last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice(full, 1, 5, 6, 1)), index), 1e-12);
+    eg_tensor *last = eg_mha_run(m, eg_at("[b] i m, c -> c i m", eg_slice(x, 1, 5, 6, 1), index),
+                                 .where = "j <= i", .cache = c);
+    eg_assert_close(last,
+                    eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice(full, 1, 5, 6, 1)), index),
+                    1e-12);
     ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 0)), -1);
-    eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the index has 1 axis and 0");
+    eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the "
+                        "index has 1 axis and 0");
     ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 3, 1)), -1);
     eg_assert_error(cx, "but the index has 2 axes and 3");
     ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
@@ -557,100 +649,123 @@ START_TEST(cache_cut_and_pick)
 }
 END_TEST
 
-/* Beams: rows are picked at random after every place, some twice, some never; each row of the cache is what a whole pass over the places
- * that led there gives. Grouped heads, rotary positions, packed and separate weights, places before batches. */
+/* Beams: rows are picked at random after every place, some twice, some never; each row of the cache
+ * is what a whole pass over the places that led there gives. Grouped heads, rotary positions,
+ * packed and separate weights, places before batches. */
 START_TEST(picked_rows_are_whole_passes)
 {
     enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
-    const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 }, { .heads = 2, .form = EG_PACKED },
-                                               { .heads = 2, .layout = "i b m" }, { .heads = 4, .kv_heads = 1, .alibi = true } })[_i];
+    const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 },
+                                               { .heads = 4, .kv_heads = 2, .rotary = 100 },
+                                               { .heads = 2, .form = EG_PACKED },
+                                               { .heads = 2, .layout = "i b m" },
+                                               { .heads = 4, .kv_heads = 1, .alibi = true } })[_i];
     const int place = form.layout ? 0 : 1;
     int back = 0;
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = WIDTH, .heads = form.heads, .kv_heads = form.kv_heads, .rotary = form.rotary, .form = form.form,
-                           .layout = form.layout, .alibi = form.alibi);
+    eg_mha *m = eg_mha_new(p, "", .d_model = WIDTH, .heads = form.heads, .kv_heads = form.kv_heads,
+                           .rotary = form.rotary, .form = form.form, .layout = form.layout,
+                           .alibi = form.alibi);
     randomise(p);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), PLACES);
     eg_tensor *before = NULL;
     for (int t = 0; t < PLACES; t++) {
-        eg_tensor *x = place ? eg_normal(cx, 0, 1, ROWS, 1, WIDTH) : eg_normal(cx, 0, 1, 1, ROWS, WIDTH);
+        eg_tensor *x =
+            place ? eg_normal(cx, 0, 1, ROWS, 1, WIDTH) : eg_normal(cx, 0, 1, 1, ROWS, WIDTH);
         before = before ? eg_concat(place, before, x) : x;
-        eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .cache = c), *whole = eg_mha_run(m, before, .where = "j <= i");
-        eg_assert_close(eg_contiguous(y), eg_contiguous(eg_slice(whole, place, t, t + 1, 1)), 1e-12);
+        eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .cache = c),
+                  *whole = eg_mha_run(m, before, .where = "j <= i");
+        eg_assert_close(eg_contiguous(y), eg_contiguous(eg_slice(whole, place, t, t + 1, 1)),
+                        1e-12);
         eg_tensor *pick = eg_randint(cx, 0, ROWS, ROWS);
         ck_assert_int_eq(eg_cache_pick(c, pick), 0);
-        before = place ? eg_at("[b] i m, c -> c i m", before, pick) : eg_at("i [b] m, c -> i c m", before, pick);
-        if (t != 3 || back++) continue;                     /* once, a beam goes back two places              */
+        before = place ? eg_at("[b] i m, c -> c i m", before, pick)
+                       : eg_at("i [b] m, c -> i c m", before, pick);
+        if (t != 3 || back++) continue; /* once, a beam goes back two places */
         ck_assert_int_eq(eg_cache_cut(c, 2), 0);
         before = eg_slice(before, place, 0, 2, 1);
         t = 1;
-        eg_mha *other = eg_mha_new(eg_params_open(cx), "", .d_model = WIDTH, .heads = 2, .layout = "i m");
+        eg_mha *other =
+            eg_mha_new(eg_params_open(cx), "", .d_model = WIDTH, .heads = 2, .layout = "i m");
         eg_cache *one = eg_cache_new(eg_params_owner(p), ROWS);
         ck_assert(eg_ok(eg_mha_run(other, eg_normal(cx, 0, 1, ROWS, WIDTH), .cache = one)));
         ck_assert_int_eq(eg_cache_pick(one, pick), -1);
-        eg_assert_error(cx, "cache: its keys have no batch that could be picked; they come from the layout of one sequence");
+        eg_assert_error(cx, "cache: its keys have no batch that could be picked; they come from "
+                            "the layout of one sequence");
     }
     eg_nograd(cx, false);
 }
 END_TEST
 
-START_TEST(as_many_rows_as_are_picked)          /* 1 row, then 4, 2, 7: beams that a search begins with one prefix; a memory too          */
+/* 1 row, then 4, 2, 7: beams that a search begins with one prefix; a memory too */
+START_TEST(as_many_rows_as_are_picked)
 {
-    const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 } })[_i];
+    const eg_mha_args form =
+        ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 } })[_i];
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = form.heads, .kv_heads = form.kv_heads, .rotary = form.rotary);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = form.heads, .kv_heads = form.kv_heads,
+                           .rotary = form.rotary);
     randomise(p);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 5), *kept = eg_cache_new(eg_params_owner(p), 5);
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 8), *source = eg_normal(cx, 0, 1, 1, 3, 8);
     eg_mha_run(m, x, .where = "j <= i", .cache = c);
     eg_mha_run(m, x, .key = source, .cache = kept, .memory = true);
-    static const int64_t pick[3][7] = { { 0, 0, 0, 0 }, { 3, 1 }, { 1, 0, 0, 1, 1, 1, 0 } }, rows[] = { 4, 2, 7 };
+    static const int64_t pick[3][7] = { { 0, 0, 0, 0 }, { 3, 1 }, { 1, 0, 0, 1, 1, 1, 0 } },
+                         rows[] = { 4, 2, 7 };
     for (int t = 0; t < 3; t++) {
-        eg_tensor *index = eg_from_n(cx, EG_I64, pick[t], 1, &rows[t]), *one = eg_normal(cx, 0, 1, rows[t], 1, 8);
+        eg_tensor *index = eg_from_n(cx, EG_I64, pick[t], 1, &rows[t]),
+                  *one = eg_normal(cx, 0, 1, rows[t], 1, 8);
         ck_assert_int_eq(eg_cache_pick(c, index), 0);
         ck_assert_int_eq(eg_cache_pick(kept, index), 0);
         x = eg_concat(1, eg_at("[b] i m, c -> c i m", x, index), one);
         source = eg_at("[b] i m, c -> c i m", source, index);
-        eg_tensor *y = eg_mha_run(m, one, .where = "j <= i", .cache = c), *whole = eg_mha_run(m, x, .where = "j <= i");
+        eg_tensor *y = eg_mha_run(m, one, .where = "j <= i", .cache = c),
+                  *whole = eg_mha_run(m, x, .where = "j <= i");
         eg_assert_close(y, eg_contiguous(eg_slice(whole, 1, t + 2, t + 3, 1)), 1e-12);
-        eg_assert_close(eg_mha_run(m, one, .key = source, .cache = kept, .memory = true), eg_mha_run(m, one, .key = source), 1e-12);
+        eg_assert_close(eg_mha_run(m, one, .key = source, .cache = kept, .memory = true),
+                        eg_mha_run(m, one, .key = source), 1e-12);
     }
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 4, 1, 8), .cache = c)));
     eg_assert_error(cx, "the batch is 7 in the cache but 4 in the new keys");
-    ck_assert_int_eq(eg_cache_cut(c, 0), 0);            /* an empty cache takes any number of rows                    */
+    ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* an empty cache takes any number of rows */
     eg_tensor *fresh = eg_normal(cx, 0, 1, 9, 3, 8);
-    eg_assert_close(eg_mha_run(m, fresh, .where = "j <= i", .cache = c), eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
+    eg_assert_close(eg_mha_run(m, fresh, .where = "j <= i", .cache = c),
+                    eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
     eg_nograd(cx, false);
 }
 END_TEST
 
 START_TEST(errors_name_module_and_option)
 {
-    eg_mha *m = eg_mha_new(eg_params_open(cx), "enc.0.attn", .d_model = 8, .heads = 2), *grouped =
-        eg_mha_new(eg_params_open(cx), "g", .d_model = 8, .heads = 4, .kv_heads = 2);
+    eg_mha *m = eg_mha_new(eg_params_open(cx), "enc.0.attn", .d_model = 8, .heads = 2),
+           *grouped = eg_mha_new(eg_params_open(cx), "g", .d_model = 8, .heads = 4, .kv_heads = 2);
     eg_linear *up = eg_linear_new(eg_params_open(cx), "up", .in = 8, .out = 4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *mask = eg_cast(eg_ones(cx, 2, 6), EG_BOOL);
     eg_mha_run(m, x, .keep = { "bj", mask });
-    eg_assert_error(cx, "mha \"enc.0.attn\": attention: index 'j' is 5 in the key but 6 in .keep\n");
+    eg_assert_error(cx,
+                    "mha \"enc.0.attn\": attention: index 'j' is 5 in the key but 6 in .keep\n");
     eg_mha_run(grouped, x, .bias = { "hij", eg_ones(cx, 4, 5, 6) });
     eg_assert_error(cx, "mha \"g\": attention: index 'j' is 5 in the key but 6 in .bias");
     eg_mha_run(m, x, .lengths = { "b", eg_from(cx, (int64_t[]){ 5, 9 }, 2) });
     eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths has 9 at place 1");
     eg_mha_run(m, x, .where = "k <= i");
-    eg_assert_error(cx, "mha \"enc.0.attn\": .where: index 'k' is not one of 'b', h, i, j: \"k <= i\"");
+    eg_assert_error(cx,
+                    "mha \"enc.0.attn\": .where: index 'k' is not one of 'b', h, i, j: \"k <= i\"");
     eg_mha_run(grouped, x, .where = "g <= i");
     eg_assert_error(cx, "mha \"g\": .where: index 'g' is not one of 'b', h, i, j");
     eg_mha_run(m, x, .where = "j <=");
     eg_assert_error(cx, "mha \"enc.0.attn\": attention: ");
     eg_mha_run(m, x, .fill = -1e9, .where = "j <= i", .form = EG_FUSED);
-    eg_assert_error(cx, "mha \"enc.0.attn\": .fill changes scores in memory, which the form EG_FUSED does not have");
+    eg_assert_error(cx, "mha \"enc.0.attn\": .fill changes scores in memory, which the form "
+                        "EG_FUSED does not have");
     eg_mha_run(m, eg_cast(x, EG_F32));
-    eg_assert_error(cx, "mha \"enc.0.attn\": the key times W_k: affine: x is f32 but W is f64; eg_cast one of them");
+    eg_assert_error(cx, "mha \"enc.0.attn\": the key times W_k: affine: x is f32 but W is f64; "
+                        "eg_cast one of them");
     eg_linear_run(up, eg_cast(x, EG_F32));
     eg_assert_error(cx, "linear \"up\": affine: x is f32 but W is f64; eg_cast one of them");
-    eg_fail(cx, "before");                              /* an error that was there already stays as it is              */
+    eg_fail(cx, "before"); /* an error that was there already stays as it is */
     eg_mha_run(m, x);
     eg_linear_run(up, x);
     ck_assert_str_eq(eg_error(cx), "before");
@@ -660,15 +775,18 @@ START_TEST(errors_name_module_and_option)
 }
 END_TEST
 
-START_TEST(cache_of_a_memory)                   /* keys that stay: projected once, of the key of later calls only the sizes are looked at */
+/* keys that stay: projected once, of the key of later calls only the sizes are looked at */
+START_TEST(cache_of_a_memory)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
     randomise(p);
     eg_nograd(cx, true);
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *memory = eg_normal(cx, 0, 1, 2, 7, 8), *full = eg_mha_run(m, x, .key = memory);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *memory = eg_normal(cx, 0, 1, 2, 7, 8),
+              *full = eg_mha_run(m, x, .key = memory);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 4);
-    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 0, 1, 1), .key = memory, .cache = c, .slot = 1, .memory = true),
+    eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 0, 1, 1), .key = memory, .cache = c, .slot = 1,
+                               .memory = true),
                     eg_contiguous(eg_slice(full, 1, 0, 1, 1)), 1e-12);
     eg_usage before = eg_stats(cx);
     eg_assert_close(eg_mha_run(m, eg_slice(x, 1, 1, 3, 1), .cache = c, .slot = 1, .memory = true),
@@ -676,10 +794,14 @@ START_TEST(cache_of_a_memory)                   /* keys that stay: projected onc
     ck_assert_int_eq(eg_cache_length(c), 0);
     ck_assert(eg_stats(cx).nodes > before.nodes);
     ck_assert(eg_ok(eg_mha_run(m, x, .key = memory, .cache = c, .slot = 1, .memory = true)));
-    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 1, 0, 6, 1), .cache = c, .slot = 1, .memory = true)));
-    eg_assert_error(cx, "mha \"\": length 'j' is 7 in the memory that the cache holds but 6 in the key");
-    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 0, 0, 1, 1), .cache = c, .slot = 1, .memory = true)));
-    eg_assert_error(cx, "mha \"\": batch 'b' is 2 in the memory that the cache holds but 1 in the key");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 1, 0, 6, 1), .cache = c, .slot = 1,
+                                .memory = true)));
+    eg_assert_error(
+        cx, "mha \"\": length 'j' is 7 in the memory that the cache holds but 6 in the key");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .key = eg_slice(memory, 0, 0, 1, 1), .cache = c, .slot = 1,
+                                .memory = true)));
+    eg_assert_error(cx,
+                    "mha \"\": batch 'b' is 2 in the memory that the cache holds but 1 in the key");
     eg_nograd(cx, false);
 }
 END_TEST
@@ -687,7 +809,8 @@ END_TEST
 START_TEST(cache_refuses)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2), *other = eg_mha_new(p, "other", .d_model = 8, .heads = 4);
+    eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2),
+           *other = eg_mha_new(p, "other", .d_model = 8, .heads = 4);
     ck_assert_ptr_null(eg_cache_new(eg_params_owner(p), 0));
     eg_assert_error(cx, "cache: room must be positive, not 0");
     eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
@@ -696,58 +819,69 @@ START_TEST(cache_refuses)
     eg_nograd(cx, true);
     ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 2, 8), .cache = c)));
-    eg_assert_error(cx, "mha \"attn\": the cache has room for 8 places, but 7 are taken and 2 more came");
+    eg_assert_error(
+        cx, "mha \"attn\": the cache has room for 8 places, but 7 are taken and 2 more came");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 3, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"attn\": the batch is 2 in the cache but 3 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"other\": the heads' size is 2 in the cache but 4 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = -1)));
     eg_assert_error(cx, "mha \"attn\": the cache has no slot -1");
-    ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c, .key = eg_ones(cx, 2, 8, 8), .slot = 3, .memory = true)));
+    ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c, .key = eg_ones(cx, 2, 8, 8),
+                               .slot = 3, .memory = true)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = 3)));
     eg_assert_error(cx, "mha \"attn\": slot 3 of the cache holds a memory");
     ck_assert_int_eq(eg_cache_length(c), 7);
     ck_assert_ptr_null(eg_cache_new(NULL, 3));
-    ck_assert(eg_cache_length(NULL) == 0 && eg_cache_cut(NULL, 0) == -1 && eg_cache_pick(NULL, NULL) == -1);
+    ck_assert(eg_cache_length(NULL) == 0 && eg_cache_cut(NULL, 0) == -1 &&
+              eg_cache_pick(NULL, NULL) == -1);
     eg_assert_ok(cx);
     eg_nograd(cx, false);
 }
 END_TEST
 
-/* -- linear attention ------------------------------------------------------------------------------------------------------------------ */
+/* -- linear attention ------------------------------------------------------------------------- */
 /* its definition, with all scores at once */
-static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *where, int64_t offset, eg_tensor *keep)
+static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *where, int64_t offset,
+                        eg_tensor *keep)
 {
-    eg_tensor *s = eg_einsum("bihd,bjhd->bhij", eg_shift(eg_elu(q, 1), 1), eg_shift(eg_elu(k, 1), 1));
+    eg_tensor *s =
+        eg_einsum("bihd,bjhd->bhij", eg_shift(eg_elu(q, 1), 1), eg_shift(eg_elu(k, 1), 1));
     int64_t sizes[] = { eg_dim(q, 1), eg_dim(k, 1) };
     if (where)
-        s = eg_on("bhij,ij", eg_mul, s, eg_cast(eg_where_mask(cx, where, "i [j]", offset, sizes), eg_type(q)));
-    if (keep)
-        s = eg_on("bhij,bj", eg_mul, s, eg_cast(keep, eg_type(q)));
+        s = eg_on("bhij,ij", eg_mul, s,
+                  eg_cast(eg_where_mask(cx, where, "i [j]", offset, sizes), eg_type(q)));
+    if (keep) s = eg_on("bhij,bj", eg_mul, s, eg_cast(keep, eg_type(q)));
     return eg_einsum("bhij,bjhe->bihe", eg_on("bhij,bhi", eg_div, s, eg_sum("bhi[j]", s)), v);
 }
 
-START_TEST(linear_attention_is_its_definition)  /* below, at and beyond a chunk; values and all gradients                                  */
+/* below, at and beyond a chunk; values and all gradients */
+START_TEST(linear_attention_is_its_definition)
 {
-    static const struct { int64_t i, j; const char *where; int64_t offset; bool pad; } cases[] = {
-        { 5, 7, NULL, 0, false }, { 130, 90, NULL, 0, true }, { 5, 5, "j <= i", 0, false }, { 64, 64, "j<=i", 0, false },
-            { 150, 150, "j <= i", 0, true },
-        { 1, 9, "j <= i", 8, false }, { 70, 80, "j <= i", 10, true } };
+    static const struct {
+        int64_t i, j;
+        const char *where;
+        int64_t offset;
+        bool pad;
+    } cases[] = { { 5, 7, NULL, 0, false },        { 130, 90, NULL, 0, true },
+                  { 5, 5, "j <= i", 0, false },    { 64, 64, "j<=i", 0, false },
+                  { 150, 150, "j <= i", 0, true }, { 1, 9, "j <= i", 8, false },
+                  { 70, 80, "j <= i", 10, true } };
     int64_t n = cases[_i].i, l = cases[_i].j;
-    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3), *v = eg_normal(cx, 0, 1, 2, l, 2, 4),
-        *keep = NULL;
-    if (cases[_i].pad)
-        keep = eg_gt(eg_normal(cx, 1, 1, 2, l), eg_zeros(cx, 2, l));
-    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = cases[_i].where, .offset = cases[_i].offset,
-                                       .keep = { keep ? "bj" : NULL, keep });
-    eg_tensor *z = dense(q, k, v, cases[_i].where, cases[_i].offset, keep), *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v },
-        *one[3], *two[3];
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *keep = NULL;
+    if (cases[_i].pad) keep = eg_gt(eg_normal(cx, 1, 1, 2, l), eg_zeros(cx, 2, l));
+    eg_tensor *y =
+        eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = cases[_i].where,
+                            .offset = cases[_i].offset, .keep = { keep ? "bj" : NULL, keep });
+    eg_tensor *z = dense(q, k, v, cases[_i].where, cases[_i].offset, keep),
+              *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v }, *one[3], *two[3];
     eg_assert_close(y, z, 1e-12);
     ck_assert(!eg_grad(y, seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
-    for (int x = 0; x < 3; x++)
-        eg_assert_close(one[x], two[x], 1e-11);
-    eg_tensor *moved = eg_linear_attention("ibhd,jbhd,jbhe->hibe", eg_transpose(q, 0, 1), eg_transpose(k, 0, 1), eg_transpose(v, 0, 1),
-                                           .where = cases[_i].where, .offset = cases[_i].offset, .keep = { keep ? "bj" : NULL, keep });
+    for (int x = 0; x < 3; x++) eg_assert_close(one[x], two[x], 1e-11);
+    eg_tensor *moved = eg_linear_attention(
+        "ibhd,jbhd,jbhe->hibe", eg_transpose(q, 0, 1), eg_transpose(k, 0, 1), eg_transpose(v, 0, 1),
+        .where = cases[_i].where, .offset = cases[_i].offset, .keep = { keep ? "bj" : NULL, keep });
     eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-13);
 }
 END_TEST
@@ -759,24 +893,29 @@ static eg_tensor *linear(void *where, eg_tensor *const *x)
 START_TEST(linear_attention_to_second_order)
 {
     static char causal[] = "j <= i";
-    eg_tensor *q = eg_normal(cx, 0, 1, 2, 3, 2), *k = eg_normal(cx, 0, 1, 2, 3, 2), *v = eg_normal(cx, 0, 1, 2, 3, 2);
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 3, 2), *k = eg_normal(cx, 0, 1, 2, 3, 2),
+              *v = eg_normal(cx, 0, 1, 2, 3, 2);
     eg_assert_grad2(linear, _i ? causal : NULL, q, k, v);
 }
 END_TEST
 
-START_TEST(linear_attention_in_the_module)      /* grouped heads, a cache, weights on request; a place without keys                         */
+/* grouped heads, a cache, weights on request; a place without keys */
+START_TEST(linear_attention_in_the_module)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .core = eg_linear_attention_with);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2,
+                           .core = eg_linear_attention_with);
     randomise(p);
     bool keep[2][6] = { { 0 }, { 1, 1, 1, 1, 1, 1 } };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w, *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w),
-        *one = eg_mha_run(m, x, .where = "j <= i");
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w,
+              *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w),
+              *one = eg_mha_run(m, x, .where = "j <= i");
     eg_assert_close(y, one, 0);
     eg_assert_close(eg_sum("b h i [j]", w), eg_ones(cx, 2, 4, 6), 1e-13);
     ck_assert(eg_get(w, 0, 3, 0, 1) == 0 && eg_get(w, 0, 3, 0, 0) == 1);
     eg_tensor *vs = eg_on("bjge,ge", eg_add, eg_einsum("bjm,mge->bjge", x, m->W_v), m->b_v);
-    eg_tensor *by_weights = eg_einsum("bhij,bjhe,heo->bio", w, eg_rearrange("b j g e -> b j (g r=2) e", vs), m->W_o);
+    eg_tensor *by_weights =
+        eg_einsum("bhij,bjhe,heo->bio", w, eg_rearrange("b j g e -> b j (g r=2) e", vs), m->W_o);
     eg_assert_close(eg_add(by_weights, m->b_o), y, 1e-12);
     eg_tensor *none = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 6) }), *g;
     eg_assert_close(eg_select(none, 0, 0), eg_expand(m->b_o, 6, 8), 0);
@@ -792,31 +931,49 @@ START_TEST(linear_attention_in_the_module)      /* grouped heads, a cache, weigh
 }
 END_TEST
 
-START_TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB                                                 */
+START_TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB */
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g;
     eg_stats_reset(cx);
     size_t before = eg_stats(cx).used;
     eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i");
     ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &q, &g), 0);
-    ck_assert_msg(eg_stats(cx).used_peak - before < 60u << 20, "%zu bytes", eg_stats(cx).used_peak - before);
+    ck_assert_msg(eg_stats(cx).used_peak - before < 60u << 20, "%zu bytes",
+                  eg_stats(cx).used_peak - before);
 }
 END_TEST
 
 START_TEST(linear_attention_refuses)
 {
-    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2), *bias = eg_ones(cx, 4, 4);
-    const struct { const char *spec; eg_attention_args o; const char *why; } cases[] = {
-        { "bihd,bjhd,bjhe->bihe", { .where = "j < i" }, ".where can be \"j <= i\" only, not \"j < i\"" },
-        { "bihd,bjhd,bjhe->bihe", { .where = "j <= i", .k = keys, .v = keys }, "'j' is 5 and 'i' is 4 with 0 before" },
-        { "bihd,bjhd,bjhe->bihe", { .bias = { "ij", bias } }, "there is no softmax that .bias could be added before" },
+    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2),
+              *bias = eg_ones(cx, 4, 4);
+    const struct {
+        const char *spec;
+        eg_attention_args o;
+        const char *why;
+    } cases[] = {
+        { "bihd,bjhd,bjhe->bihe",
+          { .where = "j < i" },
+          ".where can be \"j <= i\" only, not \"j < i\"" },
+        { "bihd,bjhd,bjhe->bihe",
+          { .where = "j <= i", .k = keys, .v = keys },
+          "'j' is 5 and 'i' is 4 with 0 before" },
+        { "bihd,bjhd,bjhe->bihe",
+          { .bias = { "ij", bias } },
+          "there is no softmax that .bias could be added before" },
         { "bihd,bjhd,bjhe->bihe", { .form = EG_FUSED }, "speak of a softmax, which there is not" },
         { "bihd,bjhd,bjhe->bihe", { .lengths = { "b", bias } }, ".lengths is not known" },
         { "bihd,bjhd,bjhe->bihe", { .dropout = 0.1 }, "there are no weights to drop" },
-        { "bihd,bjhd,bjhe->bihe", { .keep = { "bj", bias } }, ".keep is f64; it needs bool or integers" },
-        { "bihd,bjhd,bjhe->bihe", { .keep = { "ij", eg_cast(bias, EG_BOOL) } }, ".keep has the letter 'i' of the query" },
+        { "bihd,bjhd,bjhe->bihe",
+          { .keep = { "bj", bias } },
+          ".keep is f64; it needs bool or integers" },
+        { "bihd,bjhd,bjhe->bihe",
+          { .keep = { "ij", eg_cast(bias, EG_BOOL) } },
+          ".keep has the letter 'i' of the query" },
         { "bihd,bjhd->bihd", { 0 }, "needs three operands and an output" },
-        { "bihd,bihd,bihd->bihd", { 0 }, "needs a query's place, one key's place and one width of the value alone" },
+        { "bihd,bihd,bihd->bihd",
+          { 0 },
+          "needs a query's place, one key's place and one width of the value alone" },
         { "bid,bjd,bje->bie", { 0 }, "operand 1 has rank 4" },
         { "bihd,bjhd,bjhe->bihe", { .k = keys }, "index 'j' is 5 in operand 2 but 4 in operand 3" },
     };
@@ -830,33 +987,38 @@ START_TEST(linear_attention_refuses)
 }
 END_TEST
 
-/* -- local and block-sparse attention: predicates of the module ---------------------------------------------------------------- */
-START_TEST(local_and_block_sparse)              /* against all scores with the same mask                                                     */
+/* -- local and block-sparse attention: predicates of the module ------------------------------- */
+START_TEST(local_and_block_sparse) /* against all scores with the same mask */
 {
-    static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2", "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
+    static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2",
+                                         "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .where = where[_i]);
     randomise(p);
     int64_t sizes[] = { 11, 11 };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8), *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2],
-        *h[2];
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8),
+              *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2],
+              *h[2];
     eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q),
-        *k = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_k), m->b_k);
+              *k = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_k), m->b_k);
     eg_tensor *v = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_v), m->b_v);
-    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 0.5), *e = eg_on("bhij,ij", eg_mul, eg_exp(s), eg_cast(mask, EG_F64));
-    eg_tensor *z = eg_add(eg_einsum("bhij,bjhd,hdm->bim", eg_on("bhij,bhi", eg_div, e, eg_sum("bhi[j]", e)), v, m->W_o), m->b_o);
+    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 0.5),
+              *e = eg_on("bhij,ij", eg_mul, eg_exp(s), eg_cast(mask, EG_F64));
+    eg_tensor *z = eg_add(eg_einsum("bhij,bjhd,hdm->bim",
+                                    eg_on("bhij,bhi", eg_div, e, eg_sum("bhi[j]", e)), v, m->W_o),
+                          m->b_o);
     eg_assert_close(y, z, 1e-12);
     eg_tensor *seed = eg_normal(cx, 0, 1, 2, 11, 8), *xs[] = { x, m->W_k };
     ck_assert(!eg_grad(y, seed, 2, xs, g) && !eg_grad(z, seed, 2, xs, h));
-    for (int n = 0; n < 2; n++)
-        eg_assert_close(g[n], h[n], 1e-12);
+    for (int n = 0; n < 2; n++) eg_assert_close(g[n], h[n], 1e-12);
 }
 END_TEST
 
 static eg_tensor *self(void *m, eg_tensor *const *x) { return eg_mha_run(m, x[0]); }
 START_TEST(drop_in_modules_to_second_order)
 {
-    static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" }, { .where = "i/2 == j/2 | j < 1" },
+    static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" },
+                                         { .where = "i/2 == j/2 | j < 1" },
                                          { .core = eg_linear_attention_with } };
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 4, a.heads = 2;
@@ -867,7 +1029,7 @@ START_TEST(drop_in_modules_to_second_order)
 }
 END_TEST
 
-START_TEST(parameters_without_a_part)           /* rows 0.3, 1.10                                                                              */
+START_TEST(parameters_without_a_part) /* rows 0.3, 1.10 */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 4, .heads = 2);
@@ -880,33 +1042,43 @@ START_TEST(parameters_without_a_part)           /* rows 0.3, 1.10               
     eg_tensor *ys[] = { y, eg_linear_run(spare, x) };
     ck_assert_int_eq(eg_params_unused(p, 2, ys, NULL), 0);
     ck_assert_int_eq(eg_params_unused(p, 1, ys + 1, out), 8);
-    eg_tensor *deep = x;                        /* a long history, each step twice an operand                                                */
-    for (int k = 0; k < 3000; k++)
-        deep = eg_add(deep, deep);
+    eg_tensor *deep = x; /* a long history, each step twice an operand */
+    for (int k = 0; k < 3000; k++) deep = eg_add(deep, deep);
     ck_assert_int_eq(eg_params_unused(p, 1, &deep, NULL), 10);
-    ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 && eg_params_unused(p, 2, NULL, NULL) == 10 && eg_params_unused(NULL, 0, NULL, NULL) == -1);
+    ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 &&
+              eg_params_unused(p, 2, NULL, NULL) == 10 &&
+              eg_params_unused(NULL, 0, NULL, NULL) == -1);
 }
 END_TEST
 
-/* What .keep leaves out may be anything, in key and value: the module's result (in both forms, with a score of its own for what is masked, in
- * groups) and linear attention's have the same numbers as with zeros there, and so have the gradients of all that is kept. */
+/* What .keep leaves out may be anything, in key and value: the module's result (in both forms, with
+ * a score of its own for what is masked, in groups) and linear attention's have the same numbers as
+ * with zeros there, and so have the gradients of all that is kept. */
 START_TEST(padding_may_be_nan)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2), *grouped = eg_mha_new(p, "g", .d_model = 8, .heads = 4, .kv_heads = 2);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2),
+           *grouped = eg_mha_new(p, "g", .d_model = 8, .heads = 4, .kv_heads = 2);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *memory = eg_normal(cx, 0, 1, 2, 6, 8);
-    eg_tensor *pad = eg_from(cx, ((bool[]){ 1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 1 }), 2, 6), *wide = eg_unsqueeze(pad, 2);
+    eg_tensor *pad = eg_from(cx, ((bool[]){ 1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 1 }), 2, 6),
+              *wide = eg_unsqueeze(pad, 2);
     const double odd[] = { 0, NAN, INFINITY };
     enum { MODULE, FUSED, GROUPS, FILLED, LINEAR, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
         eg_tensor *y[3], *d[3][2];
         for (int k = 0; k < 3; k++) {
-            eg_tensor *key = eg_where(wide, memory, eg_full(cx, odd[k], 1)), *four = eg_reshape(key, 2, 6, 2, 4);
-            if (kind == LINEAR) y[k] = eg_linear_attention("bihd,bjhd,bjhe->bihe", eg_reshape(x, 2, 5, 2, 4), four, four, .keep = { "bj", pad });
-            else if (kind == FILLED)                                /* its value has a weight, its score does not count */
-                eg_mha_run(m, x, .key = key, .value = memory, .keep = { "bj", pad }, .fill = -3, .weights = &y[k]);
+            eg_tensor *key = eg_where(wide, memory, eg_full(cx, odd[k], 1)),
+                      *four = eg_reshape(key, 2, 6, 2, 4);
+            if (kind == LINEAR)
+                y[k] = eg_linear_attention("bihd,bjhd,bjhe->bihe", eg_reshape(x, 2, 5, 2, 4), four,
+                                           four, .keep = { "bj", pad });
+            else if (kind == FILLED) /* its value has a weight, its score does not count */
+                eg_mha_run(m, x, .key = key, .value = memory, .keep = { "bj", pad }, .fill = -3,
+                           .weights = &y[k]);
             else
-                y[k] = eg_mha_run(kind == GROUPS ? grouped : m, x, .key = key, .keep = { "bj", pad }, .form = kind == FUSED ? EG_FUSED : EG_UNFUSED);
+                y[k] =
+                    eg_mha_run(kind == GROUPS ? grouped : m, x, .key = key, .keep = { "bj", pad },
+                               .form = kind == FUSED ? EG_FUSED : EG_UNFUSED);
             ck_assert(!eg_grad(y[k], eg_mul(y[0], y[0]), 2, (eg_tensor *[]){ x, key }, d[k]));
             eg_assert_ok(cx);
             eg_assert_close(y[k], y[0], 0);

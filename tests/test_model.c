@@ -1,4 +1,5 @@
-/* test_model.c: whole models. What an encoder and decoder are made of, decoding step by step, tied tables, heads switched off. */
+/* test_model.c: whole models. What an encoder and decoder are made of, decoding step by step, tied
+ * tables, heads switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "tests.h"
@@ -9,26 +10,32 @@ static void close_cx(void) { eg_close(cx); }
 
 static void randomise(eg_params *p)
 {
-    for (int k = 0; eg_params_at(p, k); k++)
-        eg_init_normal(eg_params_at(p, k)->x, 0.3);
+    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.3);
 }
-static double apart(eg_tensor *a, eg_tensor *b) { return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b)))); }
-static eg_tensor *tokens(int64_t b, int64_t l, int64_t below) { return eg_randint(cx, 0, below, b, l); }
+static double apart(eg_tensor *a, eg_tensor *b)
+{
+    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
+}
+static eg_tensor *tokens(int64_t b, int64_t l, int64_t below)
+{
+    return eg_randint(cx, 0, below, b, l);
+}
 
-/* ∂⟨loss⟩ along each parameter's gradient against a central difference; no_part: those that change nothing (a constant
- * added to all scores of a row, unless rotary positions turn it) */
-static void check_parameters(eg_params *p, eg_tensor *(*loss)(void *), void *user, const char *no_part)
+/* ∂⟨loss⟩ along each parameter's gradient against a central difference; no_part: those that change
+ * nothing (a constant added to all scores of a row, unless rotary positions turn it) */
+static void check_parameters(eg_params *p, eg_tensor *(*loss)(void *), void *user,
+                             const char *no_part)
 {
     eg_tensor *xs[128], *dxs[128];
     int count = eg_params_count(p);
     ck_assert_int_le(count, 128);
-    for (int k = 0; k < count; k++)
-        xs[k] = eg_params_at(p, k)->x;
+    for (int k = 0; k < count; k++) xs[k] = eg_params_at(p, k)->x;
     ck_assert_int_eq(eg_grad(loss(user), NULL, count, xs, dxs), 0);
     for (int k = 0; k < count; k++) {
         const char *name = eg_params_at(p, k)->name;
         double size = eg_item(eg_sum(NULL, eg_square(dxs[k]))), h = 1e-6 / sqrt(size + 1e-6);
-        ck_assert_msg(no_part && strstr(name, no_part) ? size < 1e-20 : size > 1e-18, "%s: %g", name, size);
+        ck_assert_msg(no_part && strstr(name, no_part) ? size < 1e-20 : size > 1e-18, "%s: %g",
+                      name, size);
         eg_tensor *before = eg_copy(xs[k]);
         eg_nograd(cx, true);
         eg_assign(xs[k], eg_add(before, eg_scale(dxs[k], h)));
@@ -37,23 +44,26 @@ static void check_parameters(eg_params *p, eg_tensor *(*loss)(void *), void *use
         double down = eg_item(loss(user));
         eg_assign(xs[k], before);
         eg_nograd(cx, false);
-        ck_assert_msg(fabs((up - down) / (2 * h) - size) <= 1e-5 * size + 1e-9, "%s: %g, not %g", name, (up - down) / (2 * h), size);
+        ck_assert_msg(fabs((up - down) / (2 * h) - size) <= 1e-5 * size + 1e-9, "%s: %g, not %g",
+                      name, (up - down) / (2 * h), size);
     }
     eg_assert_ok(cx);
 }
 
-/* -- decoder only -------------------------------------------------------------------------------------------------------------------- */
+/* -- decoder only ----------------------------------------------------------------------------- */
 static const eg_mha_args rotary = { .rotary = 100, .kv_heads = 1 }, slopes = { .alibi = true };
 static eg_transformer *decoder(eg_params *p, int kind)
 {
     const eg_transformer_args kinds[] = {
-        { .heads = 2 }, { .heads = 2, .post_norm = true, .rms = true, .activation = eg_relu },
-            { .heads = 2, .tied = true, .sinusoid = true },
+        { .heads = 2 },
+        { .heads = 2, .post_norm = true, .rms = true, .activation = eg_relu },
+        { .heads = 2, .tied = true, .sinusoid = true },
         { .heads = 2, .no_positions = true, .mha = &rotary, .no_bias = true, .rms = true },
-            { .heads = 2, .no_positions = true, .mha = &slopes },
+        { .heads = 2, .no_positions = true, .mha = &slopes },
     };
     eg_transformer_args a = kinds[kind];
-    a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 9, a.d_model = 8, a.layers = 2, a.width = 12;
+    a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 9, a.d_model = 8,
+    a.layers = 2, a.width = 12;
     eg_transformer *net = eg_transformer_new_with(&a);
     randomise(p);
     return net;
@@ -65,19 +75,27 @@ START_TEST(decoding_is_the_full_pass)
     eg_transformer *net = decoder(p, _i);
     eg_assert_ok(cx);
     eg_nograd(cx, true);
-    eg_tensor *index = tokens(3, 9, 7), *full = eg_transformer_run(net, index, .where = "j <= i"), *parts[9];
+    eg_tensor *index = tokens(3, 9, 7), *full = eg_transformer_run(net, index, .where = "j <= i"),
+              *parts[9];
     eg_cache *c = eg_cache_new(eg_params_owner(p), 9);
     int n = 0;
     for (int64_t from = 0, end = 4; from < 9; from = end, end++)
-        parts[n++] = eg_transformer_run(net, eg_slice(index, 1, from, end, 1), .where = "j <= i", .cache = c);
+        parts[n++] = eg_transformer_run(net, eg_slice(index, 1, from, end, 1), .where = "j <= i",
+                                        .cache = c);
     eg_assert_close(eg_concat_n(1, n, parts), full, 1e-12);
-    ck_assert(!eg_ok(eg_transformer_run(net, eg_slice(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
-    eg_assert_error(cx, _i > 2 ? "the cache has room for 9 places, but 9 are taken and 1 more came" : "'l' goes to 10, but the table ends at 9");
+    ck_assert(!eg_ok(
+        eg_transformer_run(net, eg_slice(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
+    eg_assert_error(cx, _i > 2 ? "the cache has room for 9 places, but 9 are taken and 1 more came"
+                               : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
 }
 END_TEST
 
-typedef struct sample { eg_transformer *net; eg_seq2seq *both; eg_tensor *source, *target; } sample;
+typedef struct sample {
+    eg_transformer *net;
+    eg_seq2seq *both;
+    eg_tensor *source, *target;
+} sample;
 static eg_tensor *decoder_loss(void *user)
 {
     sample *s = user;
@@ -89,22 +107,25 @@ START_TEST(every_parameter_of_a_decoder)
     eg_params *p = eg_params_open(cx);
     sample s = { .net = decoder(p, _i), .target = tokens(2, 4, 7) };
     check_parameters(p, decoder_loss, &s, "b_k");
-    ck_assert(!eg_params_find(p, "net.logits.W") == (_i == 2) && !eg_params_find(p, "net.norm.gain") == (_i == 1));
+    ck_assert(!eg_params_find(p, "net.logits.W") == (_i == 2) &&
+              !eg_params_find(p, "net.norm.gain") == (_i == 1));
 }
 END_TEST
 
-START_TEST(tied_logits)                         /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017                             */
+START_TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
 {
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
-    eg_transformer *tied = eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1, .tied = true);
-    eg_transformer *apart_ = eg_transformer_new(q, "", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1);
+    eg_transformer *tied = eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8,
+                                              .heads = 2, .layers = 1, .tied = true);
+    eg_transformer *apart_ = eg_transformer_new(q, "", .vocabulary = 7, .length = 5, .d_model = 8,
+                                                .heads = 2, .layers = 1);
     ck_assert_int_eq(eg_params_size(q) - eg_params_size(p), 7 * 8 + 7);
     ck_assert_int_eq(eg_params_copy(p, q), 0);
     eg_assign(eg_params_find(q, "logits.W"), eg_transpose(tied->tokens->table, 0, 1));
     eg_tensor *index = tokens(2, 5, 7);
     eg_assert_close(eg_transformer_run(tied, index), eg_transformer_run(apart_, index), 1e-13);
-    ck_assert_ptr_null(eg_transformer_new(q, "n", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1, .tied = true,
-                                          .classes = 3));
+    ck_assert_ptr_null(eg_transformer_new(q, "n", .vocabulary = 7, .length = 5, .d_model = 8,
+                                          .heads = 2, .layers = 1, .tied = true, .classes = 3));
     eg_assert_error(cx, "tied logits need as many classes as the vocabulary has, not 3 and 7");
 }
 END_TEST
@@ -114,39 +135,48 @@ START_TEST(heads_off)
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = decoder(p, 0);
     eg_tensor *index = tokens(2, 4, 7), *y = eg_transformer_run(net, index, .where = "j <= i");
-    eg_assert_close(eg_transformer_run(net, index, .where = "j <= i", .gain = eg_ones(cx, 2, 2)), y, 1e-13);
+    eg_assert_close(eg_transformer_run(net, index, .where = "j <= i", .gain = eg_ones(cx, 2, 2)), y,
+                    1e-13);
     double on[] = { 1, 1, 0, 1 };
-    eg_tensor *off = eg_transformer_run(net, index, .where = "j <= i", .gain = eg_from(cx, on, 2, 2));
+    eg_tensor *off =
+        eg_transformer_run(net, index, .where = "j <= i", .gain = eg_from(cx, on, 2, 2));
     eg_fill(eg_select(net->block[1]->self->W_o, 0, 0), 0);
     eg_assert_close(eg_transformer_run(net, index, .where = "j <= i"), off, 1e-13);
     ck_assert(apart(y, off) > 1e-3);
     ck_assert(!eg_ok(eg_transformer_run(net, index, .gain = eg_ones(cx, 3, 2))));
-    eg_assert_error(cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
+    eg_assert_error(
+        cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
 }
 END_TEST
 
-START_TEST(small_normal_start)                  /* row 4.19                                                                              */
+START_TEST(small_normal_start) /* row 4.19 */
 {
     eg_params *p = eg_params_open(cx);
-    eg_transformer_new(p, "", .vocabulary = 50, .length = 20, .d_model = 64, .heads = 4, .layers = 1, .init = 0.02);
-    static const char *const names[] = { "0.self.W_q", "0.self.W_o", "0.ffn.up.W", "0.ffn.down.W", "logits.W" };
+    eg_transformer_new(p, "", .vocabulary = 50, .length = 20, .d_model = 64, .heads = 4,
+                       .layers = 1, .init = 0.02);
+    static const char *const names[] = { "0.self.W_q", "0.self.W_o", "0.ffn.up.W", "0.ffn.down.W",
+                                         "logits.W" };
     for (int k = 0; k < 5; k++)
-        ck_assert_msg(fabs(eg_item(eg_std(NULL, eg_params_find(p, names[k]))) / 0.02 - 1) < 0.06, "%s", names[k]);
+        ck_assert_msg(fabs(eg_item(eg_std(NULL, eg_params_find(p, names[k]))) / 0.02 - 1) < 0.06,
+                      "%s", names[k]);
     ck_assert(fabs(eg_item(eg_std(NULL, eg_params_find(p, "tokens.E"))) / 0.5 - 1) < 0.05);
     eg_assert_ok(cx);
 }
 END_TEST
 
-/* -- encoder and decoder ------------------------------------------------------------------------------------------------------- */
+/* -- encoder and decoder ---------------------------------------------------------------------- */
 static eg_seq2seq *both(eg_params *p, int kind)
 {
     const eg_seq2seq_args kinds[] = {
-        { .source_vocabulary = 5, .source_length = 6 }, { .shared = true, .tied = true, .post_norm = true },
-        { .sinusoid = true, .rms = true, .decoder_layers = 1, .no_bias = true }, { .mha = &rotary, .no_positions = true },
-            { .mha = &slopes, .no_positions = true },
+        { .source_vocabulary = 5, .source_length = 6 },
+        { .shared = true, .tied = true, .post_norm = true },
+        { .sinusoid = true, .rms = true, .decoder_layers = 1, .no_bias = true },
+        { .mha = &rotary, .no_positions = true },
+        { .mha = &slopes, .no_positions = true },
     };
     eg_seq2seq_args a = kinds[kind];
-    a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 8, a.d_model = 8, a.heads = 2, a.layers = 2, a.width = 12;
+    a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 8, a.d_model = 8,
+    a.heads = 2, a.layers = 2, a.width = 12;
     eg_seq2seq *net = eg_seq2seq_new_with(&a);
     randomise(p);
     return net;
@@ -165,41 +195,49 @@ START_TEST(every_parameter_of_both)
 }
 END_TEST
 
-START_TEST(both_step_by_step)                   /* with the cache: as the full pass, the memory projected once                            */
+START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory projected once */
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, _i);
     eg_nograd(cx, true);
     bool keep[3][6] = { { 1, 1, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1, 1 }, { 1, 1, 0, 0, 0, 0 } };
-    eg_tensor *source = tokens(3, 6, 5), *target = tokens(3, 8, 7), *pad = eg_from(cx, &keep[0][0], 3, 6), *parts[8];
+    eg_tensor *source = tokens(3, 6, 5), *target = tokens(3, 8, 7),
+              *pad = eg_from(cx, &keep[0][0], 3, 6), *parts[8];
     eg_tensor *full = eg_seq2seq_run(net, source, target, .source_keep = { "bj", pad });
     eg_tensor *memory = eg_seq2seq_encode(net, source, .source_keep = { "bj", pad });
     eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
     for (int64_t t = 0; t < 8; t++)
-        parts[t] = eg_seq2seq_decode(net, eg_slice(target, 1, t, t + 1, 1), memory, .memory_keep = { "bj", pad }, .cache = c);
+        parts[t] = eg_seq2seq_decode(net, eg_slice(target, 1, t, t + 1, 1), memory,
+                                     .memory_keep = { "bj", pad }, .cache = c);
     eg_assert_close(eg_concat_n(1, 8, parts), full, 1e-12);
-    ck_assert_int_eq(eg_cache_cut(c, 0), 0);                    /* another sentence in the same room                                   */
-    eg_tensor *other = eg_slice(tokens(3, 4, 5), 1, 0, 4, 1), *again = eg_seq2seq_encode(net, other);
-    eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c), eg_seq2seq_run(net, other, target), 1e-12);
+    ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* another sentence in the same room */
+    eg_tensor *other = eg_slice(tokens(3, 4, 5), 1, 0, 4, 1),
+              *again = eg_seq2seq_encode(net, other);
+    eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c),
+                    eg_seq2seq_run(net, other, target), 1e-12);
     eg_nograd(cx, false);
 }
 END_TEST
 
-START_TEST(what_both_look_at)                   /* row 1.12: self attention causal, cross attention over the whole source                 */
+/* row 1.12: self attention causal, cross attention over the whole source */
+START_TEST(what_both_look_at)
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, 0);
     eg_tensor *w[2], *c[2], *e[2], *source = tokens(2, 6, 5), *target = tokens(2, 4, 7);
-    eg_tensor *y = eg_seq2seq_run(net, source, target, .weights = w, .memory_weights = c, .source_weights = e);
+    eg_tensor *y =
+        eg_seq2seq_run(net, source, target, .weights = w, .memory_weights = c, .source_weights = e);
     int64_t b, i, j, h;
     eg_assert_axes("b i v=7", y, &b, &i);
     eg_assert_axes("b=2 h=2 i=4 j=4", w[1]);
     eg_assert_axes("b=2 h=2 i=4 j=6", c[1]);
     eg_assert_axes("b h i j", e[0], &b, &h, &i, &j);
-    ck_assert(i == 6 && j == 6 && eg_get(w[0], 0, 0, 0, 1) == 0 && eg_get(c[0], 0, 0, 0, 5) > 0 && eg_get(e[1], 1, 1, 0, 5) > 0);
+    ck_assert(i == 6 && j == 6 && eg_get(w[0], 0, 0, 0, 1) == 0 && eg_get(c[0], 0, 0, 0, 5) > 0 &&
+              eg_get(e[1], 1, 1, 0, 5) > 0);
     eg_tensor *gain = eg_ones(cx, 6, 2);
     eg_assert_close(eg_seq2seq_run(net, source, target, .gain = gain), y, 1e-13);
-    eg_fill(eg_select(eg_select(gain, 0, 5), 0, 1), 0);         /* cross attention of decoder layer 1, head 1                           */
+    /* cross attention of decoder layer 1, head 1 */
+    eg_fill(eg_select(eg_select(gain, 0, 5), 0, 1), 0);
     eg_tensor *off = eg_seq2seq_run(net, source, target, .gain = gain);
     eg_fill(eg_select(net->decoder[1]->cross->W_o, 0, 1), 0);
     eg_assert_close(eg_seq2seq_run(net, source, target), off, 1e-13);
@@ -210,26 +248,31 @@ END_TEST
 START_TEST(models_refuse)
 {
     eg_params *p = eg_params_open(cx);
-    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8, .d_model = 8, .heads = 2, .layers = 1,
-                                      .shared = true));
+    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8,
+                                      .d_model = 8, .heads = 2, .layers = 1, .shared = true));
     eg_assert_error(cx, "a shared embedding needs one vocabulary, not 5 and 7");
-    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .vocabulary = 7, .length = 8, .d_model = 8, .heads = 3, .layers = 1));
+    ck_assert_ptr_null(eg_seq2seq_new(p, "n", .vocabulary = 7, .length = 8, .d_model = 8,
+                                      .heads = 3, .layers = 1));
     eg_assert_error(cx, "d_model must be divisible by heads: 8 / 3");
-    ck_assert_ptr_null(eg_seq2seq_new(eg_params_open(cx), "n", .vocabulary = 7, .length = 8, .d_model = 8, .heads = 2));
+    ck_assert_ptr_null(eg_seq2seq_new(eg_params_open(cx), "n", .vocabulary = 7, .length = 8,
+                                      .d_model = 8, .heads = 2));
     eg_assert_error(cx, "seq2seq: layers must be positive, not 0");
     eg_seq2seq *net = both(eg_params_open(cx), 0);
     eg_tensor *source = tokens(2, 6, 5), *target = tokens(2, 4, 7);
     ck_assert(!eg_ok(eg_seq2seq_run(net, source, tokens(3, 4, 7))));
-    eg_assert_error(cx, "mha \"net.decoder.0.cross\": batch 'b' is 3 in the query but 2 in the key");
+    eg_assert_error(cx,
+                    "mha \"net.decoder.0.cross\": batch 'b' is 3 in the query but 2 in the key");
     ck_assert(!eg_ok(eg_seq2seq_run(net, source, target, .gain = eg_ones(cx, 2, 2))));
     eg_assert_error(cx, "seq2seq \"net\": the gain needs (6, 2) numbers");
     ck_assert(!eg_ok(eg_seq2seq_run(net, tokens(2, 7, 5), target)));
-    eg_assert_error(cx, "positions \"net.source_positions\": 'l' goes to 7, but the table ends at 6");
+    eg_assert_error(cx,
+                    "positions \"net.source_positions\": 'l' goes to 7, but the table ends at 6");
     ck_assert(!eg_ok(eg_seq2seq_decode(net, target, NULL)));
     eg_assert_error(cx, "made with cross attention, but run without memory");
     ck_assert(!eg_ok(eg_seq2seq_run(NULL, source, target)));
     eg_assert_error(cx, "seq2seq: the module is NULL");
-    ck_assert(eg_seq2seq_new_with(NULL) == NULL && eg_seq2seq_run_with(NULL) == NULL && eg_seq2seq_decode_with(NULL) == NULL);
+    ck_assert(eg_seq2seq_new_with(NULL) == NULL && eg_seq2seq_run_with(NULL) == NULL &&
+              eg_seq2seq_decode_with(NULL) == NULL);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* test_nn.c: parameters and modules. Values and every gradient against PyTorch (tests/reference/nn.py), and the rows of the seeds
- * that speak of a module. */
+/* test_nn.c: parameters and modules. Values and every gradient against PyTorch
+ * (tests/reference/nn.py), and the rows of the seeds that speak of a module. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 7); }
 static void close_cx(void) { eg_close(cx); }
 
-/* -- golden values --------------------------------------------------------------------------------------------------------------- */
+/* -- golden values ---------------------------------------------------------------------------- */
 static eg_safetensors *golden_file(void)
 {
     char path[4096];
@@ -29,25 +29,30 @@ static eg_tensor *golden(const eg_safetensors *file, const char *group, const ch
     return x;
 }
 
-/* "self.W_q" under "pre": values are at pre/self./W_q, gradients at pre/self./g.W_q; "W_q" under "cross": cross/W_q, cross/g.W_q */
-static eg_tensor *of_parameter(const eg_safetensors *file, const char *group, const char *name, bool gradient)
+/* "self.W_q" under "pre": values are at pre/self./W_q, gradients at pre/self./g.W_q; "W_q" under
+ * "cross": cross/W_q, cross/g.W_q */
+static eg_tensor *of_parameter(const eg_safetensors *file, const char *group, const char *name,
+                               bool gradient)
 {
     char key[160];
     const char *dot = strchr(name, '.');
     int first = dot ? (int)(dot - name) + 1 : 0;
-    snprintf(key, sizeof key, "%.*s%s%s%s", first, name, first ? "/" : "", gradient ? "g." : "", name + first);
+    snprintf(key, sizeof key, "%.*s%s%s%s", first, name, first ? "/" : "", gradient ? "g." : "",
+             name + first);
     return golden(file, group, key);
 }
 
 static void set_parameters(eg_params *p, const eg_safetensors *file, const char *group)
 {
     for (int k = 0; eg_params_at(p, k); k++)
-        ck_assert_int_eq(eg_assign(eg_params_at(p, k)->x, of_parameter(file, group, eg_params_at(p, k)->name, false)), 0);
+        ck_assert_int_eq(eg_assign(eg_params_at(p, k)->x,
+                                   of_parameter(file, group, eg_params_at(p, k)->name, false)),
+                         0);
 }
 
 /* d⟨seed, y⟩ with respect to every parameter and to the inputs */
-static void check_gradients(const eg_safetensors *file, const char *group, eg_params *p, eg_tensor *y, int inputs, eg_tensor *const *x,
-                            const char *const *names)
+static void check_gradients(const eg_safetensors *file, const char *group, eg_params *p,
+                            eg_tensor *y, int inputs, eg_tensor *const *x, const char *const *names)
 {
     eg_tensor *xs[32], *dxs[32];
     int count = eg_params_count(p);
@@ -60,21 +65,24 @@ static void check_gradients(const eg_safetensors *file, const char *group, eg_pa
         eg_assert_close(dxs[count + k], golden(file, group, names[k]), 1e-10);
 }
 
-START_TEST(mha_cross_as_pytorch)                /* and row 2.4: k and v have a length of their own                                 */
+START_TEST(mha_cross_as_pytorch) /* and row 2.4: k and v have a length of their own */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 3, .kdim = 10, .vdim = 8);
     set_parameters(p, file, "cross");
-    eg_tensor *x[] = { golden(file, "cross", "q"), golden(file, "cross", "k"), golden(file, "cross", "v") }, *w;
-    eg_tensor *y = eg_mha_run(m, x[0], .key = x[1], .value = x[2], .keep = { "bj", golden(file, "cross", "pad") }, .weights = &w);
+    eg_tensor *x[] = { golden(file, "cross", "q"), golden(file, "cross", "k"),
+                       golden(file, "cross", "v") },
+              *w;
+    eg_tensor *y = eg_mha_run(m, x[0], .key = x[1], .value = x[2],
+                              .keep = { "bj", golden(file, "cross", "pad") }, .weights = &w);
     eg_assert_close(y, golden(file, "cross", "y"), 1e-10);
     eg_assert_close(eg_contiguous(w), golden(file, "cross", "weights"), 1e-10);
     check_gradients(file, "cross", p, y, 3, x, (const char *[]){ "g.q", "g.k", "g.v" });
 }
 END_TEST
 
-START_TEST(mha_self_causal_as_pytorch)          /* row 1.5: the gradient of X sums the three paths                                 */
+START_TEST(mha_self_causal_as_pytorch) /* row 1.5: the gradient of X sums the three paths */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -91,11 +99,15 @@ END_TEST
 
 START_TEST(encoder_block_as_pytorch)
 {
-    static const struct { const char *name; bool post; eg_activation *activation; } cases[] = {
-        { "pre", false, eg_gelu }, { "post", true, eg_relu } };
+    static const struct {
+        const char *name;
+        bool post;
+        eg_activation *activation;
+    } cases[] = { { "pre", false, eg_gelu }, { "post", true, eg_relu } };
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
-    eg_block *m = eg_block_new(p, "", .d_model = 12, .heads = 3, .width = 20, .post_norm = cases[_i].post, .activation = cases[_i].activation);
+    eg_block *m = eg_block_new(p, "", .d_model = 12, .heads = 3, .width = 20,
+                               .post_norm = cases[_i].post, .activation = cases[_i].activation);
     const char *group = cases[_i].name;
     set_parameters(p, file, group);
     eg_tensor *x = golden(file, group, "x");
@@ -106,11 +118,12 @@ START_TEST(encoder_block_as_pytorch)
 }
 END_TEST
 
-/* -- parameters -------------------------------------------------------------------------------------------------------------------- */
+/* -- parameters ------------------------------------------------------------------------------- */
 START_TEST(parameters_by_name)
 {
     eg_params *p = eg_params_open(cx);
-    eg_tensor *E = eg_param(p, "E", "v m", 26, 64), *b = eg_param(p, "b", "m", 64), *s = eg_param_n(p, "s", "", 0, NULL);
+    eg_tensor *E = eg_param(p, "E", "v m", 26, 64), *b = eg_param(p, "b", "m", 64),
+              *s = eg_param_n(p, "s", "", 0, NULL);
     eg_params *in = eg_params_under(p, "layer"), *deeper = eg_params_under(in, "0");
     eg_tensor *w = eg_param(deeper, "W", "in out", 3, 5);
     ck_assert_int_eq(eg_params_count(p), 4);
@@ -122,7 +135,8 @@ START_TEST(parameters_by_name)
     ck_assert_ptr_eq(eg_params_find(in, "0.W"), w);
     ck_assert_ptr_null(eg_params_find(p, "W"));
     ck_assert_ptr_null(eg_params_at(p, 4));
-    ck_assert(eg_params_under(p, "") == p && eg_params_context(in) == cx && eg_params_type(p) == EG_F64);
+    ck_assert(eg_params_under(p, "") == p && eg_params_context(in) == cx &&
+              eg_params_type(p) == EG_F64);
     ck_assert_double_eq(eg_get(b, 5), 0);
     ck_assert_double_eq(eg_item(s), 0);
     double bound = sqrt(6.0 / (26 + 64)), most = eg_item(eg_max(NULL, eg_abs(E)));
@@ -173,33 +187,38 @@ START_TEST(parameters_refused)
     ck_assert(!eg_ok(eg_param(p, "n", "i j k", 1, INT64_MAX, INT64_MAX)));
     eg_assert_error(cx, "make more than 2^63 numbers");
     eg_positions *at = eg_positions_new(p, "at", .length = 4, .d_model = 2);
-    ck_assert(!eg_ok(eg_positions_run(at, eg_full_n(cx, eg_type(at->table), 1, 3, (int64_t[]){ 1, 2, 2 }), .offset = INT64_MAX)));
+    ck_assert(!eg_ok(eg_positions_run(
+        at, eg_full_n(cx, eg_type(at->table), 1, 3, (int64_t[]){ 1, 2, 2 }), .offset = INT64_MAX)));
     eg_assert_error(cx, "the table ends at 4");
 }
 END_TEST
 
-START_TEST(options_of_an_older_header)           /* fewer of them, or none at all                                                       */
+START_TEST(options_of_an_older_header) /* fewer of them, or none at all */
 {
     ck_assert_ptr_null(eg_linear_new_with(NULL));
     ck_assert_ptr_null(eg_mha_run_with(NULL));
     ck_assert_ptr_null(eg_adam_with(NULL));
     ck_assert_ptr_null(eg_params_open_with(NULL));
     const size_t fewer = offsetof(eg_linear_args, no_bias);
-    const eg_linear_args now = { .size = fewer, .params = eg_params_open(cx), .name = "old", .in = 2, .out = 3 };
+    const eg_linear_args now = {
+        .size = fewer, .params = eg_params_open(cx), .name = "old", .in = 2, .out = 3
+    };
     eg_linear_args *old = memcpy(malloc(fewer), &now, fewer);
-    eg_linear *m = eg_linear_new_with(old);             /* under a sanitizer: reads no more than there is */
+    eg_linear *m = eg_linear_new_with(old); /* under a sanitizer: reads no more than there is */
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_dim(m->weight, 1), 3);
     free(old);
 }
 END_TEST
 
-START_TEST(initial_values)                      /* row 4.19: Xavier, small normal, given; heads stacked or not, one spread             */
+/* row 4.19: Xavier, small normal, given; heads stacked or not, one spread */
+START_TEST(initial_values)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 64, .heads = 8);
     eg_linear *l = eg_linear_new(p, "linear", .in = 64, .out = 64);
-    double stacked = eg_item(eg_std(NULL, m->W_q)), plain = eg_item(eg_std(NULL, l->weight)), right = sqrt(2.0 / 128);
+    double stacked = eg_item(eg_std(NULL, m->W_q)), plain = eg_item(eg_std(NULL, l->weight)),
+           right = sqrt(2.0 / 128);
     ck_assert(fabs(stacked / right - 1) < 0.03 && fabs(plain / right - 1) < 0.03);
     eg_tensor *e = eg_embedding_new(p, "E", .count = 100, .d_model = 64)->table;
     ck_assert(fabs(eg_item(eg_std(NULL, e)) / 0.5 - 1) < 0.03);
@@ -219,7 +238,8 @@ START_TEST(save_load)
 {
     char path[] = "/tmp/eg_nn_XXXXXX";
     close(mkstemp(path));
-    eg_params *p = eg_params_open(cx), *q = eg_params_open(cx), *narrow = eg_params_open(cx, .dtype = EG_F32);
+    eg_params *p = eg_params_open(cx), *q = eg_params_open(cx),
+              *narrow = eg_params_open(cx, .dtype = EG_F32);
     eg_block_new(p, "a", .d_model = 8, .heads = 2);
     eg_block_new(q, "a", .d_model = 8, .heads = 2);
     eg_block_new(narrow, "a", .d_model = 8, .heads = 2);
@@ -228,7 +248,8 @@ START_TEST(save_load)
     for (int k = 0; eg_params_at(p, k); k++)
         eg_assert_close(eg_params_at(q, k)->x, eg_params_at(p, k)->x, 0);
     ck_assert_int_eq(eg_params_load(narrow, path), 0);
-    eg_assert_close(eg_params_find(narrow, "a.self.W_q"), eg_cast(eg_params_find(p, "a.self.W_q"), EG_F32), 0);
+    eg_assert_close(eg_params_find(narrow, "a.self.W_q"),
+                    eg_cast(eg_params_find(p, "a.self.W_q"), EG_F32), 0);
     ck_assert_int_eq(eg_params_copy(narrow, p), 0);
     eg_params *other = eg_params_open(cx);
     eg_block_new(other, "a", .d_model = 8, .heads = 4);
@@ -243,15 +264,19 @@ START_TEST(save_load)
 }
 END_TEST
 
-/* -- attention ---------------------------------------------------------------------------------------------------------------------- */
-START_TEST(parameter_counts)                    /* rows 2.10, 3.2, 4.10                                                               */
+/* -- attention -------------------------------------------------------------------------------- */
+START_TEST(parameter_counts) /* rows 2.10, 3.2, 4.10 */
 {
-    static const struct { bool none, no_q, no_k; int64_t heads, count; } cases[] = {
-        { false, false, false, 8, 1050624 }, { true, false, false, 8, 1048576 }, { false, true, true, 8, 1049600 },
-        { false, false, false, 1, 1050624 }, { false, false, false, 2, 1050624 }, { false, false, false, 4, 1050624 } };
+    static const struct {
+        bool none, no_q, no_k;
+        int64_t heads, count;
+    } cases[] = { { false, false, false, 8, 1050624 }, { true, false, false, 8, 1048576 },
+                  { false, true, true, 8, 1049600 },   { false, false, false, 1, 1050624 },
+                  { false, false, false, 2, 1050624 }, { false, false, false, 4, 1050624 } };
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
-    eg_mha *m = eg_mha_new(p, "attn", .d_model = 512, .heads = cases[_i].heads, .no_bias = cases[_i].none,
-                           .no_q_bias = cases[_i].no_q, .no_k_bias = cases[_i].no_k);
+    eg_mha *m =
+        eg_mha_new(p, "attn", .d_model = 512, .heads = cases[_i].heads, .no_bias = cases[_i].none,
+                   .no_q_bias = cases[_i].no_q, .no_k_bias = cases[_i].no_k);
     ck_assert_int_eq(eg_params_size(p), cases[_i].count);
     ck_assert(m->d_k == 512 / cases[_i].heads && m->d_v == m->d_k);
     ck_assert_str_eq(eg_params_at(p, 0)->name, "attn.W_q");
@@ -260,15 +285,21 @@ START_TEST(parameter_counts)                    /* rows 2.10, 3.2, 4.10         
 }
 END_TEST
 
-START_TEST(example_sizes)                       /* rows 0.1, 0.13, 2.10, 4.12                                                         */
+START_TEST(example_sizes) /* rows 0.1, 0.13, 2.10, 4.12 */
 {
-    static const struct { int64_t batch, query, key, width, heads; } cases[] = {
-        { 2, 10, 50, 512, 8 }, { 2, 10, 50, 768, 12 }, { 10, 60, 60, 512, 8 }, { 1, 4, 4, 8, 2 } };
+    static const struct {
+        int64_t batch, query, key, width, heads;
+    } cases[] = {
+        { 2, 10, 50, 512, 8 }, { 2, 10, 50, 768, 12 }, { 10, 60, 60, 512, 8 }, { 1, 4, 4, 8, 2 }
+    };
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = cases[_i].width, .heads = cases[_i].heads);
     eg_nograd(cx, true);
-    eg_tensor *q = eg_cast(eg_normal(cx, 0, 1, cases[_i].batch, cases[_i].query, cases[_i].width), EG_F32);
-    eg_tensor *k = eg_cast(eg_normal(cx, 0, 1, cases[_i].batch, cases[_i].key, cases[_i].width), EG_F32), *w;
+    eg_tensor *q =
+        eg_cast(eg_normal(cx, 0, 1, cases[_i].batch, cases[_i].query, cases[_i].width), EG_F32);
+    eg_tensor *k = eg_cast(eg_normal(cx, 0, 1, cases[_i].batch, cases[_i].key, cases[_i].width),
+                           EG_F32),
+              *w;
     eg_tensor *y = eg_mha_run(m, q, .key = k, .weights = &w);
     int64_t b, i, j, h, d;
     eg_assert_axes("b i d", y, &b, &i, &d);
@@ -284,9 +315,12 @@ static eg_tensor *head_by_head(const eg_mha *m, eg_tensor *x, double scale)
 {
     eg_tensor *y = NULL;
     for (int64_t h = 0; h < m->heads; h++) {
-        eg_tensor *q = eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_q, 1, h)), eg_select(m->b_q, 0, h));
-        eg_tensor *k = eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_k, 1, h)), eg_select(m->b_k, 0, h));
-        eg_tensor *v = eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_v, 1, h)), eg_select(m->b_v, 0, h));
+        eg_tensor *q =
+            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_q, 1, h)), eg_select(m->b_q, 0, h));
+        eg_tensor *k =
+            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_k, 1, h)), eg_select(m->b_k, 0, h));
+        eg_tensor *v =
+            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_v, 1, h)), eg_select(m->b_v, 0, h));
         eg_tensor *a = eg_softmax("b i [j]", eg_scale(eg_einsum("bid,bjd->bij", q, k), scale));
         eg_tensor *z = eg_einsum("bij,bjd,dm->bim", a, v, eg_select(m->W_o, 0, h));
         y = y ? eg_add(y, z) : z;
@@ -296,28 +330,28 @@ static eg_tensor *head_by_head(const eg_mha *m, eg_tensor *x, double scale)
 
 static void randomise(eg_params *p)
 {
-    for (int k = 0; eg_params_at(p, k); k++)
-        eg_init_normal(eg_params_at(p, k)->x, 0.4);
+    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
 }
 
-START_TEST(a_loop_over_heads)                   /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.13                                       */
+START_TEST(a_loop_over_heads) /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.13 */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 12, .heads = 3);
     randomise(p);
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 7, 12), *y = eg_mha_run(m, x), *loop = head_by_head(m, x, 1 / sqrt(12.0 / 3));
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 7, 12), *y = eg_mha_run(m, x),
+              *loop = head_by_head(m, x, 1 / sqrt(12.0 / 3));
     eg_assert_close(y, loop, 1e-12);
-    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 7, 12), *xs[] = { x, m->W_q, m->W_k, m->W_v, m->W_o, m->b_q, m->b_v }, *one[7], *other[7];
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 7, 12),
+              *xs[] = { x, m->W_q, m->W_k, m->W_v, m->W_o, m->b_q, m->b_v }, *one[7], *other[7];
     ck_assert_int_eq(eg_grad(y, seed, 7, xs, one), 0);
     ck_assert_int_eq(eg_grad(loop, seed, 7, xs, other), 0);
-    for (int k = 0; k < 7; k++)
-        eg_assert_close(one[k], other[k], 1e-12);
+    for (int k = 0; k < 7; k++) eg_assert_close(one[k], other[k], 1e-12);
     eg_tensor *wrong = head_by_head(m, x, 1 / sqrt(7));
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(y, wrong)))) > 1e-3);
 }
 END_TEST
 
-START_TEST(same_bits_for_any_threads)           /* row 4.13                                                                           */
+START_TEST(same_bits_for_any_threads) /* row 4.13 */
 {
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 64, .heads = 4);
@@ -335,7 +369,7 @@ START_TEST(same_bits_for_any_threads)           /* row 4.13                     
 }
 END_TEST
 
-START_TEST(attention_refuses)                   /* rows 1.4, 2.5, 2.8                                                                  */
+START_TEST(attention_refuses) /* rows 1.4, 2.5, 2.8 */
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_mha_new(p, "attn", .d_model = 10, .heads = 3));
@@ -347,7 +381,8 @@ START_TEST(attention_refuses)                   /* rows 1.4, 2.5, 2.8           
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2);
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 6, 8), .key = eg_ones(cx, 3, 4, 8))));
     eg_assert_error(cx, "mha \"attn\": batch 'b' is 2 in the query but 3 in the key");
-    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 6, 8), .key = eg_ones(cx, 2, 4, 8), .value = eg_ones(cx, 2, 5, 8))));
+    ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 6, 8), .key = eg_ones(cx, 2, 4, 8),
+                                .value = eg_ones(cx, 2, 5, 8))));
     eg_assert_error(cx, "length 'j' is 4 in the key but 5 in the value");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 6, 7))));
     eg_assert_error(cx, "'m' is 8 in the module but 7 in the query");
@@ -362,21 +397,25 @@ START_TEST(attention_refuses)                   /* rows 1.4, 2.5, 2.8           
 }
 END_TEST
 
-START_TEST(widths_are_free)                     /* rows 2.1, 2.7: d_v ≠ d_k, kdim, vdim, any output width; names settable (1.6)          */
+/* rows 2.1, 2.7: d_v ≠ d_k, kdim, vdim, any output width; names settable (1.6) */
+START_TEST(widths_are_free)
 {
     eg_params *p = eg_params_open(cx);
-    eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .d_k = 5, .d_v = 3, .kdim = 4, .vdim = 7, .d_out = 9, .no_k_bias = true,
-                           .W_q = "q_proj.weight", .W_o = "o_proj.weight");
+    eg_mha *m =
+        eg_mha_new(p, "", .d_model = 6, .heads = 2, .d_k = 5, .d_v = 3, .kdim = 4, .vdim = 7,
+                   .d_out = 9, .no_k_bias = true, .W_q = "q_proj.weight", .W_o = "o_proj.weight");
     ck_assert_ptr_eq(eg_params_find(p, "q_proj.weight"), m->W_q);
     ck_assert_ptr_eq(eg_params_find(p, "o_proj.weight"), m->W_o);
     ck_assert(!m->b_k && m->b_v && eg_dim(m->b_v, 1) == 3);
-    eg_tensor *y = eg_mha_run(m, eg_ones(cx, 2, 3, 6), .key = eg_ones(cx, 2, 8, 4), .value = eg_ones(cx, 2, 8, 7));
+    eg_tensor *y = eg_mha_run(m, eg_ones(cx, 2, 3, 6), .key = eg_ones(cx, 2, 8, 4),
+                              .value = eg_ones(cx, 2, 8, 7));
     eg_assert_ok(cx);
     ck_assert(eg_dim(y, 0) == 2 && eg_dim(y, 1) == 3 && eg_dim(y, 2) == 9);
 }
 END_TEST
 
-START_TEST(weights_on_request)                  /* row 1.7: before dropout by default, after on request; the numbers stay             */
+/* row 1.7: before dropout by default, after on request; the numbers stay */
+START_TEST(weights_on_request)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.5);
@@ -398,13 +437,15 @@ START_TEST(weights_on_request)                  /* row 1.7: before dropout by de
 }
 END_TEST
 
-START_TEST(a_query_without_keys)                /* row 0.10: output of the core 0, so b_o remains; gradient 0, never NaN               */
+/* row 0.10: output of the core 0, so b_o remains; gradient 0, never NaN */
+START_TEST(a_query_without_keys)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2);
     randomise(p);
     bool keep[2][3] = { { true, true, false }, { false, false, false } };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *y = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 3) }), *g;
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8),
+              *y = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 3) }), *g;
     eg_assert_close(eg_select(y, 0, 1), eg_expand(m->b_o, 3, 8), 0);
     ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &x, &g), 0);
     eg_assert_close(eg_select(g, 0, 1), eg_zeros(cx, 3, 8), 0);
@@ -412,22 +453,29 @@ START_TEST(a_query_without_keys)                /* row 0.10: output of the core 
 }
 END_TEST
 
-START_TEST(permutation_equivariant)             /* row 4.15: without positions the order of the tokens means nothing                  */
+/* row 4.15: without positions the order of the tokens means nothing */
+START_TEST(permutation_equivariant)
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "block", .d_model = 12, .heads = 3);
     int64_t order[] = { 4, 0, 6, 2, 1, 5, 3 };
     eg_tensor *index = eg_from(cx, order, 7), *x = eg_normal(cx, 0, 1, 2, 7, 12);
-    eg_tensor *first = eg_at("b [l] m, i -> b i m", eg_block_run(m, x), index), *last = eg_block_run(m, eg_at("b [l] m, i -> b i m", x, index));
+    eg_tensor *first = eg_at("b [l] m, i -> b i m", eg_block_run(m, x), index),
+              *last = eg_block_run(m, eg_at("b [l] m, i -> b i m", x, index));
     eg_assert_close(first, last, 1e-14);
     eg_positions *at = eg_positions_new(p, "places", .length = 7, .d_model = 12);
-    eg_tensor *placed = eg_block_run(m, eg_positions_run(at, eg_at("b [l] m, i -> b i m", x, index)));
-    ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(placed, eg_at("b [l] m, i -> b i m", eg_block_run(m, eg_positions_run(at, x)), index))))) > 1e-3);
+    eg_tensor *placed =
+        eg_block_run(m, eg_positions_run(at, eg_at("b [l] m, i -> b i m", x, index)));
+    ck_assert(
+        eg_item(eg_max(NULL, eg_abs(eg_sub(placed, eg_at("b [l] m, i -> b i m",
+                                                         eg_block_run(m, eg_positions_run(at, x)),
+                                                         index))))) > 1e-3);
 }
 END_TEST
 
-/* -- the other modules --------------------------------------------------------------------------------------------------------------- */
-static eg_tensor *run_net(void *net, eg_tensor *const *x)   /* x are parameters: the module holds the same tensors                    */
+/* -- the other modules ------------------------------------------------------------------------ */
+/* x are parameters: the module holds the same tensors */
+static eg_tensor *run_net(void *net, eg_tensor *const *x)
 {
     (void)x;
     static const int32_t tokens[] = { 1, 4, 2, 0, 3, 3 };
@@ -437,7 +485,8 @@ static eg_tensor *run_net(void *net, eg_tensor *const *x)   /* x are parameters:
 START_TEST(transformer_composes)
 {
     eg_params *p = eg_params_open(cx);
-    eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 8, .heads = 2, .layers = 2, .width = 12);
+    eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 8,
+                                             .heads = 2, .layers = 2, .width = 12);
     randomise(p);
     ck_assert_ptr_nonnull(eg_params_find(p, "net.1.self.W_o"));
     ck_assert_ptr_nonnull(eg_params_find(p, "net.tokens.E"));
@@ -447,14 +496,15 @@ START_TEST(transformer_composes)
     eg_tensor *y = run_net(net, NULL), *xs[64], *dxs[64];
     eg_assert_axes("b l v", y, &(int64_t){ 0 }, &(int64_t){ 0 }, &(int64_t){ 0 });
     int count = eg_params_count(p);
-    for (int k = 0; k < count; k++)
-        xs[k] = eg_params_at(p, k)->x;
+    for (int k = 0; k < count; k++) xs[k] = eg_params_at(p, k)->x;
     eg_tensor *loss = eg_mean(NULL, eg_square(y));
     ck_assert_int_eq(eg_grad(loss, NULL, count, xs, dxs), 0);
-    for (int k = 0; k < count; k++) {           /* a step along each gradient: every parameter takes part, keys' bias apart           */
+    /* a step along each gradient: every parameter takes part, keys' bias apart */
+    for (int k = 0; k < count; k++) {
         double size = eg_item(eg_sum(NULL, eg_square(dxs[k]))), h = 1e-6;
         bool key_bias = strstr(eg_params_at(p, k)->name, "b_k") != NULL;
-        ck_assert_msg(key_bias ? size < 1e-20 : size > 1e-12, "%s: %g", eg_params_at(p, k)->name, size);
+        ck_assert_msg(key_bias ? size < 1e-20 : size > 1e-12, "%s: %g", eg_params_at(p, k)->name,
+                      size);
         eg_tensor *before = eg_copy(xs[k]);
         eg_nograd(cx, true);
         eg_assign(xs[k], eg_add(before, eg_scale(dxs[k], h)));
@@ -463,7 +513,8 @@ START_TEST(transformer_composes)
         double down = eg_item(eg_mean(NULL, eg_square(run_net(net, NULL))));
         eg_assign(xs[k], before);
         eg_nograd(cx, false);
-        ck_assert_msg(fabs((up - down) / (2 * h) - size) <= 1e-5 * size + 1e-9, "%s: %g, not %g", eg_params_at(p, k)->name, (up - down) / (2 * h), size);
+        ck_assert_msg(fabs((up - down) / (2 * h) - size) <= 1e-5 * size + 1e-9, "%s: %g, not %g",
+                      eg_params_at(p, k)->name, (up - down) / (2 * h), size);
     }
     eg_assert_ok(cx);
 }
@@ -472,10 +523,13 @@ END_TEST
 START_TEST(causal_never_looks_ahead)
 {
     eg_params *p = eg_params_open(cx);
-    eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 9, .length = 6, .d_model = 8, .heads = 2, .layers = 2);
+    eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 9, .length = 6, .d_model = 8,
+                                             .heads = 2, .layers = 2);
     int32_t one[] = { 1, 2, 3, 4, 5, 6 }, other[] = { 1, 2, 3, 8, 7, 0 };
-    eg_tensor *a = eg_transformer_run(net, eg_from(cx, one, 1, 6), .where = "j <= i"), *b = eg_transformer_run(net, eg_from(cx, other, 1, 6), .where = "j <= i");
-    eg_assert_close(eg_contiguous(eg_slice(a, 1, 0, 3, 1)), eg_contiguous(eg_slice(b, 1, 0, 3, 1)), 1e-13);
+    eg_tensor *a = eg_transformer_run(net, eg_from(cx, one, 1, 6), .where = "j <= i"),
+              *b = eg_transformer_run(net, eg_from(cx, other, 1, 6), .where = "j <= i");
+    eg_assert_close(eg_contiguous(eg_slice(a, 1, 0, 3, 1)), eg_contiguous(eg_slice(b, 1, 0, 3, 1)),
+                    1e-13);
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(a, b)))) > 1e-3);
 }
 END_TEST
@@ -492,11 +546,14 @@ START_TEST(train_and_eval)
 }
 END_TEST
 
-START_TEST(cross_block)                         /* row 1.12: first attention self and causal, second cross                              */
+START_TEST(cross_block) /* row 1.12: first attention self and causal, second cross */
 {
     eg_params *p = eg_params_open(cx);
-    eg_block *m = eg_block_new(p, "dec", .d_model = 8, .heads = 2, .cross = true, .memory_dim = 5, .rms = true);
-    eg_tensor *w, *c, *y = eg_block_run(m, eg_normal(cx, 0, 1, 2, 4, 8), .memory = eg_normal(cx, 0, 1, 2, 6, 5), .where = "j <= i", .weights = &w, .memory_weights = &c);
+    eg_block *m = eg_block_new(p, "dec", .d_model = 8, .heads = 2, .cross = true, .memory_dim = 5,
+                               .rms = true);
+    eg_tensor *w, *c,
+        *y = eg_block_run(m, eg_normal(cx, 0, 1, 2, 4, 8), .memory = eg_normal(cx, 0, 1, 2, 6, 5),
+                          .where = "j <= i", .weights = &w, .memory_weights = &c);
     eg_assert_ok(cx);
     ck_assert(eg_dim(y, 1) == 4 && eg_dim(w, 3) == 4 && eg_dim(c, 3) == 6);
     ck_assert(eg_get(w, 0, 0, 0, 1) == 0 && eg_get(c, 0, 0, 0, 5) > 0);
@@ -504,7 +561,8 @@ START_TEST(cross_block)                         /* row 1.12: first attention sel
     eg_assert_error(cx, "block \"dec\": made with cross attention, but run without memory");
     eg_cache *cache = eg_cache_new(eg_params_owner(p), 8);
     const bool was = eg_nograd(cx, true);
-    ck_assert(!eg_ok(eg_block_run(m, eg_ones(cx, 2, 4, 8), .memory = eg_ones(cx, 2, 6, 5), .cache = cache, .slot = INT32_MAX)));
+    ck_assert(!eg_ok(eg_block_run(m, eg_ones(cx, 2, 4, 8), .memory = eg_ones(cx, 2, 6, 5),
+                                  .cache = cache, .slot = INT32_MAX)));
     eg_assert_error(cx, "mha \"dec.self\": the cache has no slot 2147483647");
     eg_nograd(cx, was);
 }
@@ -523,20 +581,28 @@ START_TEST(positions)
 }
 END_TEST
 
-typedef struct gate { eg_linear *in, *out; } gate;          /* a user's module: y = out(silu(in x) · x)                                 */
-static eg_tensor *gate_run(const gate *m, eg_tensor *x) { return eg_linear_run(m->out, eg_mul(eg_silu(eg_linear_run(m->in, x)), x)); }
+/* a user's module: y = out(silu(in x) · x) */
+typedef struct gate {
+    eg_linear *in, *out;
+} gate;
+static eg_tensor *gate_run(const gate *m, eg_tensor *x)
+{
+    return eg_linear_run(m->out, eg_mul(eg_silu(eg_linear_run(m->in, x)), x));
+}
 
 START_TEST(a_module_of_the_users)
 {
     eg_params *p = eg_params_open(cx), *in = eg_params_under(p, "gate");
     gate *m = eg_params_alloc(p, sizeof *m);
-    *m = (gate){ eg_linear_new(in, "in", .in = 4, .out = 4), eg_linear_new(in, "out", .in = 4, .out = 3, .no_bias = true) };
+    *m = (gate){ eg_linear_new(in, "in", .in = 4, .out = 4),
+                 eg_linear_new(in, "out", .in = 4, .out = 3, .no_bias = true) };
     ck_assert_int_eq(eg_params_size(p), 4 * 4 + 4 + 4 * 3);
     ck_assert_ptr_nonnull(eg_params_find(p, "gate.in.W"));
     eg_tensor *y = gate_run(m, eg_ones(cx, 2, 5, 4));
     ck_assert(eg_dim(y, 0) == 2 && eg_dim(y, 1) == 5 && eg_dim(y, 2) == 3);
     ck_assert(!eg_ok(gate_run(m, eg_ones(cx, 2, 3))));
-    eg_assert_error(cx, "linear \"gate.in\": 'i' is 4 in the module but 3 in the operand's last axis");
+    eg_assert_error(cx,
+                    "linear \"gate.in\": 'i' is 4 in the module but 3 in the operand's last axis");
 }
 END_TEST
 

@@ -1,4 +1,5 @@
-/* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. Numbers are the business of test_einsum.c. */
+/* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. Numbers are
+ * the business of test_einsum.c. */
 #include <eingrad/check.h>
 #include <notation/notation.h>
 #include <stdlib.h>
@@ -6,10 +7,16 @@
 #include "tests.h"
 
 static eg_ctx *cx;
-static void open_cx(void)  { cx = eg_open(); }
+static void open_cx(void) { cx = eg_open(); }
 static void close_cx(void) { eg_close(cx); }
 
-enum { I = EG_NOTATION_IMPLICIT, B = EG_NOTATION_BRACKETS, ONES = EG_NOTATION_ONES, NEW = EG_NOTATION_NEW_OUT, UNION = EG_NOTATION_UNION };
+enum {
+    I = EG_NOTATION_IMPLICIT,
+    B = EG_NOTATION_BRACKETS,
+    ONES = EG_NOTATION_ONES,
+    NEW = EG_NOTATION_NEW_OUT,
+    UNION = EG_NOTATION_UNION
+};
 
 static int shapes(const char *s, eg_tensor **x) /* "2x3, 4, ()": tensors; "-": NULL */
 {
@@ -37,23 +44,29 @@ static const eg_bound *bind_to(const char *who, int flags, const char *spec, con
     const int n = shapes(operands, x);
     return eg__bind(who, spec, flags, n, x, 0, NULL);
 }
-static const char *describe(const eg_bound *b) /* "i=2 j=3: ij,j->(i j)"; v after an operand that became a view */
+/* "i=2 j=3: ij,j->(i j)"; v after an operand that became a view */
+static const char *describe(const eg_bound *b)
 {
     static char text[600];
     size_t n = 0;
 #define SAY(...) n += (size_t)snprintf(text + n, sizeof text - n, __VA_ARGS__)
     text[0] = 0;
-    for (int a = 0; a < b->axes; a++) SAY("%.*s=%lld ", b->axis[a].length, b->axis[a].text, (long long)b->axis[a].size);
+    for (int a = 0; a < b->axes; a++)
+        SAY("%.*s=%lld ", b->axis[a].length, b->axis[a].text, (long long)b->axis[a].size);
     for (int k = 0; k <= b->terms; k++) {
         const eg_bound_term *t = k < b->terms ? &b->term[k] : &b->out;
         if (k == b->terms && !b->arrow) break;
-        if (k == b->terms) SAY("->"); else if (k) SAY(",");
+        if (k == b->terms)
+            SAY("->");
+        else if (k)
+            SAY(",");
         for (int r = 0; r < t->rank; r++) {
             const bool group = t->last[r] - t->first[r] > 1;
             SAY("%s%s", r ? " " : "", group ? "(" : t->last[r] == t->first[r] ? "1" : "");
             for (int i = t->first[r]; i < t->last[r]; i++) {
                 const int a = t->item[i].axis;
-                SAY("%s%s%.*s", i > t->first[r] ? " " : "", t->item[i].bracket ? "*" : "", b->axis[a].length, b->axis[a].text);
+                SAY("%s%s%.*s", i > t->first[r] ? " " : "", t->item[i].bracket ? "*" : "",
+                    b->axis[a].length, b->axis[a].text);
                 if (b->axis[a].text[0] == '.') SAY("%d", b->axes - a);
             }
             SAY("%s", group ? ")" : "");
@@ -64,8 +77,11 @@ static const char *describe(const eg_bound *b) /* "i=2 j=3: ij,j->(i j)"; v afte
     return text;
 }
 
-/* -- what is taken --------------------------------------------------------------------------------------------------------------- */
-static const struct { int flags; const char *spec, *operands, *is; } taken[] = {
+/* -- what is taken ---------------------------------------------------------------------------- */
+static const struct {
+    int flags;
+    const char *spec, *operands, *is;
+} taken[] = {
     { I, "ij,jk->ik", "2x3, 3x4", "i=2 j=3 k=4 i j,j k->i k" },
     { I, "ij,jk", "2x3, 3x4", "i=2 j=3 k=4 i j,j k->i k" },
     { I, "ba", "2x3", "b=2 a=3 b a->a b" },
@@ -92,17 +108,19 @@ static const struct { int flags; const char *spec, *operands, *is; } taken[] = {
     { I, "ik...,...kj->i...j", "2x3, 3x4", "i=2 k=3 j=4 i k,k j->i j" },
     { I, "i->...i", "2", "i=2 i->i" },
     { I, "i...->i...", "0x1x0", "i=0 ...=1 ...=0 i ...2 ...1->i ...2 ...1" },
-    { I, "batch query d, batch key d -> batch query key", "2x3x4, 2x5x4", "batch=2 query=3 d=4 key=5 batch query d,batch key d->batch query key" },
+    { I, "batch query d, batch key d -> batch query key", "2x3x4, 2x5x4",
+      "batch=2 query=3 d=4 key=5 batch query d,batch key d->batch query key" },
     { I, "batch head, head -> batch", "2x3, 3", "batch=2 head=3 batch head,head->batch" },
     { I, "d_k d_v, d_v x1", "2x3, 3x4", "d_k=2 d_v=3 x1=4 d_k d_v,d_v x1->d_k x1" },
-    { I, "... head d -> ... d", "2x3x4x5x6", "head=5 d=6 ...=2 ...=3 ...=4 ...3 ...2 ...1 head d->...3 ...2 ...1 d" },
+    { I, "... head d -> ... d", "2x3x4x5x6",
+      "head=5 d=6 ...=2 ...=3 ...=4 ...3 ...2 ...1 head d->...3 ...2 ...1 d" },
     { NEW, "b l (h=8 d) -> b h l d", "2x5x64", "b=2 l=5 h=8 d=8 b l (h d)v->b h l d" },
     { NEW, "b h l d -> b l (h d)", "2x8x5x8", "b=2 h=8 l=5 d=8 b h l d->b l (h d)" },
     { NEW, "(a=2 b c=3) -> a b c", "24", "a=2 b=4 c=3 (a b c)v->a b c" },
     { NEW, "(a=2 b) -> a b", "0", "a=2 b=0 (a b)v->a b" },
     { I, "bl(hd),hde->ble", "2x5x6, 2x3x7", "b=2 l=5 h=2 d=3 e=7 b l (h d)v,h d e->b l e" },
     { I, "(ab)(bc),b->ac", "6x12, 3", "a=2 b=3 c=4 (a b) (b c)v,b->a c" },
-    { I, "(ab),(bc),c->a", "6, 12, 4", "a=2 b=3 c=4 (a b)v,(b c)v,c->a" },      /* c gives b gives a */
+    { I, "(ab),(bc),c->a", "6, 12, 4", "a=2 b=3 c=4 (a b)v,(b c)v,c->a" }, /* c gives b gives a */
     { NEW, "b 1 l -> l b 1 ()", "2x1x3", "b=2 l=3 b 1 lv->l b 1 1" },
     { NEW, "b () -> b (1)", "2x1", "b=2 b 1v->b 1" },
     { NEW, "(h 1) -> h", "2", "h=2 h->h" },
@@ -130,12 +148,17 @@ START_TEST(takes)
     ck_assert_msg(b != NULL, "'%s': %s", taken[_i].spec, eg_error(cx));
     ck_assert_str_eq(describe(b), taken[_i].is);
     for (int k = 0; k < b->terms; k++)
-        for (int i = 0; b->term[k].x && i < b->term[k].items; i++) ck_assert_int_eq(eg_dim(b->term[k].x, i), b->axis[b->term[k].item[i].axis].size);
+        for (int i = 0; b->term[k].x && i < b->term[k].items; i++)
+            ck_assert_int_eq(eg_dim(b->term[k].x, i), b->axis[b->term[k].item[i].axis].size);
 }
 END_TEST
 
-/* -- what is refused, in full -------------------------------------------------------------------------------------------------------- */
-static const struct { const char *who; int flags; const char *spec, *operands, *says; } refused[] = {
+/* -- what is refused, in full ----------------------------------------------------------------- */
+static const struct {
+    const char *who;
+    int flags;
+    const char *spec, *operands, *says;
+} refused[] = {
     { "einsum", I, "ibhd,jbhd->ijbh", "10x2x8x64, 12x2x8x32",
       "einsum: index 'd' is 64 in operand 1 but 32 in operand 2\n"
       "  ibhd,jbhd->ijbh\n"
@@ -146,87 +169,126 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "    ^    ^         operand 1 is (10, 2, 8, 64), operand 2 is (12, 2, 64, 8)\n"
       "  operand 2 would fit as 'jbdh'" },
     { "einsum", I, "ij,jk->ik", "4x5, 3x4", "\n  operands 1 and 2 exchanged would fit" },
-    { "on", UNION, "bijh,hij", "2x9x9x3, 9x9x3", "\n  operand 2 would fit as 'ijh'" },   /* 'jih' fits as well */
-    { "einsum", I, "batch query d, batch key d -> query key", "2x3x4, 5x2x4", "\n  operand 2 would fit as 'key batch d'" },
+    { "on", UNION, "bijh,hij", "2x9x9x3, 9x9x3",
+      "\n  operand 2 would fit as 'ijh'" }, /* 'jih' fits as well */
+    { "einsum", I, "batch query d, batch key d -> query key", "2x3x4, 5x2x4",
+      "\n  operand 2 would fit as 'key batch d'" },
     { "einsum", I, "ij,jk->ik", "4x5, 1x4",
       "einsum: index 'j' is 5 in operand 1 but 1 in operand 2\n"
       "  ij,jk->ik\n"
       "   ^ ^       operand 1 is (4, 5), operand 2 is (1, 4)\n"
-      "  a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the letter out of operand 2" },
+      "  a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the "
+      "letter out of operand 2" },
     { "on", UNION, "ij,j", "4x5, 1", "on: index 'j' is 5 in operand 1 but 1 in operand 2" },
     { "on", UNION, "ij,j", "4x5, 1", "leave the letter out of operand 2, and it broadcasts" },
-    { "einsum", I, "ii->i", "4x5", "einsum: index 'i' is 4 and 5 in operand 1\n  ii->i\n  ^^     operand 1 is (4, 5)" },
+    { "einsum", I, "ii->i", "4x5",
+      "einsum: index 'i' is 4 and 5 in operand 1\n  ii->i\n  ^^     operand 1 is (4, 5)" },
     { "einsum", I | ONES, "ii->i", "1x5", "einsum: index 'i' is 1 and 5 in operand 1" },
     { "einsum", I, "...ij,...jk", "7x4x5, 3x5x4",
       "einsum: under '...' axis 0 of operand 1 is 7 but axis 0 of operand 2 is 3\n"
       "  ...ij,...jk\n"
       "  ^^^   ^^^    operand 1 is (7, 4, 5), operand 2 is (3, 5, 4)" },
-    { "einsum", I, "...i,i...", "2x7x4, 4x9x7", "einsum: under '...' axis 0 of operand 1 is 2 but axis 1 of operand 2 is 9\n"
+    { "einsum", I, "...i,i...", "2x7x4, 4x9x7",
+      "einsum: under '...' axis 0 of operand 1 is 2 but axis 1 of operand 2 is 9\n"
       "  ...i,i...\n"
       "  ^^^   ^^^  operand 1 is (2, 7, 4), operand 2 is (4, 9, 7)" },
-    { "einsum", I, "...ij->ij", "7x4x5", "einsum: the output has no '...', which stands for 1 axis of operand 1\n  ...ij->ij\n  ^^^" },
-    { "einsum", I, "ij,jk->ik", "2x3x4, 4x5", "einsum: operand 1 has rank 3: (2, 3, 4), its term 'ij' names 2 axes\n  ij,jk->ik\n  ^^" },
-    { "einsum", I, "i...j", "2", "einsum: operand 1 has rank 1: (2,), its term 'i...j' names at least 2 axes" },
+    { "einsum", I, "...ij->ij", "7x4x5",
+      "einsum: the output has no '...', which stands for 1 axis of operand 1\n  ...ij->ij\n  ^^^" },
+    { "einsum", I, "ij,jk->ik", "2x3x4, 4x5",
+      "einsum: operand 1 has rank 3: (2, 3, 4), its term 'ij' names 2 axes\n  ij,jk->ik\n  ^^" },
+    { "einsum", I, "i...j", "2",
+      "einsum: operand 1 has rank 1: (2,), its term 'i...j' names at least 2 axes" },
     { "einsum", I, "i", "()", "einsum: operand 1 has rank 0: (), its term 'i' names 1 axis" },
     { "einsum", I, "ij k->k", "2x3x4",
       "einsum: operand 1 has rank 3: (2, 3, 4), its term 'ij k' names 2 axes\n"
       "  ij k->k\n"
       "  ^^^^\n"
-      "  these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'" },
+      "  these are names, because blanks stand between them: letters are written 'i j k' or "
+      "'ijk'" },
     { "einsum", I, "...k ij->...", "2x3x4x5",
       "einsum: with '...' the string can be read as letters and as names\n"
       "  ...k ij->...\n"
-      "  for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'" },
-    { "einsum", I, "batch,batch->batch", "2, 2", "\n  every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch head'" },
-    { "einsum", I, "ij,jk->ik", "2x3", "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
-    { "einsum", I, "ij->i", "2x3, 3, 4", "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^\n"
+      "  for letters leave no blanks between them; for names give one of them a digit or '_', as "
+      "in 'd_k'" },
+    { "einsum", I, "batch,batch->batch", "2, 2",
+      "\n  every letter is an axis here: for names two must stand apart by blanks alone, as in "
+      "'batch head'" },
+    { "einsum", I, "ij,jk->ik", "2x3",
+      "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
+    { "einsum", I, "ij->i", "2x3, 3, 4",
+      "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^\n"
       "  operands stand apart by commas" },
-    { "einsum", I, "ij jk->ik", "2x3, 3x4", "einsum: the string has 1 operand but 2 were given\n  ij jk->ik\n       ^\n"
+    { "einsum", I, "ij jk->ik", "2x3, 3x4",
+      "einsum: the string has 1 operand but 2 were given\n  ij jk->ik\n       ^\n"
       "  operands stand apart by commas: 'ij, jk ->ik'" },
     { "einsum", I, "ij jk", "2x3, 3x4", "operands stand apart by commas: 'ij, jk'" },
-    { "einsum", I, "ij->I", "2x3", "einsum: output index 'I' is in no operand\n  ij->I\n      ^\n  is it 'i'?" },
-    { "einsum", I, "i1->i", "2", "einsum: operand 1 has rank 1: (2,), its term 'i1' names 2 axes\n  i1->i\n  ^^\n"
+    { "einsum", I, "ij->I", "2x3",
+      "einsum: output index 'I' is in no operand\n  ij->I\n      ^\n  is it 'i'?" },
+    { "einsum", I, "i1->i", "2",
+      "einsum: operand 1 has rank 1: (2,), its term 'i1' names 2 axes\n  i1->i\n  ^^\n"
       "  1 is an axis of size 1 here, no part of a name" },
-    { "einsum", I, "i1->i", "2x3", "einsum: axis 1 of operand 1 is 3 where the string has 1\n  i1->i\n   ^     operand 1 is (2, 3)\n"
+    { "einsum", I, "i1->i", "2x3",
+      "einsum: axis 1 of operand 1 is 3 where the string has 1\n  i1->i\n   ^     operand 1 is (2, "
+      "3)\n"
       "  1 is an axis of size 1 here, no part of a name" },
-    { "einsum", I, "i=>i", "2", "einsum: '=>' has no meaning here: the arrow is '->'\n  i=>i\n   ^^" },
-    { "einsum", I, "i => i", "2", "einsum: '=>' has no meaning here: the arrow is '->'\n  i => i\n    ^^" },
-    { "einsum", I, "i>", "2", "einsum: character '>' has no meaning here\n  i>\n   ^\n  the arrow is '->'" },
+    { "einsum", I, "i=>i", "2",
+      "einsum: '=>' has no meaning here: the arrow is '->'\n  i=>i\n   ^^" },
+    { "einsum", I, "i => i", "2",
+      "einsum: '=>' has no meaning here: the arrow is '->'\n  i => i\n    ^^" },
+    { "einsum", I, "i>", "2",
+      "einsum: character '>' has no meaning here\n  i>\n   ^\n  the arrow is '->'" },
     { "einsum", I, "i>i", "2", "\n  the arrow is '->'" },
-    { "einsum", I, "i→i", "2", "einsum: character '→' has no meaning here\n  i→i\n   ^\n  the arrow is '->'" },
-    { "einsum", I, "α->α", "2", "einsum: character 'α' has no meaning here\n  α->α\n  ^\n"
+    { "einsum", I, "i→i", "2",
+      "einsum: character '→' has no meaning here\n  i→i\n   ^\n  the arrow is '->'" },
+    { "einsum", I, "α->α", "2",
+      "einsum: character 'α' has no meaning here\n  α->α\n  ^\n"
       "  an index is a letter from a to z or A to Z" },
     { "einsum", I, "i->éα", "2", "einsum: character 'é' has no meaning here\n  i->éα\n     ^" },
     { "einsum", I, "i…", "2", "\n  an ellipsis is three dots" },
-    { "einsum", I, "ij->ik", "2x3", "einsum: output index 'k' is in no operand\n  ij->ik\n       ^" },
+    { "einsum", I, "ij->ik", "2x3",
+      "einsum: output index 'k' is in no operand\n  ij->ik\n       ^" },
     { "einsum", I, "ij->iJ", "2x3", "\n  is it 'j'?" },
-    { "einsum", I, "batch query -> batch querry", "2x3", "einsum: output index 'querry' is in no operand\n  batch query -> batch querry\n                       ^^^^^^\n  is it 'query'?" },
-    { "rearrange", NEW, "b -> b r", "2", "rearrange: output index 'r' is in no operand and has no size\n  b -> b r\n         ^\n  a new axis needs a size: write r=3" },
+    { "einsum", I, "batch query -> batch querry", "2x3",
+      "einsum: output index 'querry' is in no operand\n  batch query -> batch querry\n             "
+      "          ^^^^^^\n  is it 'query'?" },
+    { "rearrange", NEW, "b -> b r", "2",
+      "rearrange: output index 'r' is in no operand and has no size\n  b -> b r\n         ^\n  a "
+      "new axis needs a size: write r=3" },
     { "einsum", I, "ij->i->j", "2x3", "einsum: the string has two arrows\n  ij->i->j\n       ^^" },
     { "einsum", I, "ij-i", "2x3", "einsum: '-' without '>': the arrow is '->'" },
-    { "einsum", I, "ij->i,j", "2x3", "einsum: a comma stands after '->': there is one output\n  ij->i,j\n       ^" },
+    { "einsum", I, "ij->i,j", "2x3",
+      "einsum: a comma stands after '->': there is one output\n  ij->i,j\n       ^" },
     { "einsum", I, "i..", "2x3", "einsum: an ellipsis is three dots\n  i..\n   ^^" },
     { "einsum", I, "....i", "2x3", "einsum: an ellipsis is three dots" },
     { "einsum", I, ".i...", "2x3", "einsum: an ellipsis is three dots" },
     { "einsum", I, "j->.j...", "2", "einsum: an ellipsis is three dots" },
     { "einsum", I, "...i...", "2x3", "einsum: a term has two ellipses, one is the most" },
     { "einsum", I, "i%...", "2x3", "einsum: character '%' has no meaning here\n  i%...\n   ^" },
-    { "einsum", I, "i\xc3\xa9", "2x3", "einsum: character '\xc3\xa9' has no meaning here\n  i\xc3\xa9\n   ^" },
+    { "einsum", I, "i\xc3\xa9", "2x3",
+      "einsum: character '\xc3\xa9' has no meaning here\n  i\xc3\xa9\n   ^" },
     { "einsum", I, "i\xc3", "2x3", "einsum: byte 0xc3 has no meaning here\n  i?\n   ^" },
     { "einsum", I, "i\xff\xc2\x85j", "2x3", "einsum: byte 0xff has no meaning here\n  i??j\n   ^" },
-    { "einsum", I, "i_k", "2x3", "einsum: '_' is not an index letter (names stand apart by blanks: 'd_k head')" },
-    { "einsum", I, "i2", "2x3", "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
+    { "einsum", I, "i_k", "2x3",
+      "einsum: '_' is not an index letter (names stand apart by blanks: 'd_k head')" },
+    { "einsum", I, "i2", "2x3",
+      "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
     { "einsum", I, "i0", "2x3", "einsum: a number stands for an axis only as 1" },
-    { "einsum", I, "i ([c2=2] d)", "2x6", "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names two must stand apart by blanks alone" },
-    { "einsum", I, "=2i", "2x3", "einsum: '=' follows no name\n  =2i\n  ^\n  a size stands behind its name, as in 'h=8'" },
-    { "rearrange", NEW, "(h d)=8 -> h d", "8", "'=' follows no name\n  (h d)=8 -> h d\n       ^\n"
+    { "einsum", I, "i ([c2=2] d)", "2x6",
+      "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names two must "
+      "stand apart by blanks alone" },
+    { "einsum", I, "=2i", "2x3",
+      "einsum: '=' follows no name\n  =2i\n  ^\n  a size stands behind its name, as in 'h=8'" },
+    { "rearrange", NEW, "(h d)=8 -> h d", "8",
+      "'=' follows no name\n  (h d)=8 -> h d\n       ^\n"
       "  a size belongs to one name: it stands inside, as in '(h=8 d)'" },
     { "rearrange", NEW, "(h 1=8) -> h", "8", "'=' follows no name" },
     { "einsum", I, "i=", "2", "einsum: 'i =' is not followed by a size" },
     { "einsum", I, "i=-2", "2", "einsum: 'i =' is not followed by a size" },
-    { "einsum", I, "i=99999999999999999999", "2", "einsum: the size of 'i' does not fit in 64 bits" },
+    { "einsum", I, "i=99999999999999999999", "2",
+      "einsum: the size of 'i' does not fit in 64 bits" },
     { "einsum", I, "i=2 j,i=3", "2x3, 2", "einsum: the string gives index 'i' two sizes, 2 and 3" },
-    { "einsum", I, "i=3", "2", "einsum: index 'i' is given as 3 but is 2 in operand 1\n  i=3\n  ^    operand 1 is (2,)" },
+    { "einsum", I, "i=3", "2",
+      "einsum: index 'i' is given as 3 but is 2 in operand 1\n  i=3\n  ^    operand 1 is (2,)" },
     { "einsum", I, "[i]", "2", "einsum: brackets have no meaning here" },
     { "softmax", B, "b [j", "2x3", "softmax: '[' is not closed\n  b [j\n    ^" },
     { "softmax", B, "b j]", "2x3", "softmax: ']' closes nothing" },
@@ -248,25 +310,36 @@ static const struct { const char *who; int flags; const char *spec, *operands, *
       "    ^^^^^           operand 1 is (2, 10)\n"
       "  write h=8 in the string, or .h = 8" },
     { "rearrange", NEW, "(head=8) -> (head)", "64",
-      "rearrange: (head=8) is 64 in operand 1, and more than one of its sizes is unknown: 'h', 'e', 'a'\n"
+      "rearrange: (head=8) is 64 in operand 1, and more than one of its sizes is unknown: 'h', "
+      "'e', 'a'\n"
       "  (head=8) -> (head)\n"
       "  ^^^^^^^^            operand 1 is (64,)\n"
-      "  every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch head'" },
-    { "rearrange", NEW, "(h=2 d=3) -> h d", "10", "rearrange: (h=2 d=3) is 10 in operand 1, but h = 2, d = 3 gives another size" },
-    { "rearrange", NEW, "(h=0 d) -> h d", "0", "rearrange: (h=0 d) is 0 in operand 1, and with h = 0 any 'd' would do: give its size" },
+      "  every letter is an axis here: for names two must stand apart by blanks alone, as in "
+      "'batch head'" },
+    { "rearrange", NEW, "(h=2 d=3) -> h d", "10",
+      "rearrange: (h=2 d=3) is 10 in operand 1, but h = 2, d = 3 gives another size" },
+    { "rearrange", NEW, "(h=0 d) -> h d", "0",
+      "rearrange: (h=0 d) is 0 in operand 1, and with h = 0 any 'd' would do: give its size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "4", "which h = 0 does not divide" },
-    { "rearrange", NEW, "(... d) -> d", "4", "rearrange: an ellipsis stands in a group of operand 1, so its axes cannot be told apart" },
-    { "rearrange", NEW, "b 1 -> b", "2x3", "rearrange: axis 1 of operand 1 is 3 where the string has 1\n  b 1 -> b\n    ^       operand 1 is (2, 3)" },
-    { "rearrange", NEW, "b -> b r=4611686018427387904", "2", "rearrange: the sizes multiply to more than 64 bits can count\n  b -> b r=4611686018427387904\n       ^^^^^^^^^^^^^^^^^^^^^^^" },
+    { "rearrange", NEW, "(... d) -> d", "4",
+      "rearrange: an ellipsis stands in a group of operand 1, so its axes cannot be told apart" },
+    { "rearrange", NEW, "b 1 -> b", "2x3",
+      "rearrange: axis 1 of operand 1 is 3 where the string has 1\n  b 1 -> b\n    ^       operand "
+      "1 is (2, 3)" },
+    { "rearrange", NEW, "b -> b r=4611686018427387904", "2",
+      "rearrange: the sizes multiply to more than 64 bits can count\n  b -> b "
+      "r=4611686018427387904\n       ^^^^^^^^^^^^^^^^^^^^^^^" },
     { "einsum", I, "batch query, batc key -> query key", "4x3, 4x5",
-      "einsum: name 'batc' occurs once and is one slip away from 'batch': if it is another axis, call it something else\n"
+      "einsum: name 'batc' occurs once and is one slip away from 'batch': if it is another axis, "
+      "call it something else\n"
       "  batch query, batc key -> query key\n"
       "  ^^^^^        ^^^^" },
     { "einsum", I, "b i, c", "2x3, -", "einsum: index 'c' has no size" },
 };
 START_TEST(refuses)
 {
-    const eg_bound *b = bind_to(refused[_i].who, refused[_i].flags, refused[_i].spec, refused[_i].operands);
+    const eg_bound *b =
+        bind_to(refused[_i].who, refused[_i].flags, refused[_i].spec, refused[_i].operands);
     ck_assert_msg(!b, "'%s' was taken", refused[_i].spec);
     eg_assert_error(cx, refused[_i].says);
 }
@@ -295,20 +368,27 @@ START_TEST(plain_specs_make_no_tensors)
 }
 END_TEST
 
-/* Every allocation fails in turn: a sentence, never a crash; and the strings work again afterwards. */
+/* Every allocation fails in turn: a sentence, never a crash; and the strings work again afterwards.
+ */
 START_TEST(no_memory)
 {
     int failures = 0;
     for (int allowed = 0; allowed < 40; allowed++) {
         int left = allowed;
         eg_ctx *small = eg_open(.realloc = failing, .user = &left);
-        if (!small) { failures++; continue; }
+        if (!small) {
+            failures++;
+            continue;
+        }
         eg_tensor *x = eg_ones(small, 2, 12);
         for (int k = 0; k < 40 && !eg_error(small); k++) {
             eg__bind("rearrange", "b (h=3 d) -> b h d", NEW, 1, &x, 0, NULL);
             eg_where_mask(small, "j <= i", "i [j]", 0, (int64_t[]){ 60, 60 });
         }
-        if (eg_error(small)) { failures++; ck_assert_ptr_nonnull(strstr(eg_error(small), "out of memory")); }
+        if (eg_error(small)) {
+            failures++;
+            ck_assert_ptr_nonnull(strstr(eg_error(small), "out of memory"));
+        }
         eg_close(small);
     }
     ck_assert_int_gt(failures, 0);
@@ -330,7 +410,7 @@ START_TEST(given_sizes)
 }
 END_TEST
 
-START_TEST(largest)                     /* 64 operands, 32 axes each; one more of either is refused */
+START_TEST(largest) /* 64 operands, 32 axes each; one more of either is refused */
 {
     char spec[3000] = "", names[400] = "";
     eg_tensor *x[65];
@@ -338,7 +418,8 @@ START_TEST(largest)                     /* 64 operands, 32 axes each; one more o
     for (int r = 0; r <= EG_RANK_MAX; r++) one[r] = 1;
     for (int r = 0; r < EG_RANK_MAX; r++) snprintf(names + strlen(names), 16, "a%d ", r);
     for (int k = 0; k < 65; k++) x[k] = eg_full_n(cx, EG_F32, 0, EG_RANK_MAX, one);
-    for (int k = 0; k < 64; k++) snprintf(spec + strlen(spec), sizeof spec - strlen(spec), "%s...", k ? "," : "");
+    for (int k = 0; k < 64; k++)
+        snprintf(spec + strlen(spec), sizeof spec - strlen(spec), "%s...", k ? "," : "");
     const eg_bound *b = eg__bind("einsum", spec, I, 64, x, 0, NULL);
     ck_assert_msg(b != NULL, "%s", eg_error(cx));
     ck_assert_int_eq(b->out.rank, EG_RANK_MAX);
@@ -358,7 +439,9 @@ START_TEST(long_specs_are_clipped)
 {
     char spec[1600] = "";
     eg_tensor *x[40];
-    for (int k = 0; k < 40; k++) snprintf(spec + strlen(spec), 40, "%salpha%d beta%d", k ? ", " : "", k / 20, k), x[k] = eg_zeros(cx, k == 19 ? 3 : 2, 2);
+    for (int k = 0; k < 40; k++)
+        snprintf(spec + strlen(spec), 40, "%salpha%d beta%d", k ? ", " : "", k / 20, k),
+            x[k] = eg_zeros(cx, k == 19 ? 3 : 2, 2);
     ck_assert_ptr_null(eg__bind("einsum", spec, I, 40, x, 0, NULL));
     const char *line = strchr(eg_error(cx), '\n') + 1, *carets = strchr(line, '\n') + 1;
     ck_assert_int_lt(carets - line, 120);
@@ -397,23 +480,34 @@ START_TEST(axes)
 }
 END_TEST
 
-/* -- 100 000 strings from pieces of the language: a binding or a sentence, never anything else ------------------------------------------ */
+/* -- 100 000 strings from pieces of the language: a binding or a sentence, never anything else */
 static uint32_t state = 1;
-static uint32_t draw(uint32_t n) { state ^= state << 13, state ^= state >> 17, state ^= state << 5; return state % n; }
+static uint32_t draw(uint32_t n)
+{
+    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+    return state % n;
+}
 START_TEST(random_strings)
 {
-    static const char *const piece[] = { "i", "j", "k", "h", "d", "ij", "key", "batch", " ", " ", ",", ",", "->", "(", ")", "[", "]", "...", "1", "=2", "h=2", "()", ".", "-", "%", "17", "_" };
+    static const char *const piece[] = { "i", "j",  "k",   "h",  "d", "ij", "key", "batch", " ",
+                                         " ", ",",  ",",   "->", "(", ")",  "[",   "]",     "...",
+                                         "1", "=2", "h=2", "()", ".", "-",  "%",   "17",    "_" };
     int bound = 0, failed = 0;
     for (int k = 0; k < 100000; k++) {
         char spec[160] = "";
         const eg_mark mark = eg_push(cx);
         const int n = 1 + (int)draw(3);
         eg_tensor *x[3];
-        for (int i = 0; i < n; i++) x[i] = eg_full_n(cx, EG_F32, 0, (int)draw(4), (int64_t[]){ 2, 2, draw(8) ? 2 : 6 });
-        for (uint32_t i = 0, m = draw(10); i < m; i++) strcat(spec, piece[draw(sizeof piece / sizeof *piece)]);
+        for (int i = 0; i < n; i++)
+            x[i] = eg_full_n(cx, EG_F32, 0, (int)draw(4), (int64_t[]){ 2, 2, draw(8) ? 2 : 6 });
+        for (uint32_t i = 0, m = draw(10); i < m; i++)
+            strcat(spec, piece[draw(sizeof piece / sizeof *piece)]);
         const eg_bound *b = eg__bind("random", spec, (int)draw(32), n, x, 0, NULL);
         ck_assert_msg(!b == (eg_error(cx) != NULL), "'%s'", spec);
-        if (b) bound++; else failed++;
+        if (b)
+            bound++;
+        else
+            failed++;
         eg_clear(cx);
         eg_pop(cx, mark);
     }
@@ -440,30 +534,42 @@ START_TEST(random_valid)
             for (uint32_t m = draw(4); m; m--) {
                 const int a = (int)draw(6);
                 had[a] = true;
-                if (draw(5) == 0 && size[a]) {  /* a group with a size in the string and one to infer */
+                /* a group with a size in the string and one to infer */
+                if (draw(5) == 0 && size[a]) {
                     const int b = (int)draw(6);
                     snprintf(spec + strlen(spec), 20, "(%c=%d %c)", 'a' + a, (int)size[a], 'a' + b);
-                    if (b == a) { dim[rank++] = size[a] * size[a]; continue; }
+                    if (b == a) {
+                        dim[rank++] = size[a] * size[a];
+                        continue;
+                    }
                     had[b] = true, dim[rank++] = size[a] * size[b];
-                } else snprintf(spec + strlen(spec), 20, "%c%s", 'a' + a, blanks ? " " : ""), dim[rank++] = size[a];
+                } else
+                    snprintf(spec + strlen(spec), 20, "%c%s", 'a' + a, blanks ? " " : ""),
+                        dim[rank++] = size[a];
             }
             x[i] = eg_full_n(cx, EG_F32, 0, rank, dim);
         }
         char out[20] = "->";
-        for (int a = 5; a >= 0; a--) if (had[a] && draw(2)) snprintf(out + strlen(out), 8, "%c", 'a' + a);
+        for (int a = 5; a >= 0; a--)
+            if (had[a] && draw(2)) snprintf(out + strlen(out), 8, "%c", 'a' + a);
         if (draw(2)) strcat(spec, out);
         const eg_bound *b = eg__bind("random", spec, I, n, x, 0, NULL);
         ck_assert_msg(b != NULL, "%s", eg_error(cx));
-        for (int a = 0; a < b->axes; a++) ck_assert_int_eq(b->axis[a].size, size[b->axis[a].text[0] - 'a']);
+        for (int a = 0; a < b->axes; a++)
+            ck_assert_int_eq(b->axis[a].size, size[b->axis[a].text[0] - 'a']);
         eg_pop(cx, mark);
     }
 }
 END_TEST
 
-/* -- predicates -------------------------------------------------------------------------------------------------------------------------- */
-static const eg_axis_name i_name = { "i", 1, 9, 0 }, j_name = { "j", 1, 7, 0 }, *const ij[] = { &i_name, &j_name };
+/* -- predicates ------------------------------------------------------------------------------- */
+static const eg_axis_name i_name = { "i", 1, 9, 0 },
+                          j_name = { "j", 1, 7, 0 }, *const ij[] = { &i_name, &j_name };
 
-static const struct { const char *where, *rows; } masks[] = {     /* i of 3, j of 4 */
+static const struct {
+    const char *where, *rows;
+} masks[] = {
+    /* i of 3, j of 4 */
     { "j <= i", "1000 1100 1110" },
     { "j - |j| <= i - |i|", "1100 1110 1111" },
     { "i - 1 < j <= i", "1000 0100 0010" },
@@ -476,9 +582,10 @@ static const struct { const char *where, *rows; } masks[] = {     /* i of 3, j o
     { "!(j <= i) && j != 3", "0110 0010 0000" },
     { "!j <= i", "0111 0011 0001" },
     { "-j + 1 >= -i", "1100 1110 1111" },
-    { "(j - 3) / 2 == -1", "0110 0110 0110" },              /* rounded down */
-    { "(j - 3) % 4 == 1", "1000 1000 1000" },               /* never negative */
-    { "j % (i - 1) == 0 & j / (i - 1) == 0", "1000 1111 1000" },    /* by 0 is 0; j % −1 is 0 and j / −1 is −j */
+    { "(j - 3) / 2 == -1", "0110 0110 0110" }, /* rounded down */
+    { "(j - 3) % 4 == 1", "1000 1000 1000" },  /* never negative */
+    { "j % (i - 1) == 0 & j / (i - 1) == 0",
+      "1000 1111 1000" }, /* by 0 is 0; j % −1 is 0 and j / −1 is −j */
     { "|i| == 3 & | j | == 4", "1111 1111 1111" },
     { "j<=i&j>=0", "1000 1100 1110" },
     { "1 < 2", "1111 1111 1111" },
@@ -490,19 +597,26 @@ START_TEST(where_masks)
     eg_assert_ok(cx);
     char rows[16] = "";
     for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 4; j++) snprintf(rows + strlen(rows), 3, "%d%s", (int)eg_get(y, i, j), j == 3 && i < 2 ? " " : "");
+        for (int j = 0; j < 4; j++)
+            snprintf(rows + strlen(rows), 3, "%d%s", (int)eg_get(y, i, j),
+                     j == 3 && i < 2 ? " " : "");
     ck_assert_str_eq(rows, masks[_i].rows);
 }
 END_TEST
 
 START_TEST(where_offset_and_shapes)
 {
-    eg_tensor *y = eg_where_mask(cx, "j <= i", "i [j]", 3, (int64_t[]){ 2, 6 });     /* queries 3 and 4 of a cache */
+    /* queries 3 and 4 of a cache */
+    eg_tensor *y = eg_where_mask(cx, "j <= i", "i [j]", 3, (int64_t[]){ 2, 6 });
     const bool *m = eg_bool(y);
-    for (int i = 0; i < 2; i++) for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
-    m = eg_bool(eg_where_mask(cx, "j <= i", "ij", 3, (int64_t[]){ 2, 6 }));          /* without brackets the last axis is the key */
-    for (int i = 0; i < 2; i++) for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
-    y = eg_where_mask(cx, "key <= query & batch == 1", "batch query key", 0, (int64_t[]){ 2, 3, 4 });
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
+    /* without brackets the last axis is the key */
+    m = eg_bool(eg_where_mask(cx, "j <= i", "ij", 3, (int64_t[]){ 2, 6 }));
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 6; j++) ck_assert(m[6 * i + j] == (j <= i + 3));
+    y = eg_where_mask(cx, "key <= query & batch == 1", "batch query key", 0,
+                      (int64_t[]){ 2, 3, 4 });
     ck_assert_int_eq(eg_rank(y), 3);
     ck_assert(eg_get(y, 1, 2, 2) == 1 && eg_get(y, 0, 2, 2) == 0 && eg_get(y, 1, 2, 3) == 0);
     y = eg_where_mask(cx, "1 == 1", "", 0, NULL);
@@ -521,13 +635,17 @@ START_TEST(where_offset_and_shapes)
 }
 END_TEST
 
-static const struct { const char *where, *says; } wrong[] = {
+static const struct {
+    const char *where, *says;
+} wrong[] = {
     { "k <= i", "softmax: the predicate's index 'k' is not one of 'i', 'j'\n  k <= i\n  ^" },
     { "ij <= i", "softmax: the predicate's index 'ij' is not one of 'i', 'j'\n  ij <= i\n  ^^" },
     { "", "softmax: the predicate is empty" },
     { "i <", "softmax: the predicate ends where a number or an index is expected\n  i <\n     ^" },
-    { "i", "softmax: the predicate is a number, not a truth\n  i\n  ^\n  compare it, as in i % 2 == 0" },
-    { "i % 2 | j < 2", "softmax: '|' joins truths, and a number stands before it\n  i % 2 | j < 2\n        ^" },
+    { "i",
+      "softmax: the predicate is a number, not a truth\n  i\n  ^\n  compare it, as in i % 2 == 0" },
+    { "i % 2 | j < 2",
+      "softmax: '|' joins truths, and a number stands before it\n  i % 2 | j < 2\n        ^" },
     { "j < 2 & i", "softmax: '&' joins truths, and a number stands after it" },
     { "!i", "softmax: '!' stands before a number" },
     { "-(i < j)", "softmax: a sign stands before a truth" },
@@ -542,7 +660,8 @@ static const struct { const char *where, *says; } wrong[] = {
     { "i % (3 - 3) < j", "softmax: division by zero" },
     { "i < 99999999999999999999", "softmax: the number does not fit in 64 bits" },
     { "9223372036854775807 + 1 < i", "softmax: the value does not fit in 64 bits" },
-    { "2i < j", "softmax: a name follows a number\n  2i < j\n   ^\n  a product is written with *, as in 2 * i" },
+    { "2i < j", "softmax: a name follows a number\n  2i < j\n   ^\n  a product is written with *, "
+                "as in 2 * i" },
     { "i < j j", "softmax: a name stands where an operator is expected" },
     { "i < j ?", "softmax: character '?' has no meaning in a predicate" },
     { "i < j \xc3", "softmax: byte 0xc3 has no meaning in a predicate" },
@@ -580,7 +699,7 @@ END_TEST
 /* Random predicates against their own meaning: one index, a row, a tile. */
 static int64_t number(char *text, int depth, int64_t i, int64_t j);
 static bool truth(char *text, int depth, int64_t i, int64_t j);
-static uint32_t script[64];             /* the draws of one predicate, replayed for every (i, j) */
+static uint32_t script[64]; /* the draws of one predicate, replayed for every (i, j) */
 static int cursor;
 static uint32_t choose(uint32_t n) { return script[cursor++ & 63] % n; }
 static int64_t number(char *text, int depth, int64_t i, int64_t j)
@@ -588,14 +707,18 @@ static int64_t number(char *text, int depth, int64_t i, int64_t j)
     switch (choose(depth > 3 ? 4 : 10)) {
     case 0: strcat(text, "i"); return i;
     case 1: strcat(text, "j"); return j;
-    case 2: { const int c = 1 + (int)choose(9); snprintf(text + strlen(text), 4, "%d", c); return c; }
+    case 2: {
+        const int c = 1 + (int)choose(9);
+        snprintf(text + strlen(text), 4, "%d", c);
+        return c;
+    }
     case 3: strcat(text, "|j|"); return 7;
     default: {
         const uint32_t op = choose(5);
         strcat(text, "(");
         const int64_t a = number(text, depth + 1, i, j);
         strcat(text, (const char *const[]){ " + ", " - ", " * ", " / ", " % " }[op]);
-        if (op >= 3) {                  /* by a positive constant                                         */
+        if (op >= 3) { /* by a positive constant */
             const int64_t c = 1 + (int64_t)choose(5);
             snprintf(text + strlen(text), 4, "%d)", (int)c);
             const int64_t rest = ((a % c) + c) % c;
@@ -604,7 +727,8 @@ static int64_t number(char *text, int depth, int64_t i, int64_t j)
         const int64_t b = number(text, depth + 1, i, j);
         strcat(text, ")");
         return op == 0 ? a + b : op == 1 ? a - b : a * b;
-    } }
+    }
+    }
 }
 static bool truth(char *text, int depth, int64_t i, int64_t j)
 {
@@ -614,9 +738,19 @@ static bool truth(char *text, int depth, int64_t i, int64_t j)
         const uint32_t op = choose(6);
         strcat(text, (const char *const[]){ " < ", " <= ", " > ", " >= ", " == ", " != " }[op]);
         const int64_t b = number(text, 2, i, j);
-        return op == 0 ? a < b : op == 1 ? a <= b : op == 2 ? a > b : op == 3 ? a >= b : op == 4 ? a == b : a != b;
+        return op == 0   ? a < b
+               : op == 1 ? a <= b
+               : op == 2 ? a > b
+               : op == 3 ? a >= b
+               : op == 4 ? a == b
+                         : a != b;
     }
-    if (kind == 1) { strcat(text, "!("); const bool a = truth(text, depth + 1, i, j); strcat(text, ")"); return !a; }
+    if (kind == 1) {
+        strcat(text, "!(");
+        const bool a = truth(text, depth + 1, i, j);
+        strcat(text, ")");
+        return !a;
+    }
     strcat(text, "(");
     const bool a = truth(text, depth + 1, i, j);
     strcat(text, kind == 2 ? " & " : " | ");
@@ -634,7 +768,12 @@ START_TEST(where_random)
         cursor = 0;
         truth(text, 0, 0, 0);
         const eg_predicate *p = eg__where_parse(cx, "random", text, 2, ij);
-        if (!p) { eg_assert_error(cx, "the predicate is "); eg_pop(cx, mark); continue; }    /* too long, or nested */
+        /* too long, or nested */
+        if (!p) {
+            eg_assert_error(cx, "the predicate is ");
+            eg_pop(cx, mark);
+            continue;
+        }
         bool any = false, all = true;
         for (int64_t i = -2; i < 9; i++) {
             uint8_t row[9];
@@ -643,8 +782,10 @@ START_TEST(where_random)
                 char again[4096] = "";
                 cursor = 0;
                 const bool is = truth(again, 0, i, j);
-                ck_assert_msg(eg__where_test(p, (int64_t[]){ i, j }, sizes) == is, "'%s' at (%d, %d)", text, (int)i, (int)j);
-                ck_assert_msg(row[j + 2] == is, "'%s' in the row of %d at %d", text, (int)i, (int)j);
+                ck_assert_msg(eg__where_test(p, (int64_t[]){ i, j }, sizes) == is,
+                              "'%s' at (%d, %d)", text, (int)i, (int)j);
+                ck_assert_msg(row[j + 2] == is, "'%s' in the row of %d at %d", text, (int)i,
+                              (int)j);
                 any |= is, all &= is;
             }
         }
@@ -659,25 +800,38 @@ END_TEST
 /* Tiles of the masks that matter are answered exactly. */
 START_TEST(where_tiles)
 {
-    static const char *const exact[] = { "j <= i", "i - 5 < j <= i", "i/4 == j/4", "j <= i | j < 3", "j - |j| <= i - |i|", "j < 10", "1 < 0" };
+    static const char *const exact[] = { "j <= i",         "i - 5 < j <= i",     "i/4 == j/4",
+                                         "j <= i | j < 3", "j - |j| <= i - |i|", "j < 10",
+                                         "1 < 0" };
     const int64_t sizes[2] = { 40, 48 };
     for (size_t k = 0; k < sizeof exact / sizeof *exact; k++) {
         const eg_predicate *p = eg__where_parse(cx, "tile", exact[k], 2, ij);
         for (int64_t i = 0; i < 40; i += 8)
             for (int64_t j = 0; j < 48; j += 8) {
                 int count = 0;
-                for (int64_t r = i; r < i + 8; r++) for (int64_t c = j; c < j + 8; c++) count += eg__where_test(p, (int64_t[]){ r, c }, sizes);
-                const eg_three three = eg__where_tile(p, (int64_t[]){ i, j }, (int64_t[]){ i + 8, j + 8 }, sizes);
-                ck_assert_msg(three == (count == 0 ? EG_NONE : count == 64 ? EG_EVERY : EG_TEST), "'%s' at (%d, %d)", exact[k], (int)i, (int)j);
+                for (int64_t r = i; r < i + 8; r++)
+                    for (int64_t c = j; c < j + 8; c++)
+                        count += eg__where_test(p, (int64_t[]){ r, c }, sizes);
+                const eg_three three =
+                    eg__where_tile(p, (int64_t[]){ i, j }, (int64_t[]){ i + 8, j + 8 }, sizes);
+                ck_assert_msg(three == (count == 0    ? EG_NONE
+                                        : count == 64 ? EG_EVERY
+                                                      : EG_TEST),
+                              "'%s' at (%d, %d)", exact[k], (int)i, (int)j);
             }
     }
 }
 END_TEST
 
-START_TEST(where_wide)                  /* beyond 32 bits the rows agree with single indices; nothing overflows */
+/* beyond 32 bits the rows agree with single indices; nothing overflows */
+START_TEST(where_wide)
 {
-    static const char *const text[] = { "i * i - j * j > 0", "i * 4611686018427387904 > j", "j - i < 3", "(j + 9223372036854775807) % 3 == 1", "-i * 9223372036854775807 / j < 0" };
-    const int64_t start[] = { 0, 1 << 20, 1ll << 31, 1ll << 40, INT64_MAX - 400, -(1ll << 33), INT64_MIN };
+    static const char *const text[] = { "i * i - j * j > 0", "i * 4611686018427387904 > j",
+                                        "j - i < 3", "(j + 9223372036854775807) % 3 == 1",
+                                        "-i * 9223372036854775807 / j < 0" };
+    const int64_t start[] = { 0,         1 << 20,         1ll << 31,
+                              1ll << 40, INT64_MAX - 400, -(1ll << 33),
+                              INT64_MIN };
     const int64_t sizes[2] = { 9, 7 };
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) {
         const eg_predicate *p = eg__where_parse(cx, "wide", text[k], 2, ij);
@@ -685,7 +839,9 @@ START_TEST(where_wide)                  /* beyond 32 bits the rows agree with si
         for (size_t s = 0; s < sizeof start / sizeof *start; s++) {
             uint8_t row[300];
             eg__where_row(p, 1, 300, (int64_t[]){ start[s] / 2, start[s] }, sizes, row);
-            for (int j = 0; j < 300; j++) ck_assert_int_eq(row[j], eg__where_test(p, (int64_t[]){ start[s] / 2, start[s] + j }, sizes));
+            for (int j = 0; j < 300; j++)
+                ck_assert_int_eq(
+                    row[j], eg__where_test(p, (int64_t[]){ start[s] / 2, start[s] + j }, sizes));
         }
     }
     ck_assert_uint_eq(eg__where_uses(eg__where_parse(cx, "uses", "j < |i|", 2, ij)), 2);

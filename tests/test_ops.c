@@ -1,10 +1,12 @@
-/* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five kinds of strides:
- * first derivatives against central differences, second derivatives against differences of the gradient, J v against J^T w,
- * both against complex steps,
- * values on strided operands against values on contiguous copies, f32 and c128 against f64, what the rule says it reads, sizes 0 and 1.
- * The variables are the entries of the storage behind the operands, so that a stride of 0 moves several elements together.
+/* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five
+ * kinds of strides: first derivatives against central differences, second derivatives against
+ * differences of the gradient, J v against J^T w, both against complex steps, values on strided
+ * operands against values on contiguous copies, f32 and c128 against f64, what the rule says it
+ * reads, sizes 0 and 1. The variables are the entries of the storage behind the operands, so that a
+ * stride of 0 moves several elements together.
  *
- * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0; :iN is i64 in 0 … N−1, :b bool. */
+ * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0;
+ * :iN is i64 in 0 … N−1, :b bool. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +16,8 @@
 
 enum { OPERANDS = 8, RANK = 6 };
 typedef enum kind { CONTIGUOUS, PERMUTED, SLICED, EXPANDED, REVERSED, KINDS } kind;
-static const char *const kind_name[] = { "contiguous", "permuted", "sliced", "expanded", "reversed" };
+static const char *const kind_name[] = { "contiguous", "permuted", "sliced", "expanded",
+                                         "reversed" };
 
 /* No derivative by nature, or results that are not numbers to compare: these need no samples. */
 static const char *const unsampled[] = { NULL };
@@ -29,27 +32,28 @@ static const char *const parted[] = { "cast", "any", "all", NULL };
 
 static bool listed(const char *const *list, const char *name)
 {
-    for (; *list; list++) if (!strcmp(*list, name)) return true;
+    for (; *list; list++)
+        if (!strcmp(*list, name)) return true;
     return false;
 }
 
-/* -- operands ------------------------------------------------------------------------------------------------------------------ */
+/* -- operands --------------------------------------------------------------------------------- */
 typedef struct operand {
     eg_dtype dtype;
-    int      rank;
-    int64_t  dim[RANK], base[RANK], below;      /* base: sizes of the storage behind it               */
-    int64_t  n;                                 /* entries of the storage                             */
-    double  *v;
+    int rank;
+    int64_t dim[RANK], base[RANK], below; /* base: sizes of the storage behind it */
+    int64_t n;                            /* entries of the storage */
+    double *v;
 } operand;
-typedef struct point {                          /* a sample's operands, in one kind of strides        */
+typedef struct point { /* a sample's operands, in one kind of strides */
     const eg_sample *s;
-    kind    k;
-    int     count;
+    kind k;
+    int count;
     operand x[OPERANDS];
-    char    where[160];
+    char where[160];
 } point;
 
-static uint64_t noise(uint64_t *state)          /* splitmix64, Steele et al. 2014                     */
+static uint64_t noise(uint64_t *state) /* splitmix64, Steele et al. 2014 */
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
@@ -57,7 +61,7 @@ static uint64_t noise(uint64_t *state)          /* splitmix64, Steele et al. 201
     return z ^ z >> 31;
 }
 static double unit(uint64_t *state) { return (double)(noise(state) >> 11) * 0x1p-53; }
-static double weight(int64_t k, uint64_t salt)  /* a fixed random vector: in ±[.5, 1.5]               */
+static double weight(int64_t k, uint64_t salt) /* a fixed random vector: in ±[.5, 1.5] */
 {
     uint64_t s = (uint64_t)k * 2654435761 + salt;
     double u = unit(&s);
@@ -79,15 +83,18 @@ static void parse(point *p)
             x->dim[x->rank++] = strtoll(c, (char **)&c, 10);
             if (*c == 'x') c++;
         }
-        if (*c == ':' && c[1] == 'b') x->dtype = EG_BOOL, x->below = 2, c += 2;
-        else if (*c == ':' && c[1] == 'i') x->dtype = EG_I64, x->below = strtoll(c + 2, (char **)&c, 10);
+        if (*c == ':' && c[1] == 'b')
+            x->dtype = EG_BOOL, x->below = 2, c += 2;
+        else if (*c == ':' && c[1] == 'i')
+            x->dtype = EG_I64, x->below = strtoll(c + 2, (char **)&c, 10);
         while (*c == ' ') c++;
         ck_assert_msg(*c == ',' || !*c, "%s: \"%s\" is no list of shapes", p->where, p->s->shapes);
     } while (*c++ == ',');
 }
 
-/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space: no two are close, so that neither
- * a step nor a direction of the checks changes which is the larger. */
+/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space:
+ * no two are close, so that neither a step nor a direction of the checks changes which is the
+ * larger. */
 static void draw(point *p, uint64_t seed)
 {
     double low = p->s->low, high = p->s->high;
@@ -114,16 +121,23 @@ static void draw(point *p, uint64_t seed)
     for (int i = 0; i < p->count; i++) {
         operand *x = &p->x[i];
         for (int64_t e = 0; e < x->n; e++)
-            if (x->dtype != EG_F64) x->v[e] = (double)(noise(&seed) % (uint64_t)x->below);
-            else x->v[e] = low + (high - low) * ((double)place[places++] + .25 + unit(&seed) / 2) / (double)floats;
+            if (x->dtype != EG_F64)
+                x->v[e] = (double)(noise(&seed) % (uint64_t)x->below);
+            else
+                x->v[e] = low + (high - low) * ((double)place[places++] + .25 + unit(&seed) / 2) /
+                                    (double)floats;
     }
     free(place);
 }
-static void undraw(point *p) { for (int i = 0; i < p->count; i++) free(p->x[i].v); }
+static void undraw(point *p)
+{
+    for (int i = 0; i < p->count; i++) free(p->x[i].v);
+}
 
 static eg_tensor *leaf(eg_ctx *cx, const operand *x)
 {
-    return eg_cast(eg_from_n(cx, EG_F64, x->v, x->rank, x->base), x->dtype == EG_F64 ? eg_default_type(cx) : x->dtype);
+    return eg_cast(eg_from_n(cx, EG_F64, x->v, x->rank, x->base),
+                   x->dtype == EG_F64 ? eg_default_type(cx) : x->dtype);
 }
 static eg_tensor *strided(const operand *x, kind k, eg_tensor *t)
 {
@@ -133,19 +147,20 @@ static eg_tensor *strided(const operand *x, kind k, eg_tensor *t)
     case PERMUTED:
         for (int r = 0; r < x->rank; r++) axes[r] = x->rank - 1 - r;
         return eg_permute_n(t, x->rank, axes);
-    case SLICED:   return eg_slice(t, -1, 1, EG_END, 2);
+    case SLICED: return eg_slice(t, -1, 1, EG_END, 2);
     case EXPANDED: return eg_expand_n(t, x->rank, x->dim);
     case REVERSED:
         for (int r = 0; r < x->rank; r++) t = eg_flip(t, r);
         return t;
-    default:       return t;
+    default: return t;
     }
 }
 
-/* -- one evaluation -------------------------------------------------------------------------------------------------------------- */
+/* -- one evaluation --------------------------------------------------------------------------- */
 typedef struct value {
-    int count;                                  /* float operands                                     */
-    eg_tensor *leaf[OPERANDS], *x[OPERANDS], *y, *of[OPERANDS];     /* of: leaves of the float operands */
+    int count; /* float operands */
+    /* of: leaves of the float operands */
+    eg_tensor *leaf[OPERANDS], *x[OPERANDS], *y, *of[OPERANDS];
 } value;
 
 static value evaluate(eg_ctx *cx, const point *p)
@@ -170,14 +185,14 @@ static eg_tensor *weights(eg_tensor *like, uint64_t salt)
     free(w);
     return t;
 }
-static double along(eg_tensor *t, uint64_t salt)                /* Σ weight · t                         */
+static double along(eg_tensor *t, uint64_t salt) /* Σ weight · t */
 {
     const double *v = eg_f64(t);
     double sum = 0;
     for (int64_t k = 0, n = eg_size(t); v && k < n; k++) sum += weight(k, salt) * v[k];
     return sum;
 }
-enum { W = 1, V = 1000 };                       /* salts: of y, and (plus i) of the float operand i    */
+enum { W = 1, V = 1000 }; /* salts: of y, and (plus i) of the float operand i */
 
 /* f[0] = ⟨w, y⟩, f[1] = Σ ⟨v, gradient of f[0]⟩ */
 static void functionals(eg_ctx *cx, const point *p, double f[2])
@@ -192,18 +207,21 @@ static void functionals(eg_ctx *cx, const point *p, double f[2])
     eg_pop(cx, m);
 }
 
-static void close_to(const point *p, const char *what, int count, const int64_t *n, double *const *a, double *const *numeric,
-                     double tolerance)
+static void close_to(const point *p, const char *what, int count, const int64_t *n,
+                     double *const *a, double *const *numeric, double tolerance)
 {
-    double largest = 1e-2;              /* where all are 0, rounding of numbers near 1 is left */
-    for (int i = 0; i < count; i++) for (int64_t e = 0; e < n[i]; e++) largest = fmax(largest, fabs(numeric[i][e]));
+    double largest = 1e-2; /* where all are 0, rounding of numbers near 1 is left */
+    for (int i = 0; i < count; i++)
+        for (int64_t e = 0; e < n[i]; e++) largest = fmax(largest, fabs(numeric[i][e]));
     for (int i = 0; i < count; i++)
         for (int64_t e = 0; e < n[i]; e++)
             ck_assert_msg(fabs(a[i][e] - numeric[i][e]) <= tolerance * largest,
-                          "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g", p->where, what, i + 1, (long long)e, a[i][e], numeric[i][e]);
+                          "%s: %s of float operand %d, entry %lld: %.12g, numeric %.12g", p->where,
+                          what, i + 1, (long long)e, a[i][e], numeric[i][e]);
 }
 
-/* What the tape says at a point, order 1 and 2, by entry of each float operand; and room for the same numbers found otherwise. */
+/* What the tape says at a point, order 1 and 2, by entry of each float operand; and room for the
+ * same numbers found otherwise. */
 typedef struct derivatives {
     value v;
     eg_tensor *g[OPERANDS];
@@ -214,7 +232,8 @@ static derivatives derive(eg_ctx *cx, const point *p)
 {
     derivatives d = { .v = evaluate(cx, p) };
     eg_tensor *h[OPERANDS];
-    ck_assert_msg(!eg_grad(d.v.y, weights(d.v.y, W), d.v.count, d.v.of, d.g), "%s: %s", p->where, eg_error(cx));
+    ck_assert_msg(!eg_grad(d.v.y, weights(d.v.y, W), d.v.count, d.v.of, d.g), "%s: %s", p->where,
+                  eg_error(cx));
     for (int i = 0; i < d.v.count; i++) {
         d.n[i] = eg_size(d.v.of[i]);
         for (int order = 0; order < 2; order++) {
@@ -226,7 +245,8 @@ static derivatives derive(eg_ctx *cx, const point *p)
         memcpy(d.a[0][i], first, (size_t)d.n[i] * sizeof *first);
     }
     for (int i = 0; i < d.v.count; i++) {
-        ck_assert_msg(!eg_grad(d.g[i], weights(d.g[i], V + (uint64_t)i), d.v.count, d.v.of, h), "%s: second: %s", p->where, eg_error(cx));
+        ck_assert_msg(!eg_grad(d.g[i], weights(d.g[i], V + (uint64_t)i), d.v.count, d.v.of, h),
+                      "%s: second: %s", p->where, eg_error(cx));
         for (int j = 0; j < d.v.count; j++) {
             const double *second = eg_f64(h[j]);
             for (int64_t e = 0; second && e < d.n[j]; e++) d.a[1][j][e] += second[e];
@@ -243,11 +263,15 @@ static void agree(eg_ctx *cx, const point *p, derivatives *d, const char *with, 
     for (int order = 0; order < 2; order++) {
         snprintf(text, sizeof text, "%s%s", what[order], with);
         close_to(p, text, d->v.count, d->n, d->a[order], d->numeric[order], tolerance);
-        for (int i = 0; i < d->v.count; i++) { free(d->a[order][i]); free(d->numeric[order][i]); }
+        for (int i = 0; i < d->v.count; i++) {
+            free(d->a[order][i]);
+            free(d->numeric[order][i]);
+        }
     }
 }
 
-/* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3 is exact to h^4 (Richardson). */
+/* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3
+ * is exact to h^4 (Richardson). */
 static void check_derivatives(eg_ctx *cx, point *p)
 {
     eg_mark m = eg_push(cx);
@@ -258,10 +282,15 @@ static void check_derivatives(eg_ctx *cx, point *p)
         for (int64_t e = 0; e < d.n[j]; e++) {
             double *x = &p->x[i].v[e], at = *x, f[4][2];
             const double move[4] = { step, -step, 2 * step, -2 * step };
-            for (int k = 0; k < 4; k++) { *x = at + move[k]; functionals(cx, p, f[k]); }
+            for (int k = 0; k < 4; k++) {
+                *x = at + move[k];
+                functionals(cx, p, f[k]);
+            }
             *x = at;
             for (int order = 0; order < 2; order++)
-                d.numeric[order][j][e] = (4 * (f[0][order] - f[1][order]) / 2 - (f[2][order] - f[3][order]) / 4) / (3 * step);
+                d.numeric[order][j][e] =
+                    (4 * (f[0][order] - f[1][order]) / 2 - (f[2][order] - f[3][order]) / 4) /
+                    (3 * step);
         }
         j++;
     }
@@ -270,13 +299,15 @@ static void check_derivatives(eg_ctx *cx, point *p)
 }
 
 /* ∂⟨weights, y⟩/∂(entry e of operand j) by a complex step through what was recorded. */
-static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, uint64_t salt, int j, int64_t e)
+static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, uint64_t salt,
+                      int j, int64_t e)
 {
     eg_mark m = eg_push(cx);
     eg_tensor *direction = eg_zeros_like(v->of[j]), *dy;
     const eg_op *unsupported;
     eg_mut_f64(direction)[e] = 1;
-    ck_assert_msg(eg__complex_step(y, 1, &v->of[j], &direction, &dy, &unsupported), "%s: no complex step through %s: %s", p->where,
+    ck_assert_msg(eg__complex_step(y, 1, &v->of[j], &direction, &dy, &unsupported),
+                  "%s: no complex step through %s: %s", p->where,
                   unsupported ? unsupported->name : "it", eg_error(cx));
     const double d = along(dy, salt);
     eg_pop(cx, m);
@@ -290,7 +321,8 @@ static void check_complex_step(eg_ctx *cx, const point *p)
     for (int j = 0; j < d.v.count; j++)
         for (int64_t e = 0; e < d.n[j]; e++) {
             d.numeric[0][j][e] = stepped(cx, p, &d.v, d.v.y, W, j, e);
-            for (int i = 0; i < d.v.count; i++) d.numeric[1][j][e] += stepped(cx, p, &d.v, d.g[i], V + (uint64_t)i, j, e);
+            for (int i = 0; i < d.v.count; i++)
+                d.numeric[1][j][e] += stepped(cx, p, &d.v, d.g[i], V + (uint64_t)i, j, e);
         }
     agree(cx, p, &d, " against a complex step", 1e-12);
     eg_pop(cx, m);
@@ -300,22 +332,26 @@ static void check_continuation(eg_ctx *cx, const point *p)
 {
     eg_mark m = eg_push(cx);
     value v = evaluate(cx, p), z = evaluate(cx, p);
-    for (int i = 0; i < p->count; i++) if (p->x[i].dtype == EG_F64) z.x[i] = strided(&p->x[i], p->k, eg_cast(z.leaf[i], EG_C128));
+    for (int i = 0; i < p->count; i++)
+        if (p->x[i].dtype == EG_F64) z.x[i] = strided(&p->x[i], p->k, eg_cast(z.leaf[i], EG_C128));
     eg_set_draws(cx, 0);
     z.y = p->s->call(z.x);
     ck_assert_msg(eg_ok(z.y), "%s: of c128: %s", p->where, eg_error(cx));
     ck_assert_int_eq(eg_type(z.y), eg_type(v.y) == EG_F64 ? EG_C128 : eg_type(v.y));
-    const double *y = eg_f64(eg_cast(v.y, EG_F64)), *c = eg_f64(eg_cast(eg_type(z.y) == EG_C128 ? eg_real(z.y) : z.y, EG_F64));
+    const double *y = eg_f64(eg_cast(v.y, EG_F64)),
+                 *c = eg_f64(eg_cast(eg_type(z.y) == EG_C128 ? eg_real(z.y) : z.y, EG_F64));
     const double *im = eg_type(z.y) == EG_C128 ? eg_f64(eg_imag(z.y)) : NULL;
-    double largest = 1e-2;              /* as in close_to */
-    for (int64_t k = 0; k < eg_size(v.y); k++) if (isfinite(y[k])) largest = fmax(largest, fabs(y[k]));
+    double largest = 1e-2; /* as in close_to */
+    for (int64_t k = 0; k < eg_size(v.y); k++)
+        if (isfinite(y[k])) largest = fmax(largest, fabs(y[k]));
     for (int64_t k = 0; k < eg_size(v.y); k++)
         ck_assert_msg((y[k] == c[k] || fabs(y[k] - c[k]) <= 1e-14 * largest) && (!im || im[k] == 0),
-                      "%s: entry %lld is %.17g, in c128 %.17g%+.17gi", p->where, (long long)k, y[k], c[k], im ? im[k] : 0);
+                      "%s: entry %lld is %.17g, in c128 %.17g%+.17gi", p->where, (long long)k, y[k],
+                      c[k], im ? im[k] : 0);
     eg_pop(cx, m);
 }
 
-static void shift(point *p, double by)           /* every variable moves along v                      */
+static void shift(point *p, double by) /* every variable moves along v */
 {
     for (int i = 0, j = 0; i < p->count; i++) {
         if (p->x[i].dtype != EG_F64) continue;
@@ -329,49 +365,64 @@ static double inner(const double *a, int64_t n, uint64_t salt, double *total)
 {
     double sum = 0;
     *total = 0;
-    for (int64_t k = 0; k < n; k++) { sum += a[k] * weight(k, salt); *total += fabs(a[k] * weight(k, salt)); }
+    for (int64_t k = 0; k < n; k++) {
+        sum += a[k] * weight(k, salt);
+        *total += fabs(a[k] * weight(k, salt));
+    }
     return sum;
 }
 
-/* Forward mode: J v is what two reverse sweeps make, ⟨J v, w⟩ = ⟨v, J^T w⟩, and the tangent of a tangent is ⟨w, ∂²y v v⟩ = ⟨v, ∂⟨J^T w, v⟩⟩. */
-static void check_forward(eg_ctx *cx, const point *p, const value *v, eg_tensor *const *g, const double *twice, double right)
+/* Forward mode: J v is what two reverse sweeps make, ⟨J v, w⟩ = ⟨v, J^T w⟩, and the tangent of a
+ * tangent is ⟨w, ∂²y v v⟩ = ⟨v, ∂⟨J^T w, v⟩⟩. */
+static void check_forward(eg_ctx *cx, const point *p, const value *v, eg_tensor *const *g,
+                          const double *twice, double right)
 {
     eg_tensor *along_v[OPERANDS], *h[OPERANDS];
     double total, curve = 0;
     for (int i = 0; i < v->count; i++) along_v[i] = weights(v->of[i], V + (uint64_t)i);
-    eg_tensor *t = eg_jvp(v->y, v->count, v->of, along_v), *tt = eg_jvp(t, v->count, v->of, along_v);
+    eg_tensor *t = eg_jvp(v->y, v->count, v->of, along_v),
+              *tt = eg_jvp(t, v->count, v->of, along_v);
     const double *jv = eg_f64(t), *jjv = eg_f64(tt);
     int64_t size = eg_size(v->y);
-    ck_assert_msg(jv && jjv && eg_size(t) == size && eg_size(tt) == size, "%s: jvp: %s", p->where, eg_error(cx));
+    ck_assert_msg(jv && jjv && eg_size(t) == size && eg_size(tt) == size, "%s: jvp: %s", p->where,
+                  eg_error(cx));
     double left = inner(jv, size, W, &total);
-    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: forward: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
-    close_to(p, "J v, forward against twice reverse,", 1, &size, (double *[]){ (double *)jv }, (double *[]){ (double *)twice }, 1e-12);
+    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14,
+                  "%s: forward: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
+    close_to(p, "J v, forward against twice reverse,", 1, &size, (double *[]){ (double *)jv },
+             (double *[]){ (double *)twice }, 1e-12);
     for (int i = 0; i < v->count; i++) {
-        ck_assert_msg(!eg_grad(g[i], along_v[i], v->count, v->of, h), "%s: %s", p->where, eg_error(cx));
+        ck_assert_msg(!eg_grad(g[i], along_v[i], v->count, v->of, h), "%s: %s", p->where,
+                      eg_error(cx));
         for (int j = 0; j < v->count; j++) curve += along(h[j], V + (uint64_t)j);
     }
     left = inner(jjv, size, W, &total);
-    ck_assert_msg(fabs(left - curve) <= 1e-11 * (total + fabs(curve)) + 1e-13, "%s: jvp of jvp %.17g, reverse of reverse %.17g", p->where, left, curve);
+    ck_assert_msg(fabs(left - curve) <= 1e-11 * (total + fabs(curve)) + 1e-13,
+                  "%s: jvp of jvp %.17g, reverse of reverse %.17g", p->where, left, curve);
 }
 
-/* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩. */
+/* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩.
+ */
 static void check_adjoint(eg_ctx *cx, point *p)
 {
     eg_mark m = eg_push(cx);
     value v = evaluate(cx, p);
     eg_tensor *w = weights(v.y, W), *g[OPERANDS], *part;
     int64_t size = eg_size(v.y);
-    double *jv = calloc((size_t)size + 1, sizeof *jv), *numeric = calloc((size_t)size + 1, sizeof *numeric);
+    double *jv = calloc((size_t)size + 1, sizeof *jv),
+           *numeric = calloc((size_t)size + 1, sizeof *numeric);
     double right = 0, total = 0;
     ck_assert_msg(!eg_grad(v.y, w, v.count, v.of, g), "%s: %s", p->where, eg_error(cx));
     for (int i = 0; i < v.count; i++) {
         right += along(g[i], V + (uint64_t)i);
-        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), 1, &w, &part), "%s: by the seed: %s", p->where, eg_error(cx));
+        ck_assert_msg(!eg_grad(g[i], weights(g[i], V + (uint64_t)i), 1, &w, &part),
+                      "%s: by the seed: %s", p->where, eg_error(cx));
         const double *d = eg_f64(part);
         for (int64_t k = 0; d && k < size; k++) jv[k] += d[k];
     }
     check_forward(cx, p, &v, g, jv, right);
-    const double step = 1e-3, share[4] = { 2. / 3, -2. / 3, -1. / 12, 1. / 12 }, move[4] = { step, -step, 2 * step, -2 * step };
+    const double step = 1e-3, share[4] = { 2. / 3, -2. / 3, -1. / 12, 1. / 12 },
+                 move[4] = { step, -step, 2 * step, -2 * step };
     for (int k = 0; k < 4; k++) {
         shift(p, move[k]);
         const double *y = eg_f64(evaluate(cx, p).y);
@@ -380,8 +431,8 @@ static void check_adjoint(eg_ctx *cx, point *p)
     }
     const double left = inner(jv, size, W, &total);
     ck_assert_msg(!eg_error(cx), "%s: %s", p->where, eg_error(cx));
-    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14, "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left,
-                  right);
+    ck_assert_msg(fabs(left - right) <= 1e-12 * total + 1e-14,
+                  "%s: <J v, w> = %.17g but <v, J^T w> = %.17g", p->where, left, right);
     close_to(p, "J v", 1, &size, &jv, &numeric, 1e-7);
     free(jv);
     free(numeric);
@@ -401,23 +452,29 @@ static void check_values(eg_ctx *cx, const point *p, bool bits)
     ck_assert_msg(eg_ok(a) && eg_ok(b), "%s: %s", p->where, eg_error(cx));
     size_t bytes = (size_t)eg_size(a) * width(eg_type(a));
     if (bits || eg_type(a) != EG_F64)
-        ck_assert_msg(!memcmp(eg_raw(a, NULL), eg_raw(b, NULL), bytes), "%s: values depend on the strides", p->where);
-    else close_to(p, "value on strides", 1, (int64_t[]){ eg_size(a) }, (double *[]){ (double *)eg_f64(a) },
-                  (double *[]){ (double *)eg_f64(b) }, 1e-14);
+        ck_assert_msg(!memcmp(eg_raw(a, NULL), eg_raw(b, NULL), bytes),
+                      "%s: values depend on the strides", p->where);
+    else
+        close_to(p, "value on strides", 1, (int64_t[]){ eg_size(a) },
+                 (double *[]){ (double *)eg_f64(a) }, (double *[]){ (double *)eg_f64(b) }, 1e-14);
     eg_pop(cx, m);
 }
 
-/* Changing what the rule does not read changes no bit of the gradient; changing what it reads is noticed. */
+/* Changing what the rule does not read changes no bit of the gradient; changing what it reads is
+ * noticed. */
 static void spoil(eg_tensor *t)
 {
     for (int64_t k = 0, n = eg_size(t); k < n; k++)
-        if (eg_type(t) == EG_F64) eg_mut_f64(t)[k] = NAN;
-        else if (eg_type(t) == EG_I64) eg_mut_i64(t)[k] = 0;
-        else eg_mut_bool(t)[k] = !eg_bool(t)[k];
+        if (eg_type(t) == EG_F64)
+            eg_mut_f64(t)[k] = NAN;
+        else if (eg_type(t) == EG_I64)
+            eg_mut_i64(t)[k] = 0;
+        else
+            eg_mut_bool(t)[k] = !eg_bool(t)[k];
 }
 static void check_uses(eg_ctx *cx, const point *p)
 {
-    for (int i = 0; i <= p->count; i++) {                       /* the last: the result                */
+    for (int i = 0; i <= p->count; i++) { /* the last: the result */
         eg_mark m = eg_push(cx);
         value v = evaluate(cx, p);
         eg_tensor *w = weights(v.y, W), *before[OPERANDS], *after[OPERANDS];
@@ -425,12 +482,16 @@ static void check_uses(eg_ctx *cx, const point *p)
         eg_grad(v.y, w, v.count, v.of, before);
         if (eg_is_row_major(target)) {
             spoil(target);
-            if (eg_grad(v.y, w, v.count, v.of, after)) eg_clear(cx);
-            else for (int j = 0; j < v.count; j++) {
-                const double *a = eg_f64(before[j]), *b = eg_f64(after[j]);
-                ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a), "%s: the gradient reads %s%.0d, and the row does not say so",
-                              p->where, i < p->count ? "operand " : "the result", i < p->count ? i + 1 : 0);
-            }
+            if (eg_grad(v.y, w, v.count, v.of, after))
+                eg_clear(cx);
+            else
+                for (int j = 0; j < v.count; j++) {
+                    const double *a = eg_f64(before[j]), *b = eg_f64(after[j]);
+                    ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a),
+                                  "%s: the gradient reads %s%.0d, and the row does not say so",
+                                  p->where, i < p->count ? "operand " : "the result",
+                                  i < p->count ? i + 1 : 0);
+                }
         }
         eg_pop(cx, m);
     }
@@ -444,10 +505,12 @@ static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
     eg_tensor *wide = eg_cast(b, EG_F64), *y = eg_cast(a, EG_F64);
     const double *u = eg_f64(y), *v = eg_f64(wide);
     double largest = 0;
-    for (int64_t k = 0; k < eg_size(y); k++) if (isfinite(u[k])) largest = fmax(largest, fabs(u[k]));
     for (int64_t k = 0; k < eg_size(y); k++)
-        ck_assert_msg(u[k] == v[k] || (isnan(u[k]) && isnan(v[k])) || fabs(u[k] - v[k]) <= 2e-5 * largest,
-                      "%s: entry %lld is %.9g in f32, %.9g in f64", p->where, (long long)k, v[k], u[k]);
+        if (isfinite(u[k])) largest = fmax(largest, fabs(u[k]));
+    for (int64_t k = 0; k < eg_size(y); k++)
+        ck_assert_msg(
+            u[k] == v[k] || (isnan(u[k]) && isnan(v[k])) || fabs(u[k] - v[k]) <= 2e-5 * largest,
+            "%s: entry %lld is %.9g in f32, %.9g in f64", p->where, (long long)k, v[k], u[k]);
     eg_pop(single, n);
     eg_pop(cx, m);
 }
@@ -456,41 +519,57 @@ static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
 static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
 {
     if (eg_op_of(y) == row) return true;
-    for (int i = 0; depth && i < eg_operands(y); i++) if (reaches(eg_operand(y, i), row, depth - 1)) return true;
+    for (int i = 0; depth && i < eg_operands(y); i++)
+        if (reaches(eg_operand(y, i), row, depth - 1)) return true;
     return false;
 }
 
-/* -- the tests ------------------------------------------------------------------------------------------------------------------- */
-static bool flat(const eg_op *row, eg_dtype result) { return !row->rule || (result != EG_F32 && result != EG_F64); }
+/* -- the tests -------------------------------------------------------------------------------- */
+static bool flat(const eg_op *row, eg_dtype result)
+{
+    return !row->rule || (result != EG_F32 && result != EG_F64);
+}
 
 START_TEST(row)
 {
     const eg_op *op = eg_op_at(_i);
-    ck_assert_msg(op->name && *op->name && op->equation && *op->equation && (!op->rule || (op->gradient && *op->gradient)),
+    ck_assert_msg(op->name && *op->name && op->equation && *op->equation &&
+                      (!op->rule || (op->gradient && *op->gradient)),
                   "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
-    for (int k = 0; k < _i; k++) ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
-    ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name), "%s: a gradient, and no forward_c128",
-                  op->name);
+    for (int k = 0; k < _i; k++)
+        ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
+    ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name),
+                  "%s: a gradient, and no forward_c128", op->name);
     if (listed(unsampled, op->name)) return;
-    ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested", op->name);
+    ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested",
+                  op->name);
     eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
     for (int s = 0; op->samples[s].call; s++)
         for (int k = 0; k < KINDS; k++) {
             point p = { .s = &op->samples[s], .k = (kind)k };
-            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1, p.s->shapes, kind_name[k]);
+            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name,
+                     s + 1, p.s->shapes, kind_name[k]);
             parse(&p);
             draw(&p, (uint64_t)s + 100);
             eg_mark m = eg_push(cx);
             value v = evaluate(cx, &p);
             bool refused = !eg_ok(v.y), no_gradient = flat(op, eg_type(v.y)) || v.count == 0;
-            if (refused && k != CONTIGUOUS && listed(picky, op->name)) { eg_clear(cx); eg_pop(cx, m); undraw(&p); continue; }
+            if (refused && k != CONTIGUOUS && listed(picky, op->name)) {
+                eg_clear(cx);
+                eg_pop(cx, m);
+                undraw(&p);
+                continue;
+            }
             ck_assert_msg(!refused, "%s: %s", p.where, eg_error(cx));
-            ck_assert_msg(k != CONTIGUOUS || reaches(v.y, op, 8), "%s: the call does not reach its row", p.where);
-            ck_assert_msg(op->rule || eg_type(v.y) != EG_F64 || v.count == 0, "%s: float operands, float result, and no rule", p.where);
+            ck_assert_msg(k != CONTIGUOUS || reaches(v.y, op, 8),
+                          "%s: the call does not reach its row", p.where);
+            ck_assert_msg(op->rule || eg_type(v.y) != EG_F64 || v.count == 0,
+                          "%s: float operands, float result, and no rule", p.where);
             eg_pop(cx, m);
             check_values(cx, &p, !listed(reordered, op->name));
             check_single(cx, single, &p);
-            if (v.count && !listed(no_complex, op->name) && !listed(parted, op->name)) check_continuation(cx, &p);
+            if (v.count && !listed(no_complex, op->name) && !listed(parted, op->name))
+                check_continuation(cx, &p);
             if (!no_gradient) {
                 check_derivatives(cx, &p);
                 if (!listed(no_complex, op->name)) check_complex_step(cx, &p);
@@ -504,9 +583,13 @@ START_TEST(row)
 }
 END_TEST
 
-/* eg_gradcheck on every row, in an f32 context, on operands that f reads through `user`: it reads them as f64, finds nothing wrong to
- * second order (third where the issue asks for it), and where it tested everything it notices every mutant of the gradient. */
-typedef struct captured { const point *p; eg_tensor *x[OPERANDS]; } captured;
+/* eg_gradcheck on every row, in an f32 context, on operands that f reads through `user`: it reads
+ * them as f64, finds nothing wrong to second order (third where the issue asks for it), and where
+ * it tested everything it notices every mutant of the gradient. */
+typedef struct captured {
+    const point *p;
+    eg_tensor *x[OPERANDS];
+} captured;
 static eg_tensor *call_captured(void *user, eg_tensor *const *xs)
 {
     const captured *c = user;
@@ -524,7 +607,8 @@ START_TEST(row_checked)
     for (int s = 0; op->samples[s].call; s++) {
         point p = { .s = &op->samples[s], .k = (kind)(s % KINDS) };
         if (listed(picky, op->name)) p.k = CONTIGUOUS;
-        snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1, p.s->shapes, kind_name[p.k]);
+        snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1,
+                 p.s->shapes, kind_name[p.k]);
         parse(&p);
         draw(&p, (uint64_t)s + 100);
         eg_mark m = eg_push(cx);
@@ -538,15 +622,27 @@ START_TEST(row_checked)
         y = call_captured(&c, NULL);
         ck_assert_msg(eg_ok(y), "%s: %s", p.where, eg_error(cx));
         if (count && eg_type(y) == EG_F32 && op->rule != eg_zero_rule) {
-            const eg_report *r = eg_gradcheck(call_captured, &c, count, of, .order = listed(thrice, op->name) ? 3 : 2, .mutate = true);
+            const eg_report *r =
+                eg_gradcheck(call_captured, &c, count, of,
+                             .order = listed(thrice, op->name) ? 3 : 2, .mutate = true);
             ck_assert_msg(r != NULL, "%s: %s", p.where, eg_error(cx));
-            ck_assert_msg(!r->passed || (r->mutants > 0 && r->caught > 0 && !r->survivors), "%s: %s", p.where, r->text);
-            for (const eg_report *o = r; o; o = o->higher)      /* samples on the flat side of relu and its kin are UNTESTED */
+            ck_assert_msg(!r->passed || (r->mutants > 0 && r->caught > 0 && !r->survivors),
+                          "%s: %s", p.where, r->text);
+            /* samples on the flat side of relu and its kin are UNTESTED */
+            for (const eg_report *o = r; o; o = o->higher)
                 for (int i = 0; i < count && !o->passed; i++)
-                    ck_assert_msg(o->right == o->entries && (o->input[i] == EG_RIGHT || o->input[i] == EG_UNTESTED || o->input[i] == EG_ZERO), "%s: %s", p.where, r->text);
-            r = eg_gradcheck(call_captured, &c, count, of, .oracle = EG_COMPLEX_STEP, .rtol = 1e-12, .atol = 1e-12);
-            ck_assert_msg(r && r->right == r->entries && !strstr(r->text, "differences instead") == !listed(no_complex, op->name), "%s: %s", p.where, r ? r->text : eg_error(cx));
-            ck_assert_msg(eg_type(of[0]) == EG_F32 && eg_op_of(y), "%s: the check left its operands changed", p.where);
+                    ck_assert_msg(o->right == o->entries &&
+                                      (o->input[i] == EG_RIGHT || o->input[i] == EG_UNTESTED ||
+                                       o->input[i] == EG_ZERO),
+                                  "%s: %s", p.where, r->text);
+            r = eg_gradcheck(call_captured, &c, count, of, .oracle = EG_COMPLEX_STEP, .rtol = 1e-12,
+                             .atol = 1e-12);
+            ck_assert_msg(r && r->right == r->entries &&
+                              !strstr(r->text, "differences instead") ==
+                                  !listed(no_complex, op->name),
+                          "%s: %s", p.where, r ? r->text : eg_error(cx));
+            ck_assert_msg(eg_type(of[0]) == EG_F32 && eg_op_of(y),
+                          "%s: the check left its operands changed", p.where);
         }
         eg_pop(cx, m);
         undraw(&p);
@@ -555,7 +651,8 @@ START_TEST(row_checked)
 }
 END_TEST
 
-/* All sizes 1, then the first size of every operand 0: a value with a gradient, or a refusal in words. */
+/* All sizes 1, then the first size of every operand 0: a value with a gradient, or a refusal in
+ * words. */
 START_TEST(small_sizes)
 {
     const eg_op *op = eg_op_at(_i);
@@ -564,22 +661,28 @@ START_TEST(small_sizes)
     for (int s = 0; op->samples[s].call; s++)
         for (int zero = 0; zero < 2; zero++) {
             point p = { .s = &op->samples[s], .k = CONTIGUOUS };
-            snprintf(p.where, sizeof p.where, "%s, sample %d with sizes %s", op->name, s + 1, zero ? "0" : "1");
+            snprintf(p.where, sizeof p.where, "%s, sample %d with sizes %s", op->name, s + 1,
+                     zero ? "0" : "1");
             parse(&p);
             for (int i = 0; i < p.count; i++)
-                for (int r = 0; r < p.x[i].rank; r++) p.x[i].dim[r] = !zero ? 1 : r ? p.x[i].dim[r] : 0;
+                for (int r = 0; r < p.x[i].rank; r++)
+                    p.x[i].dim[r] = !zero ? 1 : r ? p.x[i].dim[r] : 0;
             draw(&p, 7);
             eg_mark m = eg_push(cx);
             value v = evaluate(cx, &p);
             eg_tensor *g[OPERANDS];
-            if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, g))
+            if (eg_ok(v.y) && !flat(op, eg_type(v.y)) &&
+                !eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, g))
                 for (int i = 0; i < v.count; i++)
-                    ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]), "%s: a gradient of another size", p.where);
+                    ck_assert_msg(eg_size(g[i]) == eg_size(v.of[i]),
+                                  "%s: a gradient of another size", p.where);
             if (eg_ok(v.y) && !flat(op, eg_type(v.y)) && !eg_error(cx)) {
                 eg_tensor *t = eg_jvp(v.y, v.count, v.of, v.of);
-                ck_assert_msg(eg_ok(t) && eg_size(t) == eg_size(v.y), "%s: jvp: %s", p.where, eg_error(cx));
+                ck_assert_msg(eg_ok(t) && eg_size(t) == eg_size(v.y), "%s: jvp: %s", p.where,
+                              eg_error(cx));
             }
-            if (eg_ok(v.y) && !eg_error(cx) && !flat(op, eg_type(v.y)) && !listed(no_complex, op->name)) {
+            if (eg_ok(v.y) && !eg_error(cx) && !flat(op, eg_type(v.y)) &&
+                !listed(no_complex, op->name)) {
                 eg_tensor *direction[OPERANDS], *dy;
                 const eg_op *unsupported;
                 double sum = 0;
@@ -587,14 +690,15 @@ START_TEST(small_sizes)
                     direction[i] = weights(v.of[i], V + (uint64_t)i);
                     sum += along(g[i], V + (uint64_t)i);
                 }
-                ck_assert_msg(eg__complex_step(v.y, v.count, v.of, direction, &dy, &unsupported), "%s: complex step: %s", p.where,
-                              eg_error(cx));
+                ck_assert_msg(eg__complex_step(v.y, v.count, v.of, direction, &dy, &unsupported),
+                              "%s: complex step: %s", p.where, eg_error(cx));
                 const double step = eg_item(eg_sum(NULL, dy));
-                ck_assert_msg(fabs(step - sum) <= 1e-12 * (fabs(sum) + 1e-3), "%s: %.17g along v, by a complex step %.17g", p.where, sum,
-                              step);
+                ck_assert_msg(fabs(step - sum) <= 1e-12 * (fabs(sum) + 1e-3),
+                              "%s: %.17g along v, by a complex step %.17g", p.where, sum, step);
             }
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
-            ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s", p.where, eg_error(cx));
+            ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s",
+                          p.where, eg_error(cx));
             eg_clear(cx);
             eg_pop(cx, m);
             undraw(&p);

@@ -15,17 +15,22 @@ static int draw(int n)
 static double volume(uint64_t set, const double *size)
 {
     double v = 1;
-    for (int i = 0; i < 64; i++) if (set >> i & 1) v *= size[i];
+    for (int i = 0; i < 64; i++)
+        if (set >> i & 1) v *= size[i];
     return v;
 }
 /* A step of operands x, y among `n` living ones: what it keeps, and what it costs */
 static uint64_t kept(int n, const uint64_t *op, int x, int y, uint64_t out)
 {
     uint64_t beside = out;
-    for (int k = 0; k < n; k++) if (k != x && k != y) beside |= op[k];
+    for (int k = 0; k < n; k++)
+        if (k != x && k != y) beside |= op[k];
     return (op[x] | op[y]) & beside;
 }
-static double price(uint64_t a, uint64_t b, uint64_t left, const double *size) { return volume(a | b, size) * ((a | b) == left ? 1 : 2); }
+static double price(uint64_t a, uint64_t b, uint64_t left, const double *size)
+{
+    return volume(a | b, size) * ((a | b) == left ? 1 : 2);
+}
 
 static double cheapest(int n, const uint64_t *op, uint64_t out, const double *size, double limit)
 {
@@ -36,7 +41,8 @@ static double cheapest(int n, const uint64_t *op, uint64_t out, const double *si
             uint64_t next[8], left = kept(n, op, i, j, out);
             if (limit > 0 && n > 2 && volume(left, size) > limit) continue;
             int m = 0;
-            for (int k = 0; k < n; k++) if (k != i && k != j) next[m++] = op[k];
+            for (int k = 0; k < n; k++)
+                if (k != i && k != j) next[m++] = op[k];
             next[m++] = left;
             double cost = price(op[i], op[j], left, size) + cheapest(m, next, out, size, limit);
             if (cost < best) best = cost;
@@ -44,7 +50,8 @@ static double cheapest(int n, const uint64_t *op, uint64_t out, const double *si
     return best;
 }
 /* What the sequence costs; checks that it is one, and that it keeps to the limit */
-static double replay(int n, const uint64_t *op, uint64_t out, const double *size, double limit, int (*pairs)[2])
+static double replay(int n, const uint64_t *op, uint64_t out, const double *size, double limit,
+                     int (*pairs)[2])
 {
     uint64_t live[2 * EG_EINSUM_MAX];
     bool gone[2 * EG_EINSUM_MAX] = { false };
@@ -55,7 +62,8 @@ static double replay(int n, const uint64_t *op, uint64_t out, const double *size
         ck_assert(i >= 0 && i < j && j < n + s && !gone[i] && !gone[j]);
         gone[i] = gone[j] = true;
         uint64_t beside = out;
-        for (int k = 0; k < n + s; k++) if (!gone[k]) beside |= live[k];
+        for (int k = 0; k < n + s; k++)
+            if (!gone[k]) beside |= live[k];
         live[n + s] = (live[i] | live[j]) & beside;
         cost += price(live[i], live[j], live[n + s], size);
         if (limit > 0 && s < n - 2) ck_assert(volume(live[n + s], size) <= limit);
@@ -69,11 +77,12 @@ static void network(int n, int labels, uint64_t *op, uint64_t *out, double *size
     *out = 0;
     for (int l = 0; l < labels; l++) {
         size[l] = 1 + draw(9);
-        int holders = draw(4) ? 2 : 3;                  /* a label in three operands is a hyperedge */
+        int holders = draw(4) ? 2 : 3; /* a label in three operands is a hyperedge */
         for (int k = 0; k < holders; k++) op[draw(n)] |= 1ull << l;
         if (draw(4) == 0) *out |= 1ull << l;
     }
-    for (int l = 0; l < labels; l++) {                  /* no label of one operand alone: those are summed first, counted apart */
+    /* no label of one operand alone: those are summed first, counted apart */
+    for (int l = 0; l < labels; l++) {
         int holders = 0;
         for (int k = 0; k < n; k++) holders += op[k] >> l & 1;
         if (holders == 1) *out |= 1ull << l;
@@ -100,7 +109,8 @@ START_TEST(exact_is_the_cheapest)
         for (int limited = 0; limited < 2; limited++) {
             const double limit = limited ? 30 : 0, best = cheapest(n, op, out, size, limit);
             eg_cost cost;
-            ck_assert_int_eq(eg__order(n, set, &wanted, size, limit, pairs, &cost), best < INFINITY);
+            ck_assert_int_eq(eg__order(n, set, &wanted, size, limit, pairs, &cost),
+                             best < INFINITY);
             if (!(best < INFINITY)) continue;
             ck_assert_double_eq_tol(cost.flops, best, 1e-9 * best);
             ck_assert_double_eq_tol(replay(n, op, out, size, limit, pairs), best, 1e-9 * best);
@@ -124,7 +134,8 @@ START_TEST(many_operands)
         eg_cost cost;
         ck_assert(eg__order(n, set, &wanted, size, 0, pairs, &cost));
         ck_assert_double_eq_tol(replay(n, op, out, size, 0, pairs), cost.flops, 1e-9 * cost.flops);
-        if (eg__order(n, set, &wanted, size, cost.largest / 2, pairs, NULL)) replay(n, op, out, size, cost.largest / 2, pairs);
+        if (eg__order(n, set, &wanted, size, cost.largest / 2, pairs, NULL))
+            replay(n, op, out, size, cost.largest / 2, pairs);
     }
     eg_cost none;
     ck_assert(eg__order(1, set, &wanted, size, 0, pairs, &none));
@@ -132,7 +143,8 @@ START_TEST(many_operands)
 }
 END_TEST
 
-/* abc,ad->d … with b, c in one operand alone: they are summed in it first, not carried through the product */
+/* abc,ad->d … with b, c in one operand alone: they are summed in it first, not carried through the
+ * product */
 START_TEST(lonely_labels_are_summed_first)
 {
     const double size[] = { 10, 20, 30, 40 };

@@ -1,4 +1,5 @@
-/* test_pair.c: contractions of two operands against the plain loop, over random axes and strides; threads, memory, sizes 0 and 1. */
+/* test_pair.c: contractions of two operands against the plain loop, over random axes and strides;
+ * threads, memory, sizes 0 and 1. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,19 @@ static int draw(int n)
 }
 
 enum { A, B, C };
-typedef struct operand { double *value; void *data; int64_t count, low; } operand;   /* element 0 of the axes is number −low */
-typedef struct problem { eg_dtype dtype, result; int axes; eg_axis axis[8]; bool unary, add; operand x[3]; } problem;
+/* element 0 of the axes is number −low */
+typedef struct operand {
+    double *value;
+    void *data;
+    int64_t count, low;
+} operand;
+typedef struct problem {
+    eg_dtype dtype, result;
+    int axes;
+    eg_axis axis[8];
+    bool unary, add;
+    operand x[3];
+} problem;
 
 static int64_t *stride_of(eg_axis *x, int s) { return s == A ? &x->sa : s == B ? &x->sb : &x->sc; }
 static bool has(const eg_axis *x, int s) { return s == A ? x->in_a : s == B ? x->in_b : x->in_c; }
@@ -29,7 +41,7 @@ static double get(eg_dtype t, const void *p, int64_t i)
     case EG_F32: return (double)((const float *)p)[i];
     case EG_I64: return (double)((const int64_t *)p)[i];
     case EG_I32: return ((const int32_t *)p)[i];
-    default:     return ((const uint8_t *)p)[i];
+    default: return ((const uint8_t *)p)[i];
     }
 }
 static void put(eg_dtype t, void *p, int64_t i, double v)
@@ -39,16 +51,23 @@ static void put(eg_dtype t, void *p, int64_t i, double v)
     case EG_F32: ((float *)p)[i] = (float)v; break;
     case EG_I64: ((int64_t *)p)[i] = (int64_t)v; break;
     case EG_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-    default:     ((uint8_t *)p)[i] = v != 0;
+    default: ((uint8_t *)p)[i] = v != 0;
     }
 }
 
-/* Strides of one operand: its axes in some order, with gaps, reversals and (not in c) broadcasts; then values in its storage. */
+/* Strides of one operand: its axes in some order, with gaps, reversals and (not in c) broadcasts;
+ * then values in its storage. */
 static void layout(problem *p, int s)
 {
     int order[8], n = 0;
-    for (int i = 0; i < p->axes; i++) if (has(&p->axis[i], s)) order[n++] = i;
-    for (int i = n - 1; i > 0; i--) if (draw(2)) { int j = draw(i + 1), t = order[i]; order[i] = order[j]; order[j] = t; }
+    for (int i = 0; i < p->axes; i++)
+        if (has(&p->axis[i], s)) order[n++] = i;
+    for (int i = n - 1; i > 0; i--)
+        if (draw(2)) {
+            int j = draw(i + 1), t = order[i];
+            order[i] = order[j];
+            order[j] = t;
+        }
     int64_t step = draw(8) ? 1 : 1 + draw(3), high = 0, low = 0;
     for (int i = n - 1; i >= 0; i--) {
         eg_axis *x = &p->axis[order[i]];
@@ -65,9 +84,16 @@ static void layout(problem *p, int s)
     o->data = malloc((size_t)o->count * width(t));
     ck_assert_ptr_nonnull(o->data);
     for (int64_t i = 0; i < o->count; i++)
-        put(t, o->data, i, s == C ? 7 : t == EG_F32 || t == EG_F64 ? draw(2000) / 1000.0 - 1 : t == EG_BOOL ? draw(2) : draw(200) - 100);
+        put(t, o->data, i,
+            s == C                       ? 7
+            : t == EG_F32 || t == EG_F64 ? draw(2000) / 1000.0 - 1
+            : t == EG_BOOL               ? draw(2)
+                                         : draw(200) - 100);
 }
-static void *at_zero(const problem *p, int s, void *data) { return (char *)data - p->x[s].low * (int64_t)width(s == C ? p->result : p->dtype); }
+static void *at_zero(const problem *p, int s, void *data)
+{
+    return (char *)data - p->x[s].low * (int64_t)width(s == C ? p->result : p->dtype);
+}
 
 static void solve(eg_ctx *cx, problem *p, int number)
 {
@@ -75,13 +101,17 @@ static void solve(eg_ctx *cx, problem *p, int number)
     const operand *a = &p->x[A], *b = &p->x[B], *c = &p->x[C];
     const size_t bytes = (size_t)c->count * width(p->result);
     void *twin = malloc(bytes);
-    double *want = calloc((size_t)c->count, sizeof *want), *sum = calloc((size_t)c->count, sizeof *sum);
+    double *want = calloc((size_t)c->count, sizeof *want),
+           *sum = calloc((size_t)c->count, sizeof *sum);
     bool *hit = calloc((size_t)c->count, 1);
     ck_assert(twin && want && sum && hit);
     memcpy(twin, c->data, bytes);
 
     int64_t total = 1, outs = 1;
-    for (int i = 0; i < p->axes; i++) { total *= p->axis[i].size; if (p->axis[i].in_c) outs *= p->axis[i].size; }
+    for (int i = 0; i < p->axes; i++) {
+        total *= p->axis[i].size;
+        if (p->axis[i].in_c) outs *= p->axis[i].size;
+    }
     for (int64_t e = 0; e < total; e++) {
         int64_t at[3] = { -a->low, -b->low, -c->low }, r = e;
         for (int i = p->axes - 1; i >= 0; r /= p->axis[i].size, i--)
@@ -92,42 +122,58 @@ static void solve(eg_ctx *cx, problem *p, int number)
     }
     for (int64_t e = 0; e < outs; e++) {
         int64_t at = -c->low, r = e;
-        for (int i = p->axes - 1; i >= 0; i--) if (p->axis[i].in_c) { at += r % p->axis[i].size * p->axis[i].sc; r /= p->axis[i].size; }
+        for (int i = p->axes - 1; i >= 0; i--)
+            if (p->axis[i].in_c) {
+                at += r % p->axis[i].size * p->axis[i].sc;
+                r /= p->axis[i].size;
+            }
         hit[at] = true;
     }
     eg_threads(cx, 1);
-    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data), p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, c->data), p->add));
+    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data),
+                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, c->data), p->add));
     eg_threads(cx, 2);
-    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data), p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, twin), p->add));
-    ck_assert_msg(memcmp(c->data, twin, bytes) == 0, "problem %d: one thread and two differ", number);
+    ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data),
+                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, twin), p->add));
+    ck_assert_msg(memcmp(c->data, twin, bytes) == 0, "problem %d: one thread and two differ",
+                  number);
     const double allowed = p->dtype == EG_F64 ? 1e-12 : p->dtype == EG_F32 ? 1e-5 : 0;
     for (int64_t i = 0; i < c->count; i++) {
         double w = hit[i] ? want[i] + (p->add ? 7 : 0) : 7, g = get(p->result, c->data, i);
-        ck_assert_msg(fabs(g - w) <= (hit[i] ? allowed * (sum[i] + (p->add ? 7 : 0)) : 0), "problem %d, %s: element %lld is %.17g, not %.17g",
-                      number, eg_type_name(p->dtype), (long long)i, g, w);
+        ck_assert_msg(fabs(g - w) <= (hit[i] ? allowed * (sum[i] + (p->add ? 7 : 0)) : 0),
+                      "problem %d, %s: element %lld is %.17g, not %.17g", number,
+                      eg_type_name(p->dtype), (long long)i, g, w);
     }
     for (int s = A; s <= C; s++) free(p->x[s].data);
-    free(twin); free(want); free(sum); free(hit);
+    free(twin);
+    free(want);
+    free(sum);
+    free(hit);
 }
 
 START_TEST(any_axes_any_strides)
 {
-    static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 };    /* bits: in a, in b, in c */
+    static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 }; /* bits: in a, in b, in c */
     eg_ctx *cx = eg_open();
     state = (uint64_t)_i + 1;
     for (int number = 0; number < 400; number++) {
         problem p = { .axes = draw(7), .unary = draw(6) == 0, .add = draw(2) };
-        static const eg_dtype types[] = { EG_F32, EG_F64, EG_F32, EG_F64, EG_F32, EG_F64, EG_F32, EG_I64, EG_I32, EG_BOOL };
+        static const eg_dtype types[] = { EG_F32, EG_F64, EG_F32, EG_F64, EG_F32,
+                                          EG_F64, EG_F32, EG_I64, EG_I32, EG_BOOL };
         p.dtype = types[draw(10)];
         p.result = p.dtype == EG_F32 || p.dtype == EG_F64 ? p.dtype : EG_I64;
         const bool large = draw(8) == 0;
         int64_t total = 1;
         for (int i = 0; i < p.axes; i++) {
             int role = p.unary ? (draw(2) ? 1 : 5) : roles[draw(10)], kind = draw(12);
-            int64_t size = kind == 0 ? 1 : kind == 1 && draw(6) == 0 ? 0 : large ? (draw(6) ? 1 + draw(70) : draw(600)) : 1 + draw(9);
+            int64_t size = kind == 0                   ? 1
+                           : kind == 1 && draw(6) == 0 ? 0
+                           : large                     ? (draw(6) ? 1 + draw(70) : draw(600))
+                                                       : 1 + draw(9);
             while (total * size > 100000) size /= 2;
             if (size) total *= size;
-            p.axis[i] = (eg_axis){ .size = size, .in_a = role & 1, .in_b = role & 2, .in_c = role & 4 };
+            p.axis[i] =
+                (eg_axis){ .size = size, .in_a = role & 1, .in_b = role & 2, .in_c = role & 4 };
         }
         solve(cx, &p, number);
     }
@@ -135,10 +181,12 @@ START_TEST(any_axes_any_strides)
 }
 END_TEST
 
-/* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every transposition */
+/* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every
+ * transposition */
 START_TEST(edges_of_blocks)
 {
-    static const int64_t sizes[] = { 2, 3, 7, 8, 12, 13, 15, 16, 17, 31, 32, 33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
+    static const int64_t sizes[] = { 2,  3,  7,  8,  12,  13,  15,  16,  17,  31,  32,
+                                     33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
     const int n = sizeof sizes / sizeof *sizes;
     eg_ctx *cx = eg_open();
     state = (uint64_t)_i + 100;
@@ -148,30 +196,41 @@ START_TEST(edges_of_blocks)
         p.axis[0] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_c = true };
         p.axis[1] = (eg_axis){ .size = sizes[draw(n)], .in_b = true, .in_c = true };
         p.axis[2] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_b = true };
-        while (p.axis[0].size * p.axis[1].size * p.axis[2].size > 3000000) p.axis[draw(3)].size = sizes[draw(n / 2)];
+        while (p.axis[0].size * p.axis[1].size * p.axis[2].size > 3000000)
+            p.axis[draw(3)].size = sizes[draw(n / 2)];
         solve(cx, &p, number);
     }
     eg_close(cx);
 }
 END_TEST
 
-/* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in blocks of b. */
+/* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in
+ * blocks of b. */
 START_TEST(batches_that_continue_rows)
 {
-    static const int64_t sizes[][5] = { { 3, 16, 12, 12, 9 }, { 2, 9, 20, 16, 300 }, { 700, 16, 8, 12, 10 }, { 5, 13, 31, 15, 17 } };
-    const int64_t B_ = sizes[_i][0], C_ = sizes[_i][1], D = sizes[_i][2], E = sizes[_i][3], F = sizes[_i][4];
+    static const int64_t sizes[][5] = {
+        { 3, 16, 12, 12, 9 }, { 2, 9, 20, 16, 300 }, { 700, 16, 8, 12, 10 }, { 5, 13, 31, 15, 17 }
+    };
+    const int64_t B_ = sizes[_i][0], C_ = sizes[_i][1], D = sizes[_i][2], E = sizes[_i][3],
+                  F = sizes[_i][4];
     eg_ctx *cx = eg_open();
     for (int t = 0; t < 2; t++) {
         const eg_dtype dtype = t ? EG_F64 : EG_F32;
         const size_t w = width(dtype), bytes = (size_t)(B_ * C_ * D * E) * w;
-        char *a = malloc((size_t)(E * F * B_ * D) * w), *b = malloc((size_t)(C_ * F) * w), *c = malloc(bytes), *twin = malloc(bytes);
+        char *a = malloc((size_t)(E * F * B_ * D) * w), *b = malloc((size_t)(C_ * F) * w),
+             *c = malloc(bytes), *twin = malloc(bytes);
         ck_assert(a && b && c && twin);
-        for (int64_t i = 0; i < E * F * B_ * D; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
-        for (int64_t i = 0; i < C_ * F; i++) put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
+        for (int64_t i = 0; i < E * F * B_ * D; i++)
+            put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
+        for (int64_t i = 0; i < C_ * F; i++)
+            put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
         for (int64_t i = 0; i < B_ * C_ * D * E; i++) put(dtype, c, i, 7);
         memcpy(twin, c, bytes);
-        const eg_axis axis[] = { { E, F * B_ * D, 0, 1, true, false, true }, { F, B_ * D, 1, 0, true, true, false },
-                                 { B_, D, 0, C_ * D * E, true, false, true }, { D, 1, 0, E, true, false, true }, { C_, 0, F, D * E, false, true, true } };
+        const eg_axis axis[] = { { E, F * B_ * D, 0, 1, true, false, true },
+                                 { F, B_ * D, 1, 0, true, true, false },
+                                 { B_, D, 0, C_ * D * E, true, false, true },
+                                 { D, 1, 0, E, true, false, true },
+                                 { C_, 0, F, D * E, false, true, true } };
         eg_threads(cx, 1);
         ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, true));
         eg_threads(cx, 2);
@@ -181,14 +240,19 @@ START_TEST(batches_that_continue_rows)
             const int64_t e = i % E, d = i / E % D, z = i / E / D / C_, n = i / E / D % C_;
             double want = 7, sum = 7;
             for (int64_t f = 0; f < F; f++) {
-                const double x = get(dtype, a, (e * F + f) * B_ * D + z * D + d) * get(dtype, b, n * F + f);
+                const double x =
+                    get(dtype, a, (e * F + f) * B_ * D + z * D + d) * get(dtype, b, n * F + f);
                 want += x;
                 sum += fabs(x);
             }
-            ck_assert_msg(fabs(get(dtype, c, i) - want) <= (t ? 1e-12 : 1e-5) * sum, "%s: element %lld is %.17g, not %.17g",
-                          eg_type_name(dtype), (long long)i, get(dtype, c, i), want);
+            ck_assert_msg(fabs(get(dtype, c, i) - want) <= (t ? 1e-12 : 1e-5) * sum,
+                          "%s: element %lld is %.17g, not %.17g", eg_type_name(dtype), (long long)i,
+                          get(dtype, c, i), want);
         }
-        free(a); free(b); free(c); free(twin);
+        free(a);
+        free(b);
+        free(c);
+        free(twin);
     }
     eg_close(cx);
 }
@@ -199,46 +263,63 @@ START_TEST(no_operand_is_copied)
 {
     enum { M = 64, N = 64, K = 1 << 16 };
     eg_ctx *cx = eg_open(.threads = 2);
-    float *a = calloc(2 * M * (size_t)K, sizeof *a), *b = calloc(2 * N * (size_t)K, sizeof *b), *c = malloc(M * N * sizeof *c);
+    float *a = calloc(2 * M * (size_t)K, sizeof *a), *b = calloc(2 * N * (size_t)K, sizeof *b),
+          *c = malloc(M * N * sizeof *c);
     ck_assert(a && b && c);
     for (int64_t i = 0; i < 2 * (int64_t)M * K; i++) a[i] = (float)(i % 3);
     for (int64_t i = 0; i < 2 * (int64_t)N * K; i++) b[i] = (float)(i % 5);
-    const eg_axis axis[] = { { M, 2 * K, 0, N, true, false, true }, { N, 0, 2, 1, false, true, true }, { K, 2, 2 * N, 0, true, true, false } };
+    const eg_axis axis[] = { { M, 2 * K, 0, N, true, false, true },
+                             { N, 0, 2, 1, false, true, true },
+                             { K, 2, 2 * N, 0, true, true, false } };
     const size_t before = eg_stats(cx).bytes;
     ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, false));
     const size_t used = eg_stats(cx).bytes - before;
-    ck_assert_msg(used < (1 << 22), "%zu bytes of scratch", used);        /* each operand has 16 MB */
+    ck_assert_msg(used < (1 << 22), "%zu bytes of scratch", used); /* each operand has 16 MB */
     double want = 0;
-    for (int64_t k = 0; k < K; k++) want += (double)(a[5 * 2 * K + 2 * k]) * (double)b[2 * 7 + 2 * N * k];
+    for (int64_t k = 0; k < K; k++)
+        want += (double)(a[5 * 2 * K + 2 * k]) * (double)b[2 * 7 + 2 * N * k];
     ck_assert_double_eq_tol((double)c[5 * N + 7], want, 1e-5 * want);
-    free(a); free(b); free(c);
+    free(a);
+    free(b);
+    free(c);
     eg_close(cx);
 }
 END_TEST
 
-/* Transposition moves every element to its place and nothing else, at every edge of its squares, past the caches too. */
+/* Transposition moves every element to its place and nothing else, at every edge of its squares,
+ * past the caches too. */
 START_TEST(turns_at_every_edge)
 {
     enum { SS = 45, DS = 64, SIDE = 40 };
-    static _Alignas(64) char src[SIDE * SS * 8], got[SIDE * DS * 8], narrow[SIDE * DS * 8], want[SIDE * DS * 8];
+    static _Alignas(64) char src[SIDE * SS * 8], got[SIDE * DS * 8], narrow[SIDE * DS * 8],
+        want[SIDE * DS * 8];
     state = 7;
     for (size_t i = 0; i < sizeof src; i++) src[i] = (char)draw(256);
     for (size_t w = 4; w <= 8; w += 4)
         for (int64_t nx = 1; nx <= SIDE; nx += 1 + nx / 18)
             for (int64_t ny = 1; ny <= SIDE; ny += 1 + ny / 18) {
-                memset(got, 9, sizeof got); memset(narrow, 9, sizeof narrow); memset(want, 9, sizeof want);
+                memset(got, 9, sizeof got);
+                memset(narrow, 9, sizeof narrow);
+                memset(want, 9, sizeof want);
                 for (int64_t x = 0; x < nx; x++)
-                    for (int64_t y = 0; y < ny; y++) memcpy(want + (size_t)(y * DS + x) * w, src + (size_t)(x * SS + y) * w, w);
+                    for (int64_t y = 0; y < ny; y++)
+                        memcpy(want + (size_t)(y * DS + x) * w, src + (size_t)(x * SS + y) * w, w);
                 eg__turn(w, nx, ny, src, SS, got, DS, draw(2));
                 eg__turn_narrow(w, nx, ny, src, SS, narrow, DS);
-                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
-                ck_assert_msg(memcmp(narrow, want, sizeof got) == 0, "narrow: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
-                if (2 * nx > SS || ny > SIDE / 2) continue;         /* every second number */
-                memset(got, 9, sizeof got); memset(want, 9, sizeof want);
+                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w,
+                              (long long)nx, (long long)ny);
+                ck_assert_msg(memcmp(narrow, want, sizeof got) == 0,
+                              "narrow: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
+                if (2 * nx > SS || ny > SIDE / 2) continue; /* every second number */
+                memset(got, 9, sizeof got);
+                memset(want, 9, sizeof want);
                 for (int64_t r = 0; r < ny; r++)
-                    for (int64_t i = 0; i < nx; i++) memcpy(want + (size_t)(r * DS + i) * w, src + (size_t)(r * SS + 2 * i) * w, w);
+                    for (int64_t i = 0; i < nx; i++)
+                        memcpy(want + (size_t)(r * DS + i) * w, src + (size_t)(r * SS + 2 * i) * w,
+                               w);
                 eg__halve(w, nx, ny, src, SS, got, DS);
-                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "halved: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
+                ck_assert_msg(memcmp(got, want, sizeof got) == 0, "halved: width %zu, %lld x %lld",
+                              w, (long long)nx, (long long)ny);
             }
 }
 END_TEST
@@ -252,14 +333,17 @@ START_TEST(sizes_zero_and_one)
     ck_assert(c[0] == 1 && c[1] == 1);
     ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, false));
     ck_assert(c[0] == 0 && c[1] == 0 && c[2] == 1);
-    const eg_axis nothing[] = { { 0, 1, 0, 1, true, false, true }, { 2, 2, 1, 0, true, true, false } };
+    const eg_axis nothing[] = { { 0, 1, 0, 1, true, false, true },
+                                { 2, 2, 1, 0, true, true, false } };
     ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, false));
     ck_assert(c[2] == 1);
-    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false));              /* scalars */
+    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false)); /* scalars */
     ck_assert(c[0] == 14);
     ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, true));
     ck_assert(c[0] == 16);
-    const eg_axis ones[] = { { 1, 99, 0, 99, true, false, true }, { 1, 99, 99, 0, true, true, false }, { 2, 0, 1, 1, false, true, true } };
+    const eg_axis ones[] = { { 1, 99, 0, 99, true, false, true },
+                             { 1, 99, 99, 0, true, true, false },
+                             { 2, 0, 1, 1, false, true, true } };
     ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, false));
     ck_assert(c[0] == 14 && c[1] == 16);
     eg_close(cx);
@@ -292,7 +376,9 @@ START_TEST(long_sums_are_accurate)
     float *a = malloc(N * sizeof *a), c = 0;
     ck_assert_ptr_nonnull(a);
     for (int i = 0; i < N; i++) a[i] = 0.1f;
-    const eg_axis sum = { N, 1, 0, 0, true, false, false }, rows[] = { { N / 16, 16, 0, 0, true, false, false }, { 16, 1, 0, 1, true, false, true } };
+    const eg_axis sum = { N, 1, 0, 0, true, false, false },
+                  rows[] = { { N / 16, 16, 0, 0, true, false, false },
+                             { 16, 1, 0, 1, true, false, true } };
     ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
     ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);
     float r[16];
@@ -303,69 +389,104 @@ START_TEST(long_sums_are_accurate)
 }
 END_TEST
 
-/* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those it has alone. */
+/* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those
+ * it has alone. */
 START_TEST(far_batches)
 {
-    enum { Z = 3200, M = 24, N = 20, K = 22, GAP = 5, A_STEP = M * K, B_STEP = N * (K + GAP), C_STEP = M * N };
+    enum {
+        Z = 3200,
+        M = 24,
+        N = 20,
+        K = 22,
+        GAP = 5,
+        A_STEP = M * K,
+        B_STEP = N * (K + GAP),
+        C_STEP = M * N
+    };
     eg_ctx *cx = eg_open();
     const size_t w = _i ? 8 : 4;
     const eg_dtype dtype = _i ? EG_F64 : EG_F32;
-    char *a = malloc(Z * A_STEP * w), *b = malloc(Z * B_STEP * w), *c = malloc(Z * C_STEP * w), one[C_STEP * 8];
+    char *a = malloc(Z * A_STEP * w), *b = malloc(Z * B_STEP * w), *c = malloc(Z * C_STEP * w),
+         one[C_STEP * 8];
     ck_assert(a && b && c);
     for (int64_t i = 0; i < Z * A_STEP; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
-    for (int64_t i = 0; i < Z * B_STEP; i++) put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
-    const eg_axis axis[] = { { M, -1, 0, 1, true, false, true }, { N, 0, K + GAP, M, false, true, true }, { K, M, -1, 0, true, true, false },
+    for (int64_t i = 0; i < Z * B_STEP; i++)
+        put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
+    const eg_axis axis[] = { { M, -1, 0, 1, true, false, true },
+                             { N, 0, K + GAP, M, false, true, true },
+                             { K, M, -1, 0, true, true, false },
                              { Z, -A_STEP, B_STEP, C_STEP, true, true, true } };
     const char *a0 = a + w * ((Z - 1) * A_STEP + M - 1), *b0 = b + w * (K - 1);
     ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, false));
     for (int64_t z = 0; z < Z; z++) {
-        ck_assert(eg__pair(cx, dtype, 3, axis, a0 - w * (size_t)(z * A_STEP), b0 + w * (size_t)(z * B_STEP), one, false));
-        ck_assert_msg(memcmp(one, c + w * (size_t)(z * C_STEP), C_STEP * w) == 0, "batch %lld differs", (long long)z);
+        ck_assert(eg__pair(cx, dtype, 3, axis, a0 - w * (size_t)(z * A_STEP),
+                           b0 + w * (size_t)(z * B_STEP), one, false));
+        ck_assert_msg(memcmp(one, c + w * (size_t)(z * C_STEP), C_STEP * w) == 0,
+                      "batch %lld differs", (long long)z);
     }
-    free(a); free(b); free(c);
+    free(a);
+    free(b);
+    free(c);
     eg_close(cx);
 }
 END_TEST
 
-/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was. */
+/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was.
+ */
 START_TEST(blis_arch_type_is_checked)
 {
-    static const char *const values[] = { "3", "99", "-1", "junk", "", "haswell", "skx", "1", "9999999999999999999", "6 ", NULL };
+    static const char *const values[] = {
+        "3", "99", "-1", "junk", "", "haswell", "skx", "1", "9999999999999999999", "6 ", NULL
+    };
     const char *v = values[_i];
     pid_t child = fork();
     if (child == 0) {
-        if (v) setenv("BLIS_ARCH_TYPE", v, 1); else unsetenv("BLIS_ARCH_TYPE");
+        if (v)
+            setenv("BLIS_ARCH_TYPE", v, 1);
+        else
+            unsetenv("BLIS_ARCH_TYPE");
         const char *why = eg__kernel_why(), *now = getenv("BLIS_ARCH_TYPE");
         float a[2] = { 2, 3 }, b[2] = { 5, 7 }, c[4];
-        const eg_axis axis[] = { { 2, 1, 0, 2, true, false, true }, { 2, 0, 1, 1, false, true, true } };
+        const eg_axis axis[] = { { 2, 1, 0, 2, true, false, true },
+                                 { 2, 0, 1, 1, false, true, true } };
         eg_ctx *cx = eg_open();
-        bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) && eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;
+        bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) &&
+                    eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;
         eg_close(cx);
         _exit(good ? 0 : 1);
     }
     int status = -1;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "BLIS_ARCH_TYPE=%s: status %d", v ? v : "(unset)", status);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "BLIS_ARCH_TYPE=%s: status %d",
+                  v ? v : "(unset)", status);
 }
 END_TEST
 
-/* Products large enough to be packed and divided: in stretches of n, in a block of b that all threads share (tall), by batches. */
+/* Products large enough to be packed and divided: in stretches of n, in a block of b that all
+ * threads share (tall), by batches. */
 START_TEST(threads_change_no_bit_of_large_products)
 {
-    static const struct { const char *spec; int64_t a[3], b[3]; int rank; } big[] = {
-        { "ij,jk->ik", { 300, 520 }, { 520, 700 }, 2 }, { "ij,jk->ik", { 3000, 700 }, { 700, 100 }, 2 },
+    static const struct {
+        const char *spec;
+        int64_t a[3], b[3];
+        int rank;
+    } big[] = {
+        { "ij,jk->ik", { 300, 520 }, { 520, 700 }, 2 },
+        { "ij,jk->ik", { 3000, 700 }, { 700, 100 }, 2 },
         { "zij,zjk->zik", { 3, 270, 300 }, { 3, 300, 600 }, 3 },
     };
     for (int dtype = EG_F32; dtype <= EG_F64; dtype++)
         for (size_t k = 0; k < sizeof big / sizeof *big; k++) {
             eg_ctx *c = eg_open(.dtype = (eg_dtype)dtype, .threads = 1);
-            eg_tensor *a = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].a), *b = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].b);
+            eg_tensor *a = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].a),
+                      *b = eg_normal_n(c, EG_DEFAULT, 0, 1, big[k].rank, big[k].b);
             eg_tensor *alone = eg_contiguous(eg_einsum(big[k].spec, a, b));
             const size_t bytes = (size_t)eg_size(alone) * (dtype == EG_F64 ? 8 : 4);
             for (int threads = 2; threads <= 5; threads++) {
                 eg_threads(c, threads);
                 eg_tensor *y = eg_contiguous(eg_einsum(big[k].spec, a, b));
-                ck_assert_msg(eg_ok(y) && memcmp(eg_raw(y, NULL), eg_raw(alone, NULL), bytes) == 0, "%s, case %zu, %d threads", big[k].spec, k, threads);
+                ck_assert_msg(eg_ok(y) && memcmp(eg_raw(y, NULL), eg_raw(alone, NULL), bytes) == 0,
+                              "%s, case %zu, %d threads", big[k].spec, k, threads);
             }
             eg_assert_ok(c);
             eg_close(c);

@@ -1,5 +1,5 @@
-/* test_pointwise.c: pointwise and two-operand values: against libm, at the ends of the number line, wherever an element lies, with
- * broadcasting, and what is refused. */
+/* test_pointwise.c: pointwise and two-operand values: against libm, at the ends of the number line,
+ * wherever an element lies, with broadcasting, and what is refused. */
 #include <eingrad/check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 extern const eg_op *const eg__pointwise_rows[];
 
-/* -- references in long double ------------------------------------------------------------------------------------------------- */
+/* -- references in long double ---------------------------------------------------------------- */
 typedef long double real;
 static real r_rsqrt(real x) { return 1 / sqrtl(x); }
 static real r_recip(real x) { return 1 / x; }
@@ -18,32 +18,57 @@ static real r_softplus(real x) { return (x > 0 ? x : 0) + log1pl(expl(-fabsl(x))
 static real r_relu(real x) { return x < 0 ? 0 : x; }
 static real r_silu(real x) { return x == -INFINITY ? 0 : x * r_sigmoid(x); }
 static real r_gelu(real x) { return x == -INFINITY ? 0 : x * erfcl(-x / sqrtl(2)) / 2; }
-static real r_gelu_tanh(real x) { return x == -INFINITY ? 0 : x * r_sigmoid(2 * sqrtl(2 / acosl(-1)) * (x + .044715L * x * x * x)); }
+static real r_gelu_tanh(real x)
+{
+    return x == -INFINITY ? 0
+                          : x * r_sigmoid(2 * sqrtl(2 / acosl(-1)) * (x + .044715L * x * x * x));
+}
 static real r_sign(real x) { return x != x ? x : (real)((x > 0) - (x < 0)); }
 static real r_neg(real x) { return -x; }
 
-/* loose: Φ and σ in a product lose relative, not absolute accuracy where they vanish; the error is measured by x's ulp. */
-static const struct function { const char *name; eg_tensor *(*f)(eg_tensor *); real (*of)(real); bool loose; } functions[] = {
-    { "neg", eg_neg, r_neg, false }, { "abs", eg_abs, fabsl, false }, { "sign", eg_sign, r_sign, false },
+/* loose: Φ and σ in a product lose relative, not absolute accuracy where they vanish; the error is
+ * measured by x's ulp. */
+static const struct function {
+    const char *name;
+    eg_tensor *(*f)(eg_tensor *);
+    real (*of)(real);
+    bool loose;
+} functions[] = {
+    { "neg", eg_neg, r_neg, false },
+    { "abs", eg_abs, fabsl, false },
+    { "sign", eg_sign, r_sign, false },
     { "exp", eg_exp, expl, false },
-    { "expm1", eg_expm1, expm1l, false }, { "log", eg_log, logl, false }, { "log1p", eg_log1p, log1pl, false },
+    { "expm1", eg_expm1, expm1l, false },
+    { "log", eg_log, logl, false },
+    { "log1p", eg_log1p, log1pl, false },
     { "sqrt", eg_sqrt, sqrtl, false },
-    { "rsqrt", eg_rsqrt, r_rsqrt, false }, { "square", eg_square, r_square, false }, { "recip", eg_recip, r_recip, false },
-    { "sin", eg_sin, sinl, false }, { "cos", eg_cos, cosl, false }, { "tanh", eg_tanh, tanhl, false },
+    { "rsqrt", eg_rsqrt, r_rsqrt, false },
+    { "square", eg_square, r_square, false },
+    { "recip", eg_recip, r_recip, false },
+    { "sin", eg_sin, sinl, false },
+    { "cos", eg_cos, cosl, false },
+    { "tanh", eg_tanh, tanhl, false },
     { "sigmoid", eg_sigmoid, r_sigmoid, false },
-    { "erf", eg_erf, erfl, false }, { "relu", eg_relu, r_relu, false }, { "softplus", eg_softplus, r_softplus, false },
-    { "floor", eg_floor, floorl, false }, { "gelu", eg_gelu, r_gelu, true }, { "gelu_tanh", eg_gelu_tanh, r_gelu_tanh, true },
+    { "erf", eg_erf, erfl, false },
+    { "relu", eg_relu, r_relu, false },
+    { "softplus", eg_softplus, r_softplus, false },
+    { "floor", eg_floor, floorl, false },
+    { "gelu", eg_gelu, r_gelu, true },
+    { "gelu_tanh", eg_gelu_tanh, r_gelu_tanh, true },
     { "silu", eg_silu, r_silu, true },
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 static const double special[] = {
-    0, -0., 1, -1, INFINITY, -INFINITY, NAN, 5e-324, -5e-324, 2.3e-308, 1e-310, -1e-310, 1.4e-45, -1.4e-45, 1e-40, 1.7e308, -1.7e308,
-    3.4e38, -3.4e38, 1000, -1000, 709.7, 709.8, -708.5, -745, -745.2, 88.7, 88.8, -87.5, -103.9, -104, 1e15, 1e22, -1e22, 3e9, 1e5, .5, -.5,
+    0,      -0.,     1,       -1,       INFINITY, -INFINITY, NAN,      5e-324, -5e-324, 2.3e-308,
+    1e-310, -1e-310, 1.4e-45, -1.4e-45, 1e-40,    1.7e308,   -1.7e308, 3.4e38, -3.4e38, 1000,
+    -1000,  709.7,   709.8,   -708.5,   -745,     -745.2,    88.7,     88.8,   -87.5,   -103.9,
+    -104,   1e15,    1e22,    -1e22,    3e9,      1e5,       .5,       -.5,
 };
 enum { SPECIAL = sizeof special / sizeof *special, MANY = 20011 };
 
-static double *samples(void)                        /* special values, then dense ones: near 0, ordinary, exponential in size  */
+/* special values, then dense ones: near 0, ordinary, exponential in size */
+static double *samples(void)
 {
     double *x = malloc(MANY * sizeof *x);
     memcpy(x, special, sizeof special);
@@ -51,7 +76,10 @@ static double *samples(void)                        /* special values, then dens
     for (int k = SPECIAL; k < MANY; k++) {
         s = s * 6364136223846793005 + 1442695040888963407;
         double u = (double)(s >> 11) * 0x1p-53, sign = s >> 5 & 1 ? 1 : -1;
-        x[k] = sign * (k % 4 == 0 ? 10 * u : k % 4 == 1 ? 750 * u : k % 4 == 2 ? exp(1400 * u - 700) : exp(60 * u - 50));
+        x[k] = sign * (k % 4 == 0   ? 10 * u
+                       : k % 4 == 1 ? 750 * u
+                       : k % 4 == 2 ? exp(1400 * u - 700)
+                                    : exp(60 * u - 50));
     }
     return x;
 }
@@ -63,7 +91,8 @@ static double ulps(double got, real want, double measure, bool single)
     if (isnan(got) || isnan(w)) return isnan(got) && isnan(w) ? 0 : INFINITY;
     if (isinf(got) || isinf(w)) return got == w ? 0 : INFINITY;
     double m = fmax(fabs(w), fabs(measure));
-    double ulp = single ? (double)(nextafterf((float)m, INFINITY) - (float)m) : nextafter(m, INFINITY) - m;
+    double ulp =
+        single ? (double)(nextafterf((float)m, INFINITY) - (float)m) : nextafter(m, INFINITY) - m;
     return (double)fabsl(got - want) / ulp;
 }
 
@@ -78,9 +107,11 @@ START_TEST(within_4_ulp_of_libm)
     const float *z = eg_f32(f->f(eg_from(cx, single, MANY)));
     for (int k = 0; k < MANY; k++) {
         double e = ulps(y[k], f->of(x[k]), f->loose && isfinite(x[k]) ? x[k] : 0, false);
-        ck_assert_msg(e <= 4, "%s(%.17g) = %.17g, but %.17Lg: %g ulp", f->name, x[k], y[k], f->of(x[k]), e);
+        ck_assert_msg(e <= 4, "%s(%.17g) = %.17g, but %.17Lg: %g ulp", f->name, x[k], y[k],
+                      f->of(x[k]), e);
         e = ulps(z[k], f->of(single[k]), f->loose && isfinite(single[k]) ? single[k] : 0, true);
-        ck_assert_msg(e <= 4, "f32: %s(%.9g) = %.9g, but %.9Lg: %g ulp", f->name, single[k], z[k], f->of(single[k]), e);
+        ck_assert_msg(e <= 4, "f32: %s(%.9g) = %.9g, but %.9Lg: %g ulp", f->name, single[k], z[k],
+                      f->of(single[k]), e);
     }
     free(x);
     free(single);
@@ -88,7 +119,8 @@ START_TEST(within_4_ulp_of_libm)
 }
 END_TEST
 
-/* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for that of x², which e^(−x²/2) magnifies. */
+/* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for
+ * that of x², which e^(−x²/2) magnifies. */
 START_TEST(gelu_in_its_tails)
 {
     eg_ctx *cx = eg_open();
@@ -97,9 +129,12 @@ START_TEST(gelu_in_its_tails)
     eg_tensor *x = eg_from(cx, at, 4096), *y = eg_gelu(x), *dx;
     ck_assert(!eg_grad(y, eg_ones_like(x), 1, &x, &dx));
     for (int k = 0; k < 4096; k++) {
-        const real v = at[k], slope = erfcl(-v / sqrtl(2)) / 2 + v * expl(-v * v / 2) / sqrtl(2 * acosl(-1));
-        const double e = ulps(eg_f32(y)[k], r_gelu(v), 0, true), ds = fabs(eg_f32(dx)[k] - (double)slope);
-        ck_assert_msg(e <= 4 + at[k] * at[k], "gelu(%g) = %.9g, but %.9Lg: %g ulp", at[k], eg_f32(y)[k], r_gelu(v), e);
+        const real v = at[k],
+                   slope = erfcl(-v / sqrtl(2)) / 2 + v * expl(-v * v / 2) / sqrtl(2 * acosl(-1));
+        const double e = ulps(eg_f32(y)[k], r_gelu(v), 0, true),
+                     ds = fabs(eg_f32(dx)[k] - (double)slope);
+        ck_assert_msg(e <= 4 + at[k] * at[k], "gelu(%g) = %.9g, but %.9Lg: %g ulp", at[k],
+                      eg_f32(y)[k], r_gelu(v), e);
         ck_assert_msg(ds <= 3e-7, "slope at %g: %.9g, but %.9Lg", at[k], eg_f32(dx)[k], slope);
     }
     eg_close(cx);
@@ -109,43 +144,58 @@ END_TEST
 START_TEST(ends_of_the_number_line)
 {
     eg_ctx *cx = eg_open();
-    const struct { eg_tensor *(*f)(eg_tensor *); double x, y; } cases[] = {
-        { eg_sigmoid, -1000, 0 }, { eg_sigmoid, 1000, 1 }, { eg_softplus, 1000, 1000 }, { eg_softplus, -1000, 0 },
-        { eg_log, 0, -INFINITY },
-        { eg_exp, -INFINITY, 0 }, { eg_exp, 1000, INFINITY }, { eg_tanh, INFINITY, 1 }, { eg_erf, -INFINITY, -1 },
-        { eg_relu, INFINITY, INFINITY },
-        { eg_gelu, -INFINITY, 0 }, { eg_gelu, INFINITY, INFINITY }, { eg_gelu_tanh, -INFINITY, 0 },
-        { eg_gelu_tanh, INFINITY, INFINITY },
-        { eg_silu, -INFINITY, 0 }, { eg_silu, INFINITY, INFINITY }, { eg_expm1, -INFINITY, -1 }, { eg_log1p, -1, -INFINITY },
+    const struct {
+        eg_tensor *(*f)(eg_tensor *);
+        double x, y;
+    } cases[] = {
+        { eg_sigmoid, -1000, 0 },       { eg_sigmoid, 1000, 1 },
+        { eg_softplus, 1000, 1000 },    { eg_softplus, -1000, 0 },
+        { eg_log, 0, -INFINITY },       { eg_exp, -INFINITY, 0 },
+        { eg_exp, 1000, INFINITY },     { eg_tanh, INFINITY, 1 },
+        { eg_erf, -INFINITY, -1 },      { eg_relu, INFINITY, INFINITY },
+        { eg_gelu, -INFINITY, 0 },      { eg_gelu, INFINITY, INFINITY },
+        { eg_gelu_tanh, -INFINITY, 0 }, { eg_gelu_tanh, INFINITY, INFINITY },
+        { eg_silu, -INFINITY, 0 },      { eg_silu, INFINITY, INFINITY },
+        { eg_expm1, -INFINITY, -1 },    { eg_log1p, -1, -INFINITY },
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int single = 0; single < 2; single++) {
-            double y = eg_item(cases[k].f(eg_full_n(cx, single ? EG_F32 : EG_F64, cases[k].x, 0, NULL)));
-            ck_assert_msg(y == cases[k].y, "case %d at %g: %g instead of %g", (int)k, cases[k].x, y, cases[k].y);
+            double y =
+                eg_item(cases[k].f(eg_full_n(cx, single ? EG_F32 : EG_F64, cases[k].x, 0, NULL)));
+            ck_assert_msg(y == cases[k].y, "case %d at %g: %g instead of %g", (int)k, cases[k].x, y,
+                          cases[k].y);
         }
-    for (int k = 0; k < FUNCTIONS; k++) ck_assert_msg(isnan(eg_item(functions[k].f(eg_scalar(cx, NAN)))), "%s(NaN)", functions[k].name);
+    for (int k = 0; k < FUNCTIONS; k++)
+        ck_assert_msg(isnan(eg_item(functions[k].f(eg_scalar(cx, NAN)))), "%s(NaN)",
+                      functions[k].name);
     eg_tensor *nan = eg_scalar(cx, NAN), *one = eg_scalar(cx, 1);
     ck_assert(isnan(eg_item(eg_maximum(nan, one))) && isnan(eg_item(eg_maximum(one, nan))));
     ck_assert(isnan(eg_item(eg_minimum(nan, one))) && isnan(eg_item(eg_minimum(one, nan))));
-    ck_assert(isnan(eg_item(eg_clip(nan, 0, 1))) && isnan(eg_item(eg_leaky_relu(nan, .1))) && isnan(eg_item(eg_elu(nan, 1))));
+    ck_assert(isnan(eg_item(eg_clip(nan, 0, 1))) && isnan(eg_item(eg_leaky_relu(nan, .1))) &&
+              isnan(eg_item(eg_elu(nan, 1))));
     ck_assert(eg_item(eg_isnan(nan)) == 1 && eg_item(eg_isnan(one)) == 0);
     ck_assert(eg_item(eg_ne(nan, nan)) == 1 && eg_item(eg_eq(nan, nan)) == 0);
     ck_assert_double_eq(eg_item(eg_elu(eg_scalar(cx, -1000), 2)), -2);
     ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, -3), 3)), -27);
     ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, 0), 0)), 1);
     /* gradients of the saturated ends are finite */
-    eg_tensor *x = eg_from(cx, ((double[]){ -INFINITY, -1e300, -1000, 1000, 1e300, INFINITY }), 6), *dx;
-    eg_tensor *(*const smooth[])(eg_tensor *) = { eg_sigmoid, eg_tanh, eg_softplus, eg_gelu, eg_gelu_tanh, eg_silu, eg_relu, eg_erf };
+    eg_tensor *x = eg_from(cx, ((double[]){ -INFINITY, -1e300, -1000, 1000, 1e300, INFINITY }), 6),
+              *dx;
+    eg_tensor *(*const smooth[])(eg_tensor *) = { eg_sigmoid,   eg_tanh, eg_softplus, eg_gelu,
+                                                  eg_gelu_tanh, eg_silu, eg_relu,     eg_erf };
     for (size_t f = 0; f < sizeof smooth / sizeof *smooth; f++) {
         ck_assert(!eg_grad(smooth[f](x), eg_ones_like(x), 1, &x, &dx));
-        for (int k = 0; k < 6; k++) ck_assert_msg(isfinite(eg_f64(dx)[k]), "gradient of function %d at %g", (int)f, eg_f64(x)[k]);
+        for (int k = 0; k < 6; k++)
+            ck_assert_msg(isfinite(eg_f64(dx)[k]), "gradient of function %d at %g", (int)f,
+                          eg_f64(x)[k]);
     }
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
     eg_close(cx);
 }
 END_TEST
 
-/* design §6: the bits of f(x) depend on x alone, not on its place, the length, the strides or the number of threads. */
+/* design §6: the bits of f(x) depend on x alone, not on its place, the length, the strides or the
+ * number of threads. */
 START_TEST(a_value_does_not_depend_on_where_it_lies)
 {
     const struct function *f = &functions[_i];
@@ -157,22 +207,29 @@ START_TEST(a_value_does_not_depend_on_where_it_lies)
         size_t w = single ? 4 : 8;
         eg_tensor *all = eg_cast(eg_from(cx, x, MANY), t);
         const char *whole = eg_raw(f->f(all), NULL);
-        for (int64_t n = 1; n < 70; n += 3)                     /* lengths and starts                                  */
+        for (int64_t n = 1; n < 70; n += 3) /* lengths and starts */
             for (int64_t start = 0; start < 20; start += 7) {
                 eg_mark m = eg_push(cx);
                 const char *part = eg_raw(f->f(eg_slice(all, 0, start, start + n, 1)), NULL);
-                ck_assert_msg(!memcmp(part, whole + (size_t)start * w, (size_t)n * w), "%s: %d from %d", f->name, (int)n, (int)start);
+                ck_assert_msg(!memcmp(part, whole + (size_t)start * w, (size_t)n * w),
+                              "%s: %d from %d", f->name, (int)n, (int)start);
                 eg_pop(cx, m);
             }
-        eg_tensor *back = eg_contiguous(eg_flip(f->f(eg_flip(all, 0)), 0)), *odd = f->f(eg_slice(all, 0, 1, EG_END, 2));
+        eg_tensor *back = eg_contiguous(eg_flip(f->f(eg_flip(all, 0)), 0)),
+                  *odd = f->f(eg_slice(all, 0, 1, EG_END, 2));
         ck_assert_msg(!memcmp(eg_raw(back, NULL), whole, MANY * w), "%s: reversed", f->name);
         eg_tensor *expected = eg_contiguous(eg_slice(f->f(all), 0, 1, EG_END, 2));
-        ck_assert_msg(!memcmp(eg_raw(odd, NULL), eg_raw(expected, NULL), (size_t)eg_size(odd) * w), "%s: every second", f->name);
+        ck_assert_msg(!memcmp(eg_raw(odd, NULL), eg_raw(expected, NULL), (size_t)eg_size(odd) * w),
+                      "%s: every second", f->name);
         eg_tensor *one = eg_expand(eg_slice(all, 0, 50, 51, 1), 333);
         const char *same = eg_raw(eg_contiguous(f->f(one)), NULL);
-        for (int k = 0; k < 333; k++) ck_assert_msg(!memcmp(same + (size_t)k * w, whole + 50 * w, w), "%s: expanded", f->name);
-        eg_tensor *a = eg_uniform_n(cx, t, -9, 9, 1, (int64_t[]){ BIG }), *b = eg_from_n(two, t, eg_raw(a, NULL), 1, eg_dims(a));
-        ck_assert_msg(!memcmp(eg_raw(f->f(a), NULL), eg_raw(f->f(b), NULL), BIG * w), "%s: two threads", f->name);
+        for (int k = 0; k < 333; k++)
+            ck_assert_msg(!memcmp(same + (size_t)k * w, whole + 50 * w, w), "%s: expanded",
+                          f->name);
+        eg_tensor *a = eg_uniform_n(cx, t, -9, 9, 1, (int64_t[]){ BIG }),
+                  *b = eg_from_n(two, t, eg_raw(a, NULL), 1, eg_dims(a));
+        ck_assert_msg(!memcmp(eg_raw(f->f(a), NULL), eg_raw(f->f(b), NULL), BIG * w),
+                      "%s: two threads", f->name);
     }
     ck_assert_msg(!eg_error(cx) && !eg_error(two), "%s", f->name);
     free(x);
@@ -200,7 +257,8 @@ START_TEST(powers)
         }
     }
     /* at a = 0: da = b a^(b−1), db = y ln a = 0 for b > 0, both orders finite */
-    eg_tensor *zero = eg_zeros(cx, 4), *n = eg_from(cx, ((double[]){ 0, 1, 2, 3 }), 4), *in[2] = { zero, n }, *d[2], *h[2];
+    eg_tensor *zero = eg_zeros(cx, 4), *n = eg_from(cx, ((double[]){ 0, 1, 2, 3 }), 4),
+              *in[2] = { zero, n }, *d[2], *h[2];
     ck_assert(!eg_grad(eg_pow(zero, n), eg_ones_like(n), 2, in, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, 1, 0, 0 }), 4), 0);
     for (int k = 1; k < 4; k++) ck_assert_double_eq(eg_f64(d[1])[k], 0);
@@ -214,10 +272,10 @@ START_TEST(powers)
 }
 END_TEST
 
-/* -- derivatives -------------------------------------------------------------------------------------------------------------------- */
-/* f32 against f64: the k-th derivative is off by at most 1e-5 of what a relative change of f, or of x, by 1e-5 could make of it.
- * Every row of the table, every call that it samples, wherever f and its derivatives are finite for |x| <= 8: near 0, in between,
- * and near ±1, where domains end. */
+/* -- derivatives ------------------------------------------------------------------------------ */
+/* f32 against f64: the k-th derivative is off by at most 1e-5 of what a relative change of f, or of
+ * x, by 1e-5 could make of it. Every row of the table, every call that it samples, wherever f and
+ * its derivatives are finite for |x| <= 8: near 0, in between, and near ±1, where domains end. */
 enum { ORDERS = 4, EVEN = 2048, NEAR = 40, AT = EVEN + 6 * NEAR };
 static void arguments(float *x)
 {
@@ -229,10 +287,12 @@ static void arguments(float *x)
             x[n++] = near, x[n++] = 1 + near / 16, x[n++] = -1 + near / 16;
         }
 }
-static bool derivatives(eg_tensor *x, eg_tensor *(*f)(eg_tensor *const *), int orders, eg_tensor **d)
+static bool derivatives(eg_tensor *x, eg_tensor *(*f)(eg_tensor *const *), int orders,
+                        eg_tensor **d)
 {
     d[0] = f(&x);
-    for (int k = 1; k <= orders; k++) if (eg_grad(d[k - 1], eg_ones_like(x), 1, &x, &d[k])) return false;
+    for (int k = 1; k <= orders; k++)
+        if (eg_grad(d[k - 1], eg_ones_like(x), 1, &x, &d[k])) return false;
     return true;
 }
 START_TEST(derivatives_keep_the_precision_of_f32)
@@ -245,39 +305,48 @@ START_TEST(derivatives_keep_the_precision_of_f32)
         eg_tensor *x, *d[ORDERS + 1], *e[ORDERS + 1];
         arguments(at);
         x = eg_from(cx, at, AT);
-        ck_assert_msg(derivatives(x, s->call, ORDERS - 1, d) && derivatives(eg_cast(x, EG_F64), s->call, ORDERS, e), "%s", eg_error(cx));
+        ck_assert_msg(derivatives(x, s->call, ORDERS - 1, d) &&
+                          derivatives(eg_cast(x, EG_F64), s->call, ORDERS, e),
+                      "%s", eg_error(cx));
         for (int k = 1; k < ORDERS; k++) {
             const double *y = eg_f64(e[0]), *want = eg_f64(e[k]), *next = eg_f64(e[k + 1]);
             const float *have = eg_f32(d[k]);
             int compared = 0;
             for (int n = 0; n < AT; n++) {
                 if (!isfinite(y[n]) || !isfinite(want[n]) || !isfinite(next[n])) continue;
-                const double scale = fmax(fabs(want[n]), fabs(at[n] * next[n])), error = fabs(have[n] - want[n]);
+                const double scale = fmax(fabs(want[n]), fabs(at[n] * next[n])),
+                             error = fabs(have[n] - want[n]);
                 compared++;
-                ck_assert_msg(error <= 1e-5 * scale + 1e-37, "%s: derivative %d at %.9g is %.9g, not %.9g: off by %.2g of %.2g",
+                ck_assert_msg(error <= 1e-5 * scale + 1e-37,
+                              "%s: derivative %d at %.9g is %.9g, not %.9g: off by %.2g of %.2g",
                               op->name, k, at[n], have[n], want[n], error, scale);
             }
-            ck_assert_msg(compared >= AT / 16, "%s: derivative %d is finite at %d points only", op->name, k, compared);
+            ck_assert_msg(compared >= AT / 16, "%s: derivative %d is finite at %d points only",
+                          op->name, k, compared);
         }
         eg_close(cx);
     }
 }
 END_TEST
 
-/* -- two operands ---------------------------------------------------------------------------------------------------------------- */
+/* -- two operands ----------------------------------------------------------------------------- */
 START_TEST(broadcasting)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4, 5, 6 }), 2, 3), *row = eg_from(cx, ((double[]){ 10, 20, 30 }), 3);
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4, 5, 6 }), 2, 3),
+              *row = eg_from(cx, ((double[]){ 10, 20, 30 }), 3);
     eg_tensor *column = eg_from(cx, ((double[]){ 100, 200 }), 2, 1), *d[2];
     eg_assert_close(eg_add(a, row), eg_from(cx, ((double[]){ 11, 22, 33, 14, 25, 36 }), 2, 3), 0);
-    eg_assert_close(eg_sub(column, a), eg_from(cx, ((double[]){ 99, 98, 97, 196, 195, 194 }), 2, 3), 0);
-    eg_assert_close(eg_add(column, row), eg_from(cx, ((double[]){ 110, 120, 130, 210, 220, 230 }), 2, 3), 0);
+    eg_assert_close(eg_sub(column, a), eg_from(cx, ((double[]){ 99, 98, 97, 196, 195, 194 }), 2, 3),
+                    0);
+    eg_assert_close(eg_add(column, row),
+                    eg_from(cx, ((double[]){ 110, 120, 130, 210, 220, 230 }), 2, 3), 0);
     eg_assert_close(eg_mul(a, eg_scalar(cx, 2)), eg_scale(a, 2), 0);
     eg_tensor *chosen = eg_where(eg_gt(a, eg_scalar(cx, 3)), row, eg_neg(column));
     eg_assert_close(chosen, eg_from(cx, ((double[]){ -100, -100, -100, 10, 20, 30 }), 2, 3), 0);
     /* the gradient of a stretched operand is summed back, in its own shape */
-    ck_assert(!eg_grad(eg_mul(column, row), eg_ones(cx, 2, 3), 2, (eg_tensor *[]){ column, row }, d));
+    ck_assert(
+        !eg_grad(eg_mul(column, row), eg_ones(cx, 2, 3), 2, (eg_tensor *[]){ column, row }, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 60, 60 }), 2, 1), 0);
     eg_assert_close(d[1], eg_from(cx, ((double[]){ 300, 300, 300 }), 3), 0);
     /* results lie as the first operand that is not stretched */
@@ -304,14 +373,15 @@ END_TEST
 START_TEST(ties_and_kinks)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3 }), 3), *b = eg_from(cx, ((double[]){ 2, 2, 2 }), 3);
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3 }), 3),
+              *b = eg_from(cx, ((double[]){ 2, 2, 2 }), 3);
     eg_tensor *in[2] = { a, b }, *one = eg_ones(cx, 3), *d[2];
     ck_assert(!eg_grad(eg_maximum(a, b), one, 2, in, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, .5, 1 }), 3), 0);
     eg_assert_close(d[1], eg_from(cx, ((double[]){ 1, .5, 0 }), 3), 0);
     ck_assert(!eg_grad(eg_minimum(a, b), one, 2, in, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 1, .5, 0 }), 3), 0);
-    ck_assert(!eg_grad(eg_clip(a, 1, 2), one, 1, in, d));       /* the limits count as inside */
+    ck_assert(!eg_grad(eg_clip(a, 1, 2), one, 1, in, d)); /* the limits count as inside */
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 1, 1, 0 }), 3), 0);
     ck_assert(!eg_grad(eg_relu(eg_shift(a, -2)), one, 1, in, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, 0, 1 }), 3), 0);
@@ -329,7 +399,8 @@ END_TEST
 START_TEST(integers)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((int64_t[]){ -3, 0, 4, INT64_MIN }), 4), *n = eg_from(cx, ((int32_t[]){ -3, 0, 4, INT32_MIN }), 4);
+    eg_tensor *x = eg_from(cx, ((int64_t[]){ -3, 0, 4, INT64_MIN }), 4),
+              *n = eg_from(cx, ((int32_t[]){ -3, 0, 4, INT32_MIN }), 4);
 #define SAME64(call, ...) ck_assert_mem_eq(eg_i64(call), ((int64_t[4]){ __VA_ARGS__ }), 32)
 #define SAME32(call, ...) ck_assert_mem_eq(eg_i32(call), ((int32_t[4]){ __VA_ARGS__ }), 16)
     SAME64(eg_neg(x), 3, 0, -4, INT64_MIN);
@@ -347,7 +418,8 @@ START_TEST(integers)
     SAME32(eg_add(n, n), -6, 0, 8, 0);
     SAME32(eg_clip(n, -1e30, 1), -3, 0, 1, INT32_MIN);
     SAME32(eg_minimum(n, eg_scale(n, 2)), -6, 0, 4, INT32_MIN);
-    eg_tensor *t = eg_from(cx, ((bool[]){ true, true, false, false }), 4), *u = eg_from(cx, ((bool[]){ true, false, true, false }), 4);
+    eg_tensor *t = eg_from(cx, ((bool[]){ true, true, false, false }), 4),
+              *u = eg_from(cx, ((bool[]){ true, false, true, false }), 4);
 #define SAMEB(call, ...) ck_assert_mem_eq(eg_bool(call), ((bool[4]){ __VA_ARGS__ }), 4)
     SAMEB(eg_and(t, u), true, false, false, false);
     SAMEB(eg_or(t, u), true, true, true, false);
@@ -357,7 +429,8 @@ START_TEST(integers)
     SAMEB(eg_ge(x, eg_zeros_like(x)), false, true, true, false);
     SAMEB(eg_lt(n, eg_zeros_like(n)), true, false, false, true);
     SAMEB(eg_isnan(n), false, false, false, false);
-    eg_tensor *wide = eg_from(cx, ((int64_t[]){ -3, 1, INT64_MAX, INT64_MIN }), 4);       /* i32 with i64: compared as i64 */
+    /* i32 with i64: compared as i64 */
+    eg_tensor *wide = eg_from(cx, ((int64_t[]){ -3, 1, INT64_MAX, INT64_MIN }), 4);
     SAMEB(eg_eq(n, wide), true, false, false, false);
     SAMEB(eg_ne(wide, n), false, true, true, true);
     SAMEB(eg_lt(n, wide), false, true, true, false);
@@ -373,34 +446,43 @@ END_TEST
 START_TEST(refusals)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
-    eg_tensor *f = eg_ones(cx, 2, 3), *d = eg_cast(f, EG_F64), *i = eg_cast(f, EG_I64), *b = eg_cast(f, EG_BOOL);
-#define REFUSED(call, text)                                                                      \
-    do {                                                                                         \
-        ck_assert(!eg_ok(call));                                                                 \
-        ck_assert_msg(eg_error(cx) && !strcmp(eg_error(cx), text), "%s", eg_error(cx));          \
-        eg_clear(cx);                                                                            \
+    eg_tensor *f = eg_ones(cx, 2, 3), *d = eg_cast(f, EG_F64), *i = eg_cast(f, EG_I64),
+              *b = eg_cast(f, EG_BOOL);
+#define REFUSED(call, text)                                                             \
+    do {                                                                                \
+        ck_assert(!eg_ok(call));                                                        \
+        ck_assert_msg(eg_error(cx) && !strcmp(eg_error(cx), text), "%s", eg_error(cx)); \
+        eg_clear(cx);                                                                   \
     } while (0)
     REFUSED(eg_exp(i), "exp: operand 1 is i64; cast it to f32 or f64 first");
     REFUSED(eg_neg(b), "neg: operand 1 is bool; cast it to f32, f64, i32 or i64 first");
     REFUSED(eg_add(f, d), "add: operand 1 is f32, operand 2 is f64; eg_cast one of them");
     REFUSED(eg_where(b, f, d), "where: operand 2 is f32, operand 3 is f64; eg_cast one of them");
-    REFUSED(eg_where(f, f, f), "where: operand 1, the condition, is f32 and must be bool; compare it first");
+    REFUSED(eg_where(f, f, f),
+            "where: operand 1, the condition, is f32 and must be bool; compare it first");
     REFUSED(eg_div(i, i), "div: the operands are i64; eg_cast them to f32 or f64 first");
     REFUSED(eg_pow(i, i), "pow: the operands are i64; eg_cast them to f32 or f64 first");
     REFUSED(eg_mul(b, b), "mul: the operands are bool; eg_cast them to f32, f64, i32 or i64 first");
     REFUSED(eg_and(f, f), "and: the operands are f32, not bool; compare first");
     REFUSED(eg_not(i), "not: the operand is i64, not bool; compare first");
     REFUSED(eg_lt(f, i), "lt: operand 1 is f32, operand 2 is i64; eg_cast one of them");
-    REFUSED(eg_scale(i, .5), "scale: operand 1 is i64 and cannot take the constant 0.5; cast it to f32 or f64 first");
-    REFUSED(eg_shift(eg_cast(f, EG_I32), 3e9), "shift: operand 1 is i32 and cannot take the constant 3e+09; cast it to f32 or f64 first");
+    REFUSED(
+        eg_scale(i, .5),
+        "scale: operand 1 is i64 and cannot take the constant 0.5; cast it to f32 or f64 first");
+    REFUSED(
+        eg_shift(eg_cast(f, EG_I32), 3e9),
+        "shift: operand 1 is i32 and cannot take the constant 3e+09; cast it to f32 or f64 first");
     REFUSED(eg_powc(i, 2), "powc: operand 1 is i64; cast it to f32 or f64 first");
     REFUSED(eg_clip(f, 1, 0), "clip: the low limit 1 is not below the high limit 0");
     REFUSED(eg_clip(f, NAN, 0), "clip: the low limit nan is not below the high limit 0");
-    REFUSED(eg_add(f, eg_ones(cx, 4)), "add: axis -1 is 3 in operand 1 but 4 in operand 2; the shapes (2, 3), (4,) do not broadcast");
+    REFUSED(eg_add(f, eg_ones(cx, 4)), "add: axis -1 is 3 in operand 1 but 4 in operand 2; the "
+                                       "shapes (2, 3), (4,) do not broadcast");
     REFUSED(eg_mul(eg_ones(cx, 5, 1), eg_ones(cx, 7, 2, 3)),
-            "mul: axis -2 is 5 in operand 1 but 2 in operand 2; the shapes (5, 1), (7, 2, 3) do not broadcast");
+            "mul: axis -2 is 5 in operand 1 but 2 in operand 2; the shapes (5, 1), (7, 2, 3) do "
+            "not broadcast");
     REFUSED(eg_where(b, f, eg_ones(cx, 3, 3)),
-            "where: axis -2 is 2 in operand 1 but 3 in operand 3; the shapes (2, 3), (2, 3), (3, 3) do not broadcast");
+            "where: axis -2 is 2 in operand 1 but 3 in operand 3; the shapes (2, 3), (2, 3), (3, "
+            "3) do not broadcast");
     REFUSED(eg_add(f, eg_ones(other, 2, 3)), "add: operand 2 belongs to another context");
     REFUSED(eg_scale(eg_exp(i), 2), "exp: operand 1 is i64; cast it to f32 or f64 first");
     ck_assert_ptr_null(eg_scale(NULL, 2));

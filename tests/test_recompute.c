@@ -1,9 +1,13 @@
-/* test_recompute.c: eg_checkpoint: the same values, draws and gradients as without it, in less memory. Its row is in the table test too. */
+/* test_recompute.c: eg_checkpoint: the same values, draws and gradients as without it, in less
+ * memory. Its row is in the table test too. */
 #include <eingrad/check.h>
 #include <string.h>
 #include "tests.h"
 
-typedef struct layer { eg_tensor *w, *b; int calls, change; } layer;
+typedef struct layer {
+    eg_tensor *w, *b;
+    int calls, change;
+} layer;
 static eg_tensor *block(void *user, eg_tensor *const *x)
 {
     layer *l = user;
@@ -12,17 +16,26 @@ static eg_tensor *block(void *user, eg_tensor *const *x)
     for (int k = 0; k < 6; k++) h = eg_tanh(eg_add(h, l->b));
     return eg_dropout(h, 0.4);
 }
-static eg_tensor *plain(eg_function *f, void *user, int count, eg_tensor *const *xs) { (void)count; return f(user, xs); }
+static eg_tensor *plain(eg_function *f, void *user, int count, eg_tensor *const *xs)
+{
+    (void)count;
+    return f(user, xs);
+}
 typedef eg_tensor *way(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
 enum { LAYERS = 6 };
-typedef struct outcome { double loss, dx[64], dw[64], hv[64]; size_t peak; uint64_t draws; } outcome;
+typedef struct outcome {
+    double loss, dx[64], dw[64], hv[64];
+    size_t peak;
+    uint64_t draws;
+} outcome;
 static void step(outcome *o, way *through, int rows, bool record)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9, .threads = 1);
     eg_tensor *x = eg_uniform(cx, -1, 1, rows, 4), *xs[2] = { x }, *d[2], *v[2];
     layer l[LAYERS];
-    for (int k = 0; k < LAYERS; k++) l[k] = (layer){ .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_uniform(cx, -1, 1, 4) };
+    for (int k = 0; k < LAYERS; k++)
+        l[k] = (layer){ .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_uniform(cx, -1, 1, 4) };
     xs[1] = l[2].w;
     eg_mark m = eg_push(cx);
     eg_stats_reset(cx);
@@ -43,7 +56,7 @@ static void step(outcome *o, way *through, int rows, bool record)
         eg_tensor *u = eg_ones_like(x);
         ck_assert_msg(!eg_hvp(loss, 2, xs, (eg_tensor *[]){ u, xs[1] }, v), "%s", eg_error(cx));
         memcpy(o->hv, eg_f64(v[1]), 16 * sizeof(double));
-        eg_tensor *twice;                       /* reverse over reverse says the same */
+        eg_tensor *twice; /* reverse over reverse says the same */
         eg_tensor *along = eg_add(eg_sum(NULL, d[0]), eg_sum(NULL, eg_mul(d[1], eg_detach(xs[1]))));
         ck_assert_msg(!eg_grad(along, NULL, 1, &xs[1], &twice), "%s", eg_error(cx));
         eg_assert_close(twice, v[1], 1e-12);
@@ -76,7 +89,8 @@ START_TEST(the_peak_is_lower)
     static outcome with, without;
     step(&without, plain, 2000, false);
     step(&with, eg_checkpoint, 2000, false);
-    ck_assert_msg(with.peak * 2 < without.peak, "%zu bytes at most with, %zu without", with.peak, without.peak);
+    ck_assert_msg(with.peak * 2 < without.peak, "%zu bytes at most with, %zu without", with.peak,
+                  without.peak);
     assert_same(with.dw, without.dw, 16);
 }
 END_TEST
@@ -99,15 +113,28 @@ START_TEST(train_or_eval_is_put_back)
 }
 END_TEST
 
-/* A nest, a cotangent used twice, an input that f returns, a constant, a result that is no float, and nothing recorded. */
+/* A nest, a cotangent used twice, an input that f returns, a constant, a result that is no float,
+ * and nothing recorded. */
 static eg_tensor *nested(void *user, eg_tensor *const *x)
 {
     eg_tensor *h = eg_checkpoint(block, user, 1, x);
     return eg_add(h, eg_square(h));
 }
-static eg_tensor *identity(void *user, eg_tensor *const *x) { (void)user; return x[0]; }
-static eg_tensor *constant(void *user, eg_tensor *const *x) { (void)user; return eg_ones(eg_context(x[0]), 2); }
-static eg_tensor *largest(void *user, eg_tensor *const *x) { (void)user; return eg_argmax(NULL, x[0]); }
+static eg_tensor *identity(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return x[0];
+}
+static eg_tensor *constant(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_ones(eg_context(x[0]), 2);
+}
+static eg_tensor *largest(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_argmax(NULL, x[0]);
+}
 START_TEST(corners)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
@@ -138,16 +165,19 @@ static eg_tensor *moody(void *user, eg_tensor *const *x)
     const int call = l->calls++;
     if (!call) return eg_mul(x[0], l->w);
     switch (l->change) {
-    case 0:  return eg_sum(NULL, eg_mul(x[0], l->w));
-    case 1:  return eg_mul(x[0], l->b);
-    case 2:  return NULL;
-    case 3:  return eg_fail(eg_context(x[0]), "moody: no more");
+    case 0: return eg_sum(NULL, eg_mul(x[0], l->w));
+    case 1: return eg_mul(x[0], l->b);
+    case 2: return NULL;
+    case 3: return eg_fail(eg_context(x[0]), "moody: no more");
     default: return eg_mul(x[0], x[0]);
     }
 }
 static const char *const refusal[] = {
-    "f returned f64 () when it was called again, and f64 (4,) at first", "f reads 2 tensors from outside when it is called again",
-    "f returned no tensor of this context when it was called again", "moody: no more", "f reads 1 tensors from outside",
+    "f returned f64 () when it was called again, and f64 (4,) at first",
+    "f reads 2 tensors from outside when it is called again",
+    "f returned no tensor of this context when it was called again",
+    "moody: no more",
+    "f reads 1 tensors from outside",
 };
 START_TEST(a_function_that_changes_its_mind_is_refused)
 {
@@ -158,7 +188,7 @@ START_TEST(a_function_that_changes_its_mind_is_refused)
     eg_assert_error(cx, refusal[_i]);
     l.calls = 0;
     y = eg_checkpoint(moody, &l, 1, &x);
-    eg_fill(l.w, 3);                                            /* what f reads through user is watched as well */
+    eg_fill(l.w, 3); /* what f reads through user is watched as well */
     ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
     ck_assert_msg(strstr(eg_error(cx), "of checkpoint"), "%s", eg_error(cx));
     eg_assert_error(cx, "was changed in place");
@@ -190,7 +220,8 @@ Suite *suite_recompute(void)
     tcase_add_test(t, the_peak_is_lower);
     tcase_add_test(t, train_or_eval_is_put_back);
     tcase_add_test(t, corners);
-    tcase_add_loop_test(t, a_function_that_changes_its_mind_is_refused, 0, sizeof refusal / sizeof *refusal);
+    tcase_add_loop_test(t, a_function_that_changes_its_mind_is_refused, 0,
+                        sizeof refusal / sizeof *refusal);
     tcase_add_test(t, checkpoint_refuses);
     suite_add_tcase(s, t);
     return s;

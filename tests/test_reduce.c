@@ -2,13 +2,14 @@
 #include "tests.h"
 #include "wave.h"
 
-/* -- rearrange, on --------------------------------------------------------------------------------------------------------------- */
-START_TEST(merging_heads_cannot_forget_the_transpose)          /* acceptance row 0.8 */
+/* -- rearrange, on ---------------------------------------------------------------------------- */
+START_TEST(merging_heads_cannot_forget_the_transpose) /* acceptance row 0.8 */
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_F32, 0, 12, 1), 1, 2, 3, 2);
     eg_tensor *y = eg_rearrange("n h s d -> n s (h d)", x);
-    eg_assert_close(y, eg_from(cx, ((float[]){ 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 }), 1, 3, 4), 0);
+    eg_assert_close(y, eg_from(cx, ((float[]){ 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 }), 1, 3, 4),
+                    0);
     eg_assert_close(eg_rearrange("n s (h d) -> n h s d", y, .h = 2), x, 0);
     eg_assert_close(eg_rearrange("n s (h=2 d) -> n h s d", y), x, 0);
     eg_assert_close(eg_rearrange("batch seq (head=2 dim) -> batch head seq dim", y), x, 0);
@@ -20,7 +21,8 @@ START_TEST(rearrange_is_a_view_where_one_exists)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_F32, 0, 24, 1), 2, 3, 4);
-    ck_assert_ptr_eq(eg_raw(eg_rearrange("b l (h d) -> b h l d", x, .h = 2), NULL), eg_raw(x, NULL));
+    ck_assert_ptr_eq(eg_raw(eg_rearrange("b l (h d) -> b h l d", x, .h = 2), NULL),
+                     eg_raw(x, NULL));
     ck_assert_ptr_eq(eg_raw(eg_rearrange("b l d -> (b l) d", x), NULL), eg_raw(x, NULL));
     ck_assert_ptr_eq(eg_raw(eg_rearrange("... d -> d ...", x), NULL), eg_raw(x, NULL));
     eg_tensor *repeated = eg_rearrange("b l d -> b r l 1 d", x, .r = 3);
@@ -33,8 +35,16 @@ START_TEST(rearrange_is_a_view_where_one_exists)
 }
 END_TEST
 
-static eg_tensor *moved(void *user, eg_tensor *const *x) { (void)user; return eg_square(eg_rearrange("b l (h d) -> (l r) h 1 b d", x[0], .h = 2, .r = 2)); }
-static eg_tensor *added(void *user, eg_tensor *const *x) { (void)user; return eg_on("bhij, jb -> i b h j", eg_mul, eg_square(x[0]), x[1]); }
+static eg_tensor *moved(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_square(eg_rearrange("b l (h d) -> (l r) h 1 b d", x[0], .h = 2, .r = 2));
+}
+static eg_tensor *added(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_on("bhij, jb -> i b h j", eg_mul, eg_square(x[0]), x[1]);
+}
 START_TEST(moves_have_gradients)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -47,10 +57,14 @@ END_TEST
 START_TEST(on_aligns_by_letters)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *a = eg_reshape(eg_arange(cx, EG_F32, 0, 6, 1), 2, 3), *b = eg_from(cx, ((float[]){ 10, 20 }), 2);
-    eg_assert_close(eg_on("ij, i", eg_add, a, b), eg_from(cx, ((float[]){ 10, 11, 12, 23, 24, 25 }), 2, 3), 0);
-    eg_assert_close(eg_on("ij, i -> j i", eg_sub, a, b), eg_from(cx, ((float[]){ -10, -17, -9, -16, -8, -15 }), 3, 2), 0);
-    eg_assert_close(eg_on("j, i", eg_mul, eg_from(cx, ((float[]){ 1, 2, 3 }), 3), b), eg_from(cx, ((float[]){ 10, 20, 20, 40, 30, 60 }), 3, 2), 0);
+    eg_tensor *a = eg_reshape(eg_arange(cx, EG_F32, 0, 6, 1), 2, 3),
+              *b = eg_from(cx, ((float[]){ 10, 20 }), 2);
+    eg_assert_close(eg_on("ij, i", eg_add, a, b),
+                    eg_from(cx, ((float[]){ 10, 11, 12, 23, 24, 25 }), 2, 3), 0);
+    eg_assert_close(eg_on("ij, i -> j i", eg_sub, a, b),
+                    eg_from(cx, ((float[]){ -10, -17, -9, -16, -8, -15 }), 3, 2), 0);
+    eg_assert_close(eg_on("j, i", eg_mul, eg_from(cx, ((float[]){ 1, 2, 3 }), 3), b),
+                    eg_from(cx, ((float[]){ 10, 20, 20, 40, 30, 60 }), 3, 2), 0);
     eg_on("ij, j", eg_add, a, b);
     eg_assert_error(cx, "index 'j' is 3 in operand 1 but 2 in operand 2");
     eg_on("ij, i -> i", eg_add, a, b);
@@ -67,9 +81,16 @@ START_TEST(rearrange_refuses)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3, 4);
-    const struct { const char *spec, *says; } bad[] = {
-        { "b l d -> b d", "index 'l' is not in the output" }, { "b l d", "-> and the new order" }, { "b l d -> b l d e", "'e' is in no operand" },
-        { "b l (h d) -> b h l d", "unknown" }, { "b l (h=3 d) -> b h l d", "does not divide" }, { "b l -> l b", "rank 3" }, { "b l d -> b l d d", "twice" },
+    const struct {
+        const char *spec, *says;
+    } bad[] = {
+        { "b l d -> b d", "index 'l' is not in the output" },
+        { "b l d", "-> and the new order" },
+        { "b l d -> b l d e", "'e' is in no operand" },
+        { "b l (h d) -> b h l d", "unknown" },
+        { "b l (h=3 d) -> b h l d", "does not divide" },
+        { "b l -> l b", "rank 3" },
+        { "b l d -> b l d d", "twice" },
     };
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         ck_assert(!eg_ok(eg_rearrange(bad[k].spec, x)));
@@ -82,14 +103,16 @@ START_TEST(rearrange_refuses)
 }
 END_TEST
 
-/* -- reductions -------------------------------------------------------------------------------------------------------------------- */
+/* -- reductions ------------------------------------------------------------------------------- */
 START_TEST(reductions_are_as_stored)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4);
-    as_stored(eg_logsumexp("[b] i [j]", x), ref_logsumexp, OPERANDS(x), GRADIENTS(ref_logsumexp_d0));
+    as_stored(eg_logsumexp("[b] i [j]", x), ref_logsumexp, OPERANDS(x),
+              GRADIENTS(ref_logsumexp_d0));
     as_stored(eg_var("b [i j]", x), ref_var, OPERANDS(x), GRADIENTS(ref_var_d0));
-    as_stored(eg_std("[b] i j", x, .correction = EG_OFF), ref_std0, OPERANDS(x), GRADIENTS(ref_std0_d0));
+    as_stored(eg_std("[b] i j", x, .correction = EG_OFF), ref_std0, OPERANDS(x),
+              GRADIENTS(ref_std0_d0));
     as_stored(eg_prod("b [i] j", x), ref_prod, OPERANDS(x), GRADIENTS(ref_prod_d0));
     as_stored(eg_max("b [i] j", x), ref_max, OPERANDS(x), GRADIENTS(ref_max_d0));
     eg_close(cx);
@@ -103,7 +126,8 @@ START_TEST(results_have_the_axes_that_are_left)
     eg_assert_axes("b=2 d=4", eg_sum("b [l] d", x));
     eg_assert_axes("d=4 b=2", eg_max("b [l] d -> d b", x));
     eg_assert_close(eg_sum("b [l] d -> d b", x), eg_einsum("bld->db", x), 0);
-    eg_assert_axes("b=2 c=4", eg_logsumexp("b [l] (h=2 d)", x));            /* a group that is left stays one axis */
+    /* a group that is left stays one axis */
+    eg_assert_axes("b=2 c=4", eg_logsumexp("b [l] (h=2 d)", x));
     eg_assert_axes("b=2 l=3 d=2", eg_min("b l ([h=2] d)", x));
     eg_assert_axes("d=8", eg_mean("b [l] d -> (b d)", x));
     eg_assert_axes("b=2 i=1 d=4", eg_sum("b 1 [l] d", eg_unsqueeze(x, 1)));
@@ -120,7 +144,8 @@ END_TEST
 START_TEST(integers_and_truth)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *n = eg_from(cx, ((int[]){ 2000000000, 2000000000, 3, -7 }), 2, 2), *t = eg_gt(n, eg_full_n(cx, EG_I32, 5, 0, NULL));
+    eg_tensor *n = eg_from(cx, ((int[]){ 2000000000, 2000000000, 3, -7 }), 2, 2),
+              *t = eg_gt(n, eg_full_n(cx, EG_I32, 5, 0, NULL));
     ck_assert_int_eq(eg_type(eg_sum(NULL, n)), EG_I64);
     ck_assert_double_eq(eg_item(eg_sum("[i j]", n)), 3999999996.);
     ck_assert_double_eq(eg_item(eg_prod("[i j]", eg_slice(n, 0, 1, 2, 1))), -21);
@@ -130,7 +155,7 @@ START_TEST(integers_and_truth)
     ck_assert_double_eq(eg_item(eg_argmin(NULL, n)), 3);
     const bool *any = eg_bool(eg_any("i [j]", t)), *all = eg_bool(eg_all("[i] j", t));
     ck_assert(any[0] && !any[1] && !all[0] && !all[1]);
-    ck_assert(eg_bool(eg_all("[i] j", n))[0]);                              /* non-zero counts as true */
+    ck_assert(eg_bool(eg_all("[i] j", n))[0]); /* non-zero counts as true */
     eg_mean(NULL, n);
     eg_assert_error(cx, "mean: operand 1 is i32; cast it to f32 or f64 first");
     eg_close(cx);
@@ -149,7 +174,8 @@ START_TEST(of_nothing)
     ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_exp(eg_logsumexp("i [j]", x))), NULL, 1, &x, &dx), 0);
     ck_assert_int_eq(eg_dim(dx, 1), 0);
     eg_max("i [j]", x);
-    eg_assert_error(cx, "max: nothing to reduce, the bracketed axes have no elements in operand 1, which is (3, 0)");
+    eg_assert_error(cx, "max: nothing to reduce, the bracketed axes have no elements in operand 1, "
+                        "which is (3, 0)");
     eg_argmin(NULL, x);
     eg_assert_error(cx, "argmin: nothing to reduce");
     eg_mean(NULL, x);
@@ -160,16 +186,31 @@ START_TEST(of_nothing)
 }
 END_TEST
 
-static eg_tensor *prod_rows(void *user, eg_tensor *const *x) { (void)user; return eg_prod("i [j]", x[0]); }
-static eg_tensor *var_rows(void *user, eg_tensor *const *x) { (void)user; return eg_var("[i] j [k]", x[0]); }
+static eg_tensor *prod_rows(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_prod("i [j]", x[0]);
+}
+static eg_tensor *var_rows(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_var("[i] j [k]", x[0]);
+}
 START_TEST(prod_is_right_with_zeros)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_from(cx, ((double[]){ 2, 0, 3, 5, -1, /**/ 0, 4, 0, 2, 3, /**/ 0, 0, 0, 1, 7, /**/ 1, 2, 3, 4, 5 }), 4, 5), *dx;
+    eg_tensor *x = eg_from(cx, ((double[]){ 2,      0, 3, 5, -1, /**/ 0, 4, 0, 2, 3,
+                                            /**/ 0, 0, 0, 1, 7,  /**/ 1, 2, 3, 4, 5 }),
+                           4, 5),
+              *dx;
     eg_tensor *y = prod_rows(NULL, &x);
     eg_assert_close(y, eg_from(cx, ((double[]){ 0, 0, 0, 120 }), 4), 0);
     eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx);
-    eg_assert_close(dx, eg_from(cx, ((double[]){ 0, -30, 0, 0, 0,  0, 0, 0, 0, 0,  0, 0, 0, 0, 0,  120, 60, 40, 30, 24 }), 4, 5), 0);
+    eg_assert_close(dx,
+                    eg_from(cx, ((double[]){ 0, -30, 0, 0, 0, 0,   0,  0,  0,  0,
+                                             0, 0,   0, 0, 0, 120, 60, 40, 30, 24 }),
+                            4, 5),
+                    0);
     eg_assert_grad2(prod_rows, NULL, x);
     eg_assert_grad2(prod_rows, NULL, wave(cx, 0, 2, 7));
     eg_assert_grad2(var_rows, NULL, wave(cx, 0, 2, 3, 4));
@@ -180,9 +221,10 @@ END_TEST
 START_TEST(ties_share_the_gradient)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((float[]){ 1, 3, 3, 0,  -2, -2, -2, -2 }), 2, 4), *dx;
+    eg_tensor *x = eg_from(cx, ((float[]){ 1, 3, 3, 0, -2, -2, -2, -2 }), 2, 4), *dx;
     eg_grad(eg_sum(NULL, eg_max("i [j]", x)), NULL, 1, &x, &dx);
-    eg_assert_close(dx, eg_from(cx, ((float[]){ 0, .5f, .5f, 0, .25f, .25f, .25f, .25f }), 2, 4), 0);
+    eg_assert_close(dx, eg_from(cx, ((float[]){ 0, .5f, .5f, 0, .25f, .25f, .25f, .25f }), 2, 4),
+                    0);
     eg_close(cx);
 }
 END_TEST
@@ -190,17 +232,19 @@ END_TEST
 START_TEST(arg_takes_the_first_and_nan_wins)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((float[]){ 1, 3, 3, 0,  2, NAN, 9, NAN,  -INFINITY, -INFINITY, -INFINITY, -INFINITY }), 3, 4);
+    eg_tensor *x = eg_from(
+        cx, ((float[]){ 1, 3, 3, 0, 2, NAN, 9, NAN, -INFINITY, -INFINITY, -INFINITY, -INFINITY }),
+        3, 4);
     const int64_t *most = eg_i64(eg_argmax("i [j]", x)), *least = eg_i64(eg_argmin("i [j]", x));
     ck_assert(most[0] == 1 && most[1] == 1 && most[2] == 0);
     ck_assert(least[0] == 3 && least[1] == 1 && least[2] == 0);
     ck_assert(isnan(eg_get(eg_max("i [j]", x), 1)) && isnan(eg_get(eg_min("i [j]", x), 1)));
     ck_assert_double_eq(eg_get(eg_max("i [j]", x), 2), -INFINITY);
-    eg_tensor *y = eg_zeros(cx, 2, 3, 4);                                   /* row-major over [j k], whatever the layout */
+    eg_tensor *y = eg_zeros(cx, 2, 3, 4); /* row-major over [j k], whatever the layout */
     eg_mut_f32(y)[1 * 12 + 2 * 4 + 1] = 1;
     ck_assert_int_eq(eg_i64(eg_argmax("i [j k]", y))[1], 2 * 4 + 1);
     ck_assert_int_eq(eg_i64(eg_argmax("[k] i [j]", eg_permute(y, 2, 0, 1)))[1], 1 * 3 + 2);
-    eg_tensor *big = eg_zeros(cx, 5000);                                    /* across chunks */
+    eg_tensor *big = eg_zeros(cx, 5000); /* across chunks */
     eg_mut_f32(big)[4321] = eg_mut_f32(big)[4322] = 2;
     ck_assert_double_eq(eg_item(eg_argmax(NULL, big)), 4321);
     eg_mut_f32(big)[700] = NAN;
@@ -209,15 +253,24 @@ START_TEST(arg_takes_the_first_and_nan_wins)
 }
 END_TEST
 
-static eg_tensor *lse(void *user, eg_tensor *const *x) { (void)user; return eg_logsumexp("i [j]", x[0]); }
+static eg_tensor *lse(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_logsumexp("i [j]", x[0]);
+}
 START_TEST(logsumexp_is_stable)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_from(cx, ((double[]){ 1e30, 1e30, -1e30,  -INFINITY, 0, 0,  -INFINITY, -INFINITY, -INFINITY,  INFINITY, 1, INFINITY }), 4, 3), *dx, *ddx;
+    eg_tensor *x = eg_from(cx,
+                           ((double[]){ 1e30, 1e30, -1e30, -INFINITY, 0, 0, -INFINITY, -INFINITY,
+                                        -INFINITY, INFINITY, 1, INFINITY }),
+                           4, 3),
+              *dx, *ddx;
     eg_tensor *y = lse(NULL, &x);
     eg_assert_close(y, eg_from(cx, ((double[]){ 1e30, log(2), -INFINITY, INFINITY }), 4), 1e-16);
     eg_grad(y, eg_ones(cx, 4), 1, &x, &dx);
-    eg_assert_close(dx, eg_from(cx, ((double[]){ .5, .5, 0,  0, .5, .5,  0, 0, 0,  .5, 0, .5 }), 4, 3), 1e-16);
+    eg_assert_close(dx, eg_from(cx, ((double[]){ .5, .5, 0, 0, .5, .5, 0, 0, 0, .5, 0, .5 }), 4, 3),
+                    1e-16);
     eg_grad(eg_sum(NULL, eg_square(dx)), NULL, 1, &x, &ddx);
     ck_assert_double_eq(eg_item(eg_sum(NULL, eg_cast(eg_isnan(ddx), EG_F64))), 0);
     eg_assert_grad2(lse, NULL, eg_scale(wave(cx, 0, 2, 4), 20));
@@ -229,18 +282,22 @@ START_TEST(the_same_bits_for_any_layout_and_any_threads)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 3, 3, (int64_t[]){ 60, 70, 50 }), *y[4], *z;
-    eg_tensor *p = eg_copy(eg_permute(x, 2, 0, 1));                         /* stored [k i j] */
+    eg_tensor *p = eg_copy(eg_permute(x, 2, 0, 1)); /* stored [k i j] */
     for (int threads = 1; threads <= 5; threads += 4) {
         eg_threads(cx, threads);
-        y[0] = eg_logsumexp("i [j k]", x), y[1] = eg_max("i [j] k", x), y[2] = eg_logsumexp("[i j] k", x), y[3] = eg_argmax("i [j k]", x);
+        y[0] = eg_logsumexp("i [j k]", x), y[1] = eg_max("i [j] k", x),
+        y[2] = eg_logsumexp("[i j] k", x), y[3] = eg_argmax("i [j k]", x);
         z = eg_logsumexp("i [j k]", eg_permute(p, 1, 2, 0));
         ck_assert(same_bits(y[0], z));
         ck_assert(same_bits(y[2], eg_logsumexp("[i j] k", eg_permute(p, 1, 2, 0))));
-        if (threads == 1) for (int k = 0; k < 4; k++) y[k] = eg_copy(y[k]);
+        if (threads == 1)
+            for (int k = 0; k < 4; k++) y[k] = eg_copy(y[k]);
         else {
             eg_threads(cx, 1);
-            ck_assert(same_bits(y[0], eg_logsumexp("i [j k]", x)) && same_bits(y[1], eg_max("i [j] k", x)));
-            ck_assert(same_bits(y[2], eg_logsumexp("[i j] k", x)) && same_bits(y[3], eg_argmax("i [j k]", x)));
+            ck_assert(same_bits(y[0], eg_logsumexp("i [j k]", x)) &&
+                      same_bits(y[1], eg_max("i [j] k", x)));
+            ck_assert(same_bits(y[2], eg_logsumexp("[i j] k", x)) &&
+                      same_bits(y[3], eg_argmax("i [j k]", x)));
         }
     }
     eg_assert_ok(cx);
@@ -252,9 +309,16 @@ START_TEST(reductions_refuse)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3);
-    const struct { const char *spec, *says; } bad[] = {
-        { "i j", "no index stands in brackets" }, { "i [j] -> j", "a bracketed index is reduced" }, { "i [j] ->", "index 'i' is neither in brackets nor in the output" },
-        { "i [i]", "index 'i' is 2 and 3" }, { "i [j] k", "rank 2" }, { "i [j", "max" }, { "i, [j]", "2 operands" },
+    const struct {
+        const char *spec, *says;
+    } bad[] = {
+        { "i j", "no index stands in brackets" },
+        { "i [j] -> j", "a bracketed index is reduced" },
+        { "i [j] ->", "index 'i' is neither in brackets nor in the output" },
+        { "i [i]", "index 'i' is 2 and 3" },
+        { "i [j] k", "rank 2" },
+        { "i [j", "max" },
+        { "i, [j]", "2 operands" },
     };
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         ck_assert(!eg_ok(eg_max(bad[k].spec, x)));
@@ -267,7 +331,8 @@ START_TEST(reductions_refuse)
 }
 END_TEST
 
-/* As NumPy and PyTorch: NaN is the largest in an order, and the result of every extreme; where it stands, in a vector or its tail, does not matter. */
+/* As NumPy and PyTorch: NaN is the largest in an order, and the result of every extreme; where it
+ * stands, in a vector or its tail, does not matter. */
 START_TEST(nan_in_every_order)
 {
     static const int sizes[] = { 1, 2, 15, 16, 17, 40, 513 };
@@ -278,21 +343,29 @@ START_TEST(nan_in_every_order)
             eg_tensor *x = eg_normal(cx, 0, 1, n), *dx, *order, *y;
             if (at != n / 2) put(x, INFINITY, n / 2);
             put(x, NAN, at);
-            ck_assert(isnan(eg_item(eg_max(NULL, x))) && isnan(eg_item(eg_min(NULL, x))) && isnan(eg_item(eg_sum(NULL, x))));
-            ck_assert(isnan(eg_item(eg_mean(NULL, x))) && isnan(eg_item(eg_prod(NULL, x))) && isnan(eg_item(eg_logsumexp(NULL, x))));
+            ck_assert(isnan(eg_item(eg_max(NULL, x))) && isnan(eg_item(eg_min(NULL, x))) &&
+                      isnan(eg_item(eg_sum(NULL, x))));
+            ck_assert(isnan(eg_item(eg_mean(NULL, x))) && isnan(eg_item(eg_prod(NULL, x))) &&
+                      isnan(eg_item(eg_logsumexp(NULL, x))));
             for (double p = 1; p < 4; p += 1.5) ck_assert(isnan(eg_item(eg_pnorm(NULL, x, p))));
-            ck_assert(isnan(eg_item(eg_pnorm(NULL, x, INFINITY))) && (n < 2 || isnan(eg_item(eg_std(NULL, x)))));
+            ck_assert(isnan(eg_item(eg_pnorm(NULL, x, INFINITY))) &&
+                      (n < 2 || isnan(eg_item(eg_std(NULL, x)))));
             ck_assert(eg_item(eg_argmax(NULL, x)) == at && eg_item(eg_argmin(NULL, x)) == at);
-            ck_assert(eg_item(eg_any(NULL, eg_select(eg_unsqueeze(x, 1), 0, at))) == 1);        /* it is not 0 */
+            /* it is not 0 */
+            ck_assert(eg_item(eg_any(NULL, eg_select(eg_unsqueeze(x, 1), 0, at))) == 1);
             eg_grad(eg_max(NULL, x), NULL, 1, &x, &dx);
             for (int k = 0; k < n; k++) ck_assert(isnan(eg_get(dx, k)));
-            ck_assert(isnan(eg_get(eg_sort("[l]", x), n - 1)) && eg_get(eg_argsort("[l]", x, .descending = true), 0) == at);
+            ck_assert(isnan(eg_get(eg_sort("[l]", x), n - 1)) &&
+                      eg_get(eg_argsort("[l]", x, .descending = true), 0) == at);
             y = eg_topk("[l]", x, 1, .order = &order);
             ck_assert(isnan(eg_item(y)) && eg_item(order) == at);
-            ck_assert(isnan(eg_get(eg_cumsum("[l]", x), n - 1)) && isnan(eg_get(eg_cumprod("[l]", x), n - 1)));
+            ck_assert(isnan(eg_get(eg_cumsum("[l]", x), n - 1)) &&
+                      isnan(eg_get(eg_cumprod("[l]", x), n - 1)));
             eg_tensor *other = eg_normal(cx, 0, 1, n);
-            ck_assert(isnan(eg_get(eg_maximum(x, other), at)) && isnan(eg_get(eg_maximum(other, x), at)));
-            ck_assert(isnan(eg_get(eg_minimum(x, other), at)) && isnan(eg_get(eg_minimum(other, x), at)));
+            ck_assert(isnan(eg_get(eg_maximum(x, other), at)) &&
+                      isnan(eg_get(eg_maximum(other, x), at)));
+            ck_assert(isnan(eg_get(eg_minimum(x, other), at)) &&
+                      isnan(eg_get(eg_minimum(other, x), at)));
             ck_assert(isnan(eg_get(eg_clip(x, -1, 1), at)) && isnan(eg_get(eg_relu(x), at)));
             eg_assert_ok(cx);
             eg_close(cx);

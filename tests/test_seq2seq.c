@@ -1,29 +1,32 @@
-/* test_seq2seq.c: an encoder and a decoder trained together, decoding with a cache against whole passes, heads switched off. */
+/* test_seq2seq.c: an encoder and a decoder trained together, decoding with a cache against whole
+ * passes, heads switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "failing.h"
 #include "tests.h"
-#include "train/trainer.h"              /* a kind's passes, with a cache and without */
+#include "train/trainer.h" /* a kind's passes, with a cache and without */
 
 static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
 static void close_cx(void) { eg_close(cx); }
 
-static void backwards(eg_dice *dice, eg_example *e)     /* two to five letters */
+static void backwards(eg_dice *dice, eg_example *e) /* two to five letters */
 {
     e->inputs = e->outputs = 2 + (int)eg_roll(dice, 4);
-    for (int k = 0; k < e->inputs; k++)
-        e->input[k] = (int)eg_roll(dice, 6);
-    for (int k = 0; k < e->inputs; k++)
-        e->output[k] = e->input[e->inputs - 1 - k];
+    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_roll(dice, 6);
+    for (int k = 0; k < e->inputs; k++) e->output[k] = e->input[e->inputs - 1 - k];
 }
-static const eg_task own = { "backwards", "two to five letters backwards", "abcdef", 5, 5, false, false, backwards, 5e-3, 20, 500 };
+static const eg_task own = {
+    "backwards", "two to five letters backwards", "abcdef", 5, 5, false, false, backwards, 5e-3, 20,
+    500
+};
 
 static eg_trainer *small(const char *model, double dropout)
 {
-    return eg_trainer_new(eg_data_task(cx, &own), .model = model, .layers = 1, .d_model = 32, .heads = 2, .batch = 32, .seed = 2, .dropout = dropout);
+    return eg_trainer_new(eg_data_task(cx, &own), .model = model, .layers = 1, .d_model = 32,
+                          .heads = 2, .batch = 32, .seed = 2, .dropout = dropout);
 }
 
 START_TEST(it_learns_and_says_what_evaluation_saw)
@@ -44,7 +47,7 @@ START_TEST(it_learns_and_says_what_evaluation_saw)
         eg_data_write(d, e.outputs, e.output, out, sizeof out);
         right += !strcmp(eg_trainer_predict(t, in), out);
     }
-    ck_assert_int_eq(right, s.exact);           /* sources padded in a batch, alone when asked                                        */
+    ck_assert_int_eq(right, s.exact); /* sources padded in a batch, alone when asked */
     ck_assert_str_eq(eg_trainer_predict(t, "abcd"), "dcba");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcd", .beam = 4), "dcba");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcd", .length = 2), "dc");
@@ -54,32 +57,42 @@ START_TEST(it_learns_and_says_what_evaluation_saw)
     eg_tensor *w = eg_trainer_look(t, "face", NULL, &rows, &columns);
     eg_assert_axes("l h i j", w, &l, &h, &i, &j);
     ck_assert(l == 1 && h == 2 && i == 5 && j == 4);
-    ck_assert(!strcmp(rows[0], "e") && !strcmp(rows[3], "f") && !strcmp(rows[4], "■") && !strcmp(columns[0], "f") && !strcmp(columns[3], "e"));
-    double most = 0;                            /* some head looks at what it writes                                                  */
+    ck_assert(!strcmp(rows[0], "e") && !strcmp(rows[3], "f") && !strcmp(rows[4], "■") &&
+              !strcmp(columns[0], "f") && !strcmp(columns[3], "e"));
+    double most = 0; /* some head looks at what it writes */
     for (int k = 0; k < 2; k++) {
         double mass = 0;
-        for (int at = 0; at < 4; at++)
-            mass += eg_get(w, 0, k, at, 3 - at) / 4;
+        for (int at = 0; at < 4; at++) mass += eg_get(w, 0, k, at, 3 - at) / 4;
         most = mass > most ? mass : most;
     }
     ck_assert_msg(most > 0.5, "%g", most);
     w = eg_trainer_look(t, "face", "encoder", &rows, &columns);
-    ck_assert(eg_dim(w, 2) == 4 && eg_dim(w, 3) == 4 && !strcmp(rows[1], "a") && !strcmp(columns[3], "e"));
+    ck_assert(eg_dim(w, 2) == 4 && eg_dim(w, 3) == 4 && !strcmp(rows[1], "a") &&
+              !strcmp(columns[3], "e"));
     w = eg_trainer_look(t, "face", "decoder", &rows, &columns);
-    ck_assert(eg_dim(w, 2) == 5 && eg_dim(w, 3) == 5 && !strcmp(rows[0], "|") && !strcmp(columns[1], "e"));
-    ck_assert_double_eq(eg_get(w, 0, 0, 1, 2), 0);      /* causal                                                                     */
+    ck_assert(eg_dim(w, 2) == 5 && eg_dim(w, 3) == 5 && !strcmp(rows[0], "|") &&
+              !strcmp(columns[1], "e"));
+    ck_assert_double_eq(eg_get(w, 0, 0, 1, 2), 0); /* causal */
     eg_trainer_check_report r;
     ck_assert_int_eq(eg_trainer_check(t, &r), 0);
-    ck_assert_msg(r.right == r.entries && r.entries == eg_params_size(eg_trainer_params(t)), "worst %g in %s", r.worst, r.worst_name);
+    ck_assert_msg(r.right == r.entries && r.entries == eg_params_size(eg_trainer_params(t)),
+                  "worst %g in %s", r.worst, r.worst_name);
     eg_assert_ok(cx);
 }
 END_TEST
 
-/* the logits of the last place of every prefix: a pass over the prefix against one more token behind a cache */
+/* the logits of the last place of every prefix: a pass over the prefix against one more token
+ * behind a cache */
 START_TEST(a_cache_gives_the_full_pass)
 {
-    static const struct { eg_dtype type; const char *model; double tolerance; } cases[] = {
-        { EG_F64, "decoder", 1e-12 }, { EG_F64, "seq2seq", 1e-12 }, { EG_F32, "decoder", 2e-5 }, { EG_F32, "seq2seq", 2e-5 } };
+    static const struct {
+        eg_dtype type;
+        const char *model;
+        double tolerance;
+    } cases[] = { { EG_F64, "decoder", 1e-12 },
+                  { EG_F64, "seq2seq", 1e-12 },
+                  { EG_F32, "decoder", 2e-5 },
+                  { EG_F32, "seq2seq", 2e-5 } };
     cx = eg_open(.dtype = cases[_i].type, .threads = 1);
     eg_trainer *t = small(cases[_i].model, 0.2);
     ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
@@ -102,23 +115,30 @@ START_TEST(a_cache_gives_the_full_pass)
 }
 END_TEST
 
-typedef struct passes { eg_trainer *t; const int32_t *source; int64_t sources; } passes;
+typedef struct passes {
+    eg_trainer *t;
+    const int32_t *source;
+    int64_t sources;
+} passes;
 static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
 {
     const passes *w = user;
     int32_t source[64 * 8];
-    for (int64_t k = 0; k < p->rows * w->sources; k++)
-        source[k] = w->source[k % w->sources];
-    eg__batch b = { .rows = p->rows, .length = p->length, .sources = w->sources, .tokens = p->tokens, .source = source };
+    for (int64_t k = 0; k < p->rows * w->sources; k++) source[k] = w->source[k % w->sources];
+    eg__batch b = { .rows = p->rows,
+                    .length = p->length,
+                    .sources = w->sources,
+                    .tokens = p->tokens,
+                    .source = source };
     return eg_select(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
 }
 
-START_TEST(beams_pick_their_rows_of_the_cache)  /* a beam over caches writes what a beam over whole passes writes                      */
+/* a beam over caches writes what a beam over whole passes writes */
+START_TEST(beams_pick_their_rows_of_the_cache)
 {
     static const char *const models[] = { "decoder", "seq2seq" };
     eg_trainer *t = small(models[_i], 0);
-    for (int k = 0; k < 40; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     bool apart = t->kind->apart;
     int differ = 0;
     for (int k = 0; k < 30; k++) {
@@ -132,8 +152,10 @@ START_TEST(beams_pick_their_rows_of_the_cache)  /* a beam over caches writes wha
         passes w = { t, e.input, e.inputs };
         eg_eval(cx);
         bool was = eg_nograd(cx, true);
-        const eg_decoded *d = eg_decode(.cx = cx, .next = whole_pass, .user = &w, .prompt = apart ? e.input + e.inputs : e.input,
-                                        .prompts = apart ? 1 : e.inputs + 1, .longest = t->longest - (apart ? 1 : e.inputs + 1) + 1,
+        const eg_decoded *d = eg_decode(.cx = cx, .next = whole_pass, .user = &w,
+                                        .prompt = apart ? e.input + e.inputs : e.input,
+                                        .prompts = apart ? 1 : e.inputs + 1,
+                                        .longest = t->longest - (apart ? 1 : e.inputs + 1) + 1,
                                         .least = EG_FIRST, .end = EG_STOP, .beam = 5);
         eg_nograd(cx, was);
         eg_assert_ok(cx);
@@ -142,18 +164,18 @@ START_TEST(beams_pick_their_rows_of_the_cache)  /* a beam over caches writes wha
         ck_assert_str_eq(said, right);
         differ += strcmp(said, greedy) != 0;
     }
-    ck_assert_int_gt(differ, 3);                /* so there was something to pick                                                    */
+    ck_assert_int_gt(differ, 3); /* so there was something to pick */
 }
 END_TEST
 
-START_TEST(a_text_beyond_its_context)           /* greedy, 40 characters with a context of 6: as by whole passes over what is in sight     */
+/* greedy, 40 characters with a context of 6: as by whole passes over what is in sight */
+START_TEST(a_text_beyond_its_context)
 {
     static char text[600];
-    for (int k = 0; k < 600; k++)
-        text[k] = (char)('a' + k * k / 7 % 11);
-    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text, "squares"), .layers = 2, .d_model = 16, .heads = 2, .context = 6, .batch = 8);
-    for (int k = 0; k < 20; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 600; k++) text[k] = (char)('a' + k * k / 7 % 11);
+    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text, "squares"), .layers = 2,
+                                   .d_model = 16, .heads = 2, .context = 6, .batch = 8);
+    for (int k = 0; k < 20; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     const char *said = eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
     ck_assert_uint_eq(strlen(said), 40);
     int32_t tokens[64];
@@ -162,27 +184,33 @@ START_TEST(a_text_beyond_its_context)           /* greedy, 40 characters with a 
     eg_eval(cx);
     for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {
         eg__batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
-        eg_tensor *logits = eg_slice(eg_select(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1, EG_FIRST, EG_END, 1);
+        eg_tensor *logits =
+            eg_slice(eg_select(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1, EG_FIRST,
+                     EG_END, 1);
         tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
-        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3], "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
+        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
+                      "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
                       eg_data_symbol(t->data, tokens[n]));
     }
 }
 END_TEST
 
-START_TEST(parts_of_a_batch)                    /* sources of uneven lengths go with their rows                                       */
+START_TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
 {
     cx = eg_open(.dtype = EG_F64, .threads = 1);
     eg_progress p, q;
-    eg_trainer *whole = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1, .d_model = 8, .heads = 2, .batch = 9);
-    eg_trainer *parts = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1, .d_model = 8, .heads = 2, .batch = 9, .micro_batches = 4);
+    eg_trainer *whole = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
+                                       .d_model = 8, .heads = 2, .batch = 9);
+    eg_trainer *parts = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
+                                       .d_model = 8, .heads = 2, .batch = 9, .micro_batches = 4);
     for (int k = 0; k < 5; k++) {
         ck_assert(!eg_trainer_step(whole, &p) && !eg_trainer_step(parts, &q));
         ck_assert_double_eq_tol(p.loss, q.loss, 1e-11);
         ck_assert_double_eq(p.accuracy, q.accuracy);
     }
     for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
-        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x, eg_params_at(eg_trainer_params(parts), k)->x, 1e-9);
+        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,
+                        eg_params_at(eg_trainer_params(parts), k)->x, 1e-9);
     eg_close(cx);
 }
 END_TEST
@@ -193,34 +221,32 @@ START_TEST(a_resumed_run_has_the_same_bits)
     close(mkstemp(path));
     eg_trainer *t = small("seq2seq", 0.1);
     eg_progress p, q;
-    for (int k = 0; k < 3; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 3; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     ck_assert_int_eq(eg_trainer_save(t, path), 0);
-    for (int k = 0; k < 4; k++)
-        ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(t, &p), 0);
     eg_threads(cx, 1);
     eg_trainer *again = eg_trainer_load(cx, path, .data = eg_data_task(cx, &own));
     ck_assert_msg(again != NULL, "%s", eg_error(cx));
     ck_assert_str_eq(eg_trainer_config(again)->model, "seq2seq");
-    for (int k = 0; k < 4; k++)
-        ck_assert_int_eq(eg_trainer_step(again, &q), 0);
+    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(again, &q), 0);
     ck_assert(p.loss == q.loss && p.norm == q.norm && p.step == q.step);
     unlink(path);
 }
 END_TEST
 
-/* -- heads ------------------------------------------------------------------------------------------------------------------------------- */
-START_TEST(a_head_off_is_its_rows_of_W_o)       /* off: as if its part of W_o were 0; on again: as before                              */
+/* -- heads ------------------------------------------------------------------------------------ */
+/* off: as if its part of W_o were 0; on again: as before */
+START_TEST(a_head_off_is_its_rows_of_W_o)
 {
-    static const char *const models[] = { "decoder", "encoder", "seq2seq" }, *const names[] = { "0", "0", "c0" };
+    static const char *const models[] = { "decoder", "encoder", "seq2seq" }, *const names[] = {
+        "0", "0", "c0"
+    };
     static const char *const weights[] = { "0.self.W_o", "0.self.W_o", "decoder.0.cross.W_o" };
     eg_trainer *t = small(models[_i], 0);
     eg_score before, off, zero, again;
-    for (int k = 0; k < 15; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 15; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     eg_head_at head = { 0, 1 };
-    while (strcmp(eg_trainer_attention(t, head.attention), names[_i]))
-        head.attention++;
+    while (strcmp(eg_trainer_attention(t, head.attention), names[_i])) head.attention++;
     ck_assert_int_eq(eg_trainer_attentions(t), _i == 2 ? 3 : 1);
     ck_assert_ptr_null(eg_trainer_attention(t, eg_trainer_attentions(t)));
     ck_assert_int_eq(eg_trainer_evaluate(t, &before), 0);
@@ -244,7 +270,8 @@ START_TEST(refused)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
     ck_assert_ptr_null(eg_trainer_attend(t, "abc", NULL));
-    eg_assert_error(cx, "attend: rows and columns of a model \"seq2seq\" have tokens of their own; eg_trainer_look gives both");
+    eg_assert_error(cx, "attend: rows and columns of a model \"seq2seq\" have tokens of their own; "
+                        "eg_trainer_look gives both");
     ck_assert_ptr_null(eg_trainer_look(d, "abc", "cross", NULL, NULL));
     eg_assert_error(cx, "attend: there is no part \"cross\" in a model \"decoder\"");
     ck_assert_ptr_null(eg_trainer_predict(t, "abcdef"));
@@ -253,7 +280,8 @@ START_TEST(refused)
     eg_assert_error(cx, "the input is empty");
     ck_assert_ptr_null(eg_trainer_look(t, "", NULL, NULL, NULL));
     eg_assert_error(cx, "the input is empty");
-    ck_assert_ptr_null(eg_trainer_new(eg_data_corpus_of(cx, "abcdefghijklmnopqrstuvwxyz", 26, "abc"), .model = "seq2seq"));
+    ck_assert_ptr_null(eg_trainer_new(
+        eg_data_corpus_of(cx, "abcdefghijklmnopqrstuvwxyz", 26, "abc"), .model = "seq2seq"));
     eg_assert_error(cx, "trainer: a text is learnt by a decoder, not by model \"seq2seq\"");
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, &own), .model = "rnn"));
     eg_assert_error(cx, "model \"rnn\" is neither encoder nor decoder nor seq2seq");
@@ -266,9 +294,13 @@ START_TEST(memory_may_end_anywhere)
     for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
         int left = n;
         cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
-        eg_trainer *t = cx ? eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1, .d_model = 8, .heads = 2, .batch = 4) : NULL;
-        good = t && !eg_trainer_step(t, NULL) && eg_trainer_predict(t, "abc") && eg_trainer_generate(t, .prompt = "abc", .beam = 3) &&
-               eg_trainer_look(t, "abc", NULL, NULL, NULL) && !eg_trainer_heads_off(t, 1, &(eg_head_at){ 1, 1 });
+        eg_trainer *t = cx ? eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
+                                            .d_model = 8, .heads = 2, .batch = 4)
+                           : NULL;
+        good = t && !eg_trainer_step(t, NULL) && eg_trainer_predict(t, "abc") &&
+               eg_trainer_generate(t, .prompt = "abc", .beam = 3) &&
+               eg_trainer_look(t, "abc", NULL, NULL, NULL) &&
+               !eg_trainer_heads_off(t, 1, &(eg_head_at){ 1, 1 });
         ck_assert(!cx || good == !eg_error(cx));
         eg_close(cx);
     }

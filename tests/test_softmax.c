@@ -1,4 +1,5 @@
-/* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows with nothing to attend to. */
+/* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows with nothing to
+ * attend to. */
 #include "tests.h"
 #include "wave.h"
 
@@ -10,8 +11,10 @@ START_TEST(softmax_is_as_stored)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4);
     as_stored(eg_softmax("[b] i [j]", x), ref_softmax, OPERANDS(x), GRADIENTS(ref_softmax_d0));
-    as_stored(eg_log_softmax("b [i] j", x), ref_log_softmax, OPERANDS(x), GRADIENTS(ref_log_softmax_d0));
-    as_stored(eg_log(eg_softmax("b [i] j", x)), ref_log_softmax, OPERANDS(x), GRADIENTS(ref_log_softmax_d0));
+    as_stored(eg_log_softmax("b [i] j", x), ref_log_softmax, OPERANDS(x),
+              GRADIENTS(ref_log_softmax_d0));
+    as_stored(eg_log(eg_softmax("b [i] j", x)), ref_log_softmax, OPERANDS(x),
+              GRADIENTS(ref_log_softmax_d0));
     eg_close(cx);
 }
 END_TEST
@@ -23,11 +26,14 @@ START_TEST(rows_sum_to_one_and_shifts_do_not_matter)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 4, 2, (int64_t[]){ 7, sizes[k] });
         eg_tensor *y = eg_softmax("i [j]", x), *wide = eg_softmax("i [j]", eg_cast(x, EG_F64));
-        eg_assert_close(eg_sum("i [j]", eg_cast(y, EG_F64)), eg_full_n(cx, EG_F64, 1, 1, (int64_t[]){ 7 }), 1.2e-7 * (double)(sizes[k] < 64 ? sizes[k] : 64));
+        eg_assert_close(eg_sum("i [j]", eg_cast(y, EG_F64)),
+                        eg_full_n(cx, EG_F64, 1, 1, (int64_t[]){ 7 }),
+                        1.2e-7 * (double)(sizes[k] < 64 ? sizes[k] : 64));
         eg_assert_close(eg_cast(y, EG_F64), wide, 1e-6);
         eg_assert_close(eg_softmax("i [j]", eg_shift(eg_cast(x, EG_F64), 1000)), wide, 1e-12);
         eg_assert_close(eg_exp(eg_log_softmax("i [j]", eg_cast(x, EG_F64))), wide, 1e-14);
-        ck_assert(same_bits(eg_transpose(eg_softmax("[j] i", eg_copy(eg_transpose(x, 0, 1))), 0, 1), y));
+        ck_assert(
+            same_bits(eg_transpose(eg_softmax("[j] i", eg_copy(eg_transpose(x, 0, 1))), 0, 1), y));
     }
     eg_assert_ok(cx);
     eg_close(cx);
@@ -37,8 +43,10 @@ END_TEST
 START_TEST(row_0_5_a_mask_is_not_a_factor)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *s = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 4), *keep = eg_from(cx, ((bool[]){ 1, 1, 0, 0 }), 4);
-    eg_tensor *right = eg_from(cx, ((double[]){ 0.2689, 0.7311, 0, 0 }), 4), *bug = eg_from(cx, ((double[]){ 0.2245, 0.6103, 0.0826, 0.0826 }), 4);
+    eg_tensor *s = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 4),
+              *keep = eg_from(cx, ((bool[]){ 1, 1, 0, 0 }), 4);
+    eg_tensor *right = eg_from(cx, ((double[]){ 0.2689, 0.7311, 0, 0 }), 4),
+              *bug = eg_from(cx, ((double[]){ 0.2245, 0.6103, 0.0826, 0.0826 }), 4);
     eg_assert_close(eg_softmax("[t]", s, .keep = { "t", keep }), right, 5e-5);
     eg_assert_close(eg_softmax("[t]", s, .where = "t < 2"), right, 5e-5);
     eg_assert_close(eg_softmax("[t]", eg_mul(s, eg_cast(keep, EG_F64))), bug, 5e-5);
@@ -58,25 +66,33 @@ END_TEST
 
 static eg_tensor *masked(void *keep, eg_tensor *const *x)
 {
-    return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep }, .bias = { "ij", x[1] });
+    return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep },
+                      .bias = { "ij", x[1] });
 }
-static eg_tensor *log_masked(void *keep, eg_tensor *const *x)       /* masked entries are −inf: weighed by nothing */
+/* masked entries are −inf: weighed by nothing */
+static eg_tensor *log_masked(void *keep, eg_tensor *const *x)
 {
-    return eg_mul(eg_exp(eg_log_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep }, .bias = { "ij", x[1] })), x[0]);
+    return eg_mul(eg_exp(eg_log_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep },
+                                        .bias = { "ij", x[1] })),
+                  x[0]);
 }
 START_TEST(row_0_10_a_row_with_no_key_is_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 4, 5), *bias = wave(cx, 1, 4, 5), *dx, *ddx, *y;
-    eg_tensor *keep = eg_from(cx, ((bool[]){ 0, 0, 1, 1, 0,  1, 0, 1, 1, 1 }), 2, 5);      /* sample 0: no key for queries 0 and 1 */
+    /* sample 0: no key for queries 0 and 1 */
+    eg_tensor *keep = eg_from(cx, ((bool[]){ 0, 0, 1, 1, 0, 1, 0, 1, 1, 1 }), 2, 5);
     y = masked(keep, (eg_tensor *[]){ x, bias });
-    eg_assert_close(eg_sum("b i [j]", y), eg_from(cx, ((double[]){ 0, 0, 1, 1,  1, 1, 1, 1 }), 2, 4), 1e-15);
+    eg_assert_close(eg_sum("b i [j]", y), eg_from(cx, ((double[]){ 0, 0, 1, 1, 1, 1, 1, 1 }), 2, 4),
+                    1e-15);
     eg_assert_grad2(masked, keep, x, bias);
     eg_assert_grad2(log_masked, keep, x, bias);
-    eg_tensor *l = eg_log_softmax("b i [j]", x, .keep = { "bj", eg_cast(eg_zeros(cx, 2, 5), EG_I32) });
+    eg_tensor *l =
+        eg_log_softmax("b i [j]", x, .keep = { "bj", eg_cast(eg_zeros(cx, 2, 5), EG_I32) });
     eg_assert_close(l, eg_full(cx, -INFINITY, 2, 4, 5), 0);
     for (int log = 0; log < 2; log++) {
-        y = log ? eg_log_softmax("b i [j]", x, .where = "j < 0") : eg_softmax("b i [j]", x, .where = "j < 0");
+        y = log ? eg_log_softmax("b i [j]", x, .where = "j < 0")
+                : eg_softmax("b i [j]", x, .where = "j < 0");
         eg_grad(y, eg_ones(cx, 2, 4, 5), 1, &x, &dx);
         eg_assert_close(dx, eg_zeros(cx, 2, 4, 5), 0);
         eg_grad(eg_sum(NULL, dx), NULL, 1, &x, &ddx);
@@ -91,7 +107,8 @@ START_TEST(row_1_8_a_float_is_not_a_keep_mask)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
     eg_softmax("i [j]", x, .keep = { "j", f });
-    eg_assert_error(cx, "softmax: .keep is f32, and a mask says true or false (bool or integer, non-zero = attend); numbers to be added to the scores are a .bias");
+    eg_assert_error(cx, "softmax: .keep is f32, and a mask says true or false (bool or integer, "
+                        "non-zero = attend); numbers to be added to the scores are a .bias");
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I32) })));
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I64) })));
     ck_assert(eg_ok(eg_softmax("i [j]", x, .bias = { "j", f })));
@@ -103,8 +120,10 @@ START_TEST(row_1_9_a_large_negative_number_is_not_a_mask)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3, 4 }), 4);
-    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -1e9, 4) }), eg_full(cx, .25, 4), 1e-7);
-    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -INFINITY, 4) }), eg_zeros(cx, 4), 0);
+    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -1e9, 4) }),
+                    eg_full(cx, .25, 4), 1e-7);
+    eg_assert_close(eg_softmax("[j]", x, .bias = { "j", eg_full(cx, -INFINITY, 4) }),
+                    eg_zeros(cx, 4), 0);
     eg_assert_close(eg_softmax("[j]", x, .where = "j < 0"), eg_zeros(cx, 4), 0);
     eg_close(cx);
 }
@@ -114,7 +133,8 @@ START_TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = wave(cx, 0, 4, 5, 2, 3);
-    eg_tensor *y = eg_softmax("i [j] b h", s), *t = eg_softmax("b h i [j]", eg_rearrange("i j b h -> b h i j", s));
+    eg_tensor *y = eg_softmax("i [j] b h", s),
+              *t = eg_softmax("b h i [j]", eg_rearrange("i j b h -> b h i j", s));
     eg_assert_close(eg_rearrange("i j b h -> b h i j", y), t, 1e-16);
     eg_assert_close(eg_sum("i [j] b h", y), eg_ones(cx, 4, 2, 3), 1e-15);
     eg_close(cx);
@@ -128,7 +148,8 @@ START_TEST(row_3_11_a_missing_letter_is_shared)
     eg_tensor *y = eg_softmax("i [j] b h", s, .keep = { "ijb", keep });
     eg_tensor *full = eg_expand(eg_unsqueeze(keep, -1), 4, 5, 2, 3);
     ck_assert(same_bits(y, eg_softmax("i [j] b h", s, .keep = { "i j b h", full })));
-    ck_assert(same_bits(y, eg_softmax("i [j] b h", s, .keep = { "bji", eg_permute(keep, 2, 1, 0) })));
+    ck_assert(
+        same_bits(y, eg_softmax("i [j] b h", s, .keep = { "bji", eg_permute(keep, 2, 1, 0) })));
     eg_close(cx);
 }
 END_TEST
@@ -137,35 +158,54 @@ START_TEST(row_4_5_scores_of_any_size)
 {
     eg_ctx *cx = eg_open();
     for (int type = EG_F32; type <= EG_F64; type++) {
-        eg_tensor *x = eg_cast(eg_from(cx, ((double[]){ 3286, 2500, 1e30, -1e30, 1e30, 0,  -1e30, -2e30, -1e30, -3e30, -INFINITY, -2e30 }), 2, 6), (eg_dtype)type), *dx;
+        eg_tensor *x = eg_cast(eg_from(cx,
+                                       ((double[]){ 3286, 2500, 1e30, -1e30, 1e30, 0, -1e30, -2e30,
+                                                    -1e30, -3e30, -INFINITY, -2e30 }),
+                                       2, 6),
+                               (eg_dtype)type),
+                  *dx;
         eg_tensor *y = eg_softmax("i [j]", x), *l = eg_log_softmax("i [j]", x);
-        eg_tensor *want = eg_from(cx, ((double[]){ 0, 0, .5, 0, .5, 0,  .5, 0, .5, 0, 0, 0 }), 2, 6);
+        eg_tensor *want = eg_from(cx, ((double[]){ 0, 0, .5, 0, .5, 0, .5, 0, .5, 0, 0, 0 }), 2, 6);
         eg_assert_close(eg_cast(y, EG_F64), want, 1e-7);
         ck_assert(!any_nan(l));
         eg_grad(eg_sum(NULL, eg_add(eg_square(y), eg_exp(l))), NULL, 1, &x, &dx);
         ck_assert(!any_nan(dx));
     }
     eg_tensor *x = eg_from(cx, ((float[]){ INFINITY, 0, INFINITY, -INFINITY }), 4);
-    eg_assert_close(eg_softmax("[j]", x), eg_from(cx, ((float[]){ .5, 0, .5, 0 }), 4), 0);       /* the limit */
+    /* the limit */
+    eg_assert_close(eg_softmax("[j]", x), eg_from(cx, ((float[]){ .5, 0, .5, 0 }), 4), 0);
     ck_assert(any_nan(eg_softmax("[j]", eg_from(cx, ((float[]){ NAN, 0 }), 2))));
     eg_close(cx);
 }
 END_TEST
 
-/* -- predicates --------------------------------------------------------------------------------------------------------------------- */
+/* -- predicates ------------------------------------------------------------------------------- */
 START_TEST(where_equals_the_same_mask_as_data)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 6, 9);
-    const struct { const char *where; int64_t offset; } all[] = {
-        { "j <= i", 0 }, { "j <= i", 3 }, { "i - 2 < j <= i", 0 }, { "(i - j) % 2 == 0", 0 }, { "i/3 == j/3", 0 }, { "j <= i | j < 2", 0 },
-        { "j - |j| <= i - |i|", 0 }, { "j < 4", 0 }, { "i > 2", 0 }, { "b == 0 | j > i", 0 },
+    const struct {
+        const char *where;
+        int64_t offset;
+    } all[] = {
+        { "j <= i", 0 },
+        { "j <= i", 3 },
+        { "i - 2 < j <= i", 0 },
+        { "(i - j) % 2 == 0", 0 },
+        { "i/3 == j/3", 0 },
+        { "j <= i | j < 2", 0 },
+        { "j - |j| <= i - |i|", 0 },
+        { "j < 4", 0 },
+        { "i > 2", 0 },
+        { "b == 0 | j > i", 0 },
     };
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         eg_tensor *mask = eg_where_mask(cx, all[k].where, "b i [j]", all[k].offset, eg_dims(x));
         eg_tensor *y = eg_softmax("b i [j]", x, .where = all[k].where, .offset = all[k].offset);
         ck_assert(same_bits(y, eg_softmax("b i [j]", x, .keep = { "bij", mask })));
-        eg_assert_close(y, eg_softmax("b i [j]", eg_where(mask, x, eg_full_n(cx, EG_F64, -INFINITY, 0, NULL))), 1e-15);
+        eg_assert_close(
+            y, eg_softmax("b i [j]", eg_where(mask, x, eg_full_n(cx, EG_F64, -INFINITY, 0, NULL))),
+            1e-15);
         eg_assert_close(eg_where(mask, eg_zeros_like(y), y), eg_zeros_like(y), 0);
     }
     eg_assert_ok(cx);
@@ -176,15 +216,22 @@ END_TEST
 START_TEST(masks_add_up_and_names_work)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = wave(cx, 0, 2, 3, 4, 5), *pad = eg_gt(wave(cx, 1, 2, 5), eg_scalar(cx, -1)), *bias = wave(cx, 2, 3, 4, 5);
-    eg_tensor *y = eg_softmax("b h i [j]", x, .where = "j <= i", .keep = { "bj", pad }, .bias = { "hij", bias });
-    eg_tensor *z = eg_softmax("batch head query [key]", x, .where = "key <= query", .keep = { "batch key", pad }, .bias = { "head query key", bias });
+    eg_tensor *x = wave(cx, 0, 2, 3, 4, 5), *pad = eg_gt(wave(cx, 1, 2, 5), eg_scalar(cx, -1)),
+              *bias = wave(cx, 2, 3, 4, 5);
+    eg_tensor *y = eg_softmax("b h i [j]", x, .where = "j <= i", .keep = { "bj", pad },
+                              .bias = { "hij", bias });
+    eg_tensor *z = eg_softmax("batch head query [key]", x, .where = "key <= query",
+                              .keep = { "batch key", pad }, .bias = { "head query key", bias });
     ck_assert(same_bits(y, z));
     eg_tensor *s = eg_on("bhij, hij", eg_add, x, bias);
-    s = eg_where(eg_expand(eg_view(pad, 2, 1, 1, 5), 2, 3, 4, 5), s, eg_full_n(cx, EG_F64, -INFINITY, 0, NULL));
+    s = eg_where(eg_expand(eg_view(pad, 2, 1, 1, 5), 2, 3, 4, 5), s,
+                 eg_full_n(cx, EG_F64, -INFINITY, 0, NULL));
     eg_assert_close(y, eg_softmax("b h i [j]", s, .where = "j <= i"), 1e-15);
-    eg_assert_axes("b=2 (h=3 i=4) j=5", eg_softmax("b (h=3 i) [j]", eg_reshape(x, 2, 12, 5), .where = "j <= i"));
-    eg_assert_close(eg_softmax("... i [j]", x, .keep = { "... i j", eg_where_mask(cx, "j <= i", "ij", 0, (int64_t[]){ 4, 5 }) }),
+    eg_assert_axes("b=2 (h=3 i=4) j=5",
+                   eg_softmax("b (h=3 i) [j]", eg_reshape(x, 2, 12, 5), .where = "j <= i"));
+    eg_assert_close(eg_softmax("... i [j]", x,
+                               .keep = { "... i j", eg_where_mask(cx, "j <= i", "ij", 0,
+                                                                  (int64_t[]){ 4, 5 }) }),
                     eg_softmax("b h i [j]", x, .where = "j <= i"), 0);
     eg_assert_ok(cx);
     eg_close(cx);
@@ -206,9 +253,11 @@ END_TEST
 START_TEST(softmax_refuses)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_ones(cx, 2, 3, 4), *pad = eg_cast(eg_ones(cx, 2, 4), EG_BOOL), *half = eg_cast(eg_ones(cx, 4), EG_F64);
+    eg_tensor *x = eg_ones(cx, 2, 3, 4), *pad = eg_cast(eg_ones(cx, 2, 4), EG_BOOL),
+              *half = eg_cast(eg_ones(cx, 4), EG_F64);
     ck_assert(!eg_ok(eg_softmax("b i [j]", x, .keep = { "bk", pad })));
-    eg_assert_error(cx, "index 'k' of .keep is not an index of the scores\n  b i [j],bk\n           ^");
+    eg_assert_error(cx,
+                    "index 'k' of .keep is not an index of the scores\n  b i [j],bk\n           ^");
     eg_softmax("b i [j]", x, .keep = { "jb", pad });
     eg_assert_error(cx, "index 'j' is 4 in operand 1 but 2 in .keep");
     eg_softmax("b i [j]", x, .keep = { NULL, pad });
@@ -238,20 +287,35 @@ START_TEST(softmax_refuses)
 }
 END_TEST
 
-/* -- the fused rows and their gradients are what plain operations say, whatever the length of a row -------------------------------- */
-typedef struct pair_of { const char *name; eg_tensor *(*fused)(eg_tensor *const *x, eg_tensor *target), *(*plain)(eg_tensor *const *x, eg_tensor *target); } pair_of;
-static eg_tensor *share(eg_tensor *x)                       /* e^x / Σ e^x */
+/* -- the fused rows and their gradients are what plain operations say, whatever the length of a row
+ */
+typedef struct pair_of {
+    const char *name;
+    eg_tensor *(*fused)(eg_tensor *const *x, eg_tensor *target),
+        *(*plain)(eg_tensor *const *x, eg_tensor *target);
+} pair_of;
+static eg_tensor *share(eg_tensor *x) /* e^x / Σ e^x */
 {
     eg_tensor *e = eg_exp(x);
     return eg_div(e, eg_unsqueeze(eg_sum("b [v]", e), 1));
 }
-static eg_tensor *scaled(eg_tensor *const *x, eg_tensor *d)    /* d / √(mean d² + 1e-5) times the gain */
+/* d / √(mean d² + 1e-5) times the gain */
+static eg_tensor *scaled(eg_tensor *const *x, eg_tensor *d)
 {
-    return eg_mul(eg_div(d, eg_unsqueeze(eg_sqrt(eg_shift(eg_mean("b [v]", eg_square(d)), 1e-5)), 1)), x[1]);
+    return eg_mul(
+        eg_div(d, eg_unsqueeze(eg_sqrt(eg_shift(eg_mean("b [v]", eg_square(d)), 1e-5)), 1)), x[1]);
 }
-#define FUSED(NAME, CALL, PLAIN)                                                                                               \
-    static eg_tensor *NAME##_fused(eg_tensor *const *x, eg_tensor *t) { (void)t; return CALL; }                                \
-    static eg_tensor *NAME##_plain(eg_tensor *const *x, eg_tensor *t) { (void)t; return PLAIN; }
+#define FUSED(NAME, CALL, PLAIN)                                      \
+    static eg_tensor *NAME##_fused(eg_tensor *const *x, eg_tensor *t) \
+    {                                                                 \
+        (void)t;                                                      \
+        return CALL;                                                  \
+    }                                                                 \
+    static eg_tensor *NAME##_plain(eg_tensor *const *x, eg_tensor *t) \
+    {                                                                 \
+        (void)t;                                                      \
+        return PLAIN;                                                 \
+    }
 FUSED(softmax, eg_softmax("b [v]", x[0]), share(x[0]))
 FUSED(log_softmax, eg_log_softmax("b [v]", x[0]), eg_log(share(x[0])))
 FUSED(logsumexp, eg_logsumexp("b [v]", x[0]), eg_log(eg_sum("b [v]", eg_exp(x[0]))))
@@ -259,9 +323,15 @@ FUSED(layernorm, eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]),
       eg_add(scaled(x, eg_sub(x[0], eg_unsqueeze(eg_mean("b [v]", x[0]), 1))), x[2]))
 FUSED(rmsnorm, eg_rmsnorm("b [v]", x[0], .gain = x[1]), scaled(x, x[0]))
 FUSED(cross_entropy, eg_cross_entropy("b [v]", x[0], t, .smoothing = .1, .each = true),
-      eg_neg(eg_sum("b [v]", eg_mul(eg_shift(eg_scale(eg_one_hot(t, eg_dim(x[0], 1)), .9), .1 / (double)eg_dim(x[0], 1)), eg_log(share(x[0]))))))
-#define PAIR(NAME) { #NAME, NAME##_fused, NAME##_plain }
-static const pair_of pairs[] = { PAIR(softmax), PAIR(log_softmax), PAIR(logsumexp), PAIR(layernorm), PAIR(rmsnorm), PAIR(cross_entropy) };
+      eg_neg(eg_sum("b [v]", eg_mul(eg_shift(eg_scale(eg_one_hot(t, eg_dim(x[0], 1)), .9),
+                                             .1 / (double)eg_dim(x[0], 1)),
+                                    eg_log(share(x[0]))))))
+#define PAIR(NAME)                        \
+    {                                     \
+#NAME, NAME##_fused, NAME##_plain \
+    }
+static const pair_of pairs[] = { PAIR(softmax),   PAIR(log_softmax), PAIR(logsumexp),
+                                 PAIR(layernorm), PAIR(rmsnorm),     PAIR(cross_entropy) };
 
 START_TEST(fused_is_plain)
 {
@@ -271,12 +341,15 @@ START_TEST(fused_is_plain)
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
         const int64_t n = lengths[k];
         eg_mark m = eg_push(cx);
-        eg_tensor *x[] = { wave(cx, 0, 5, n), wave(cx, 1, n), wave(cx, 2, n) }, *t = eg_from(cx, ((int64_t[]){ 0, n - 1, n / 2, n / 3, 0 }), 5);
-        eg_tensor *gap = eg_slice(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2), *turned = eg_transpose(eg_copy(eg_transpose(x[0], 0, 1)), 0, 1);
+        eg_tensor *x[] = { wave(cx, 0, 5, n), wave(cx, 1, n), wave(cx, 2, n) },
+                  *t = eg_from(cx, ((int64_t[]){ 0, n - 1, n / 2, n / 3, 0 }), 5);
+        eg_tensor *gap = eg_slice(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2),
+                  *turned = eg_transpose(eg_copy(eg_transpose(x[0], 0, 1)), 0, 1);
         eg_tensor *layouts[] = { x[0], gap, turned };
         for (int l = 0; l < 3; l++) {
             x[0] = layouts[l];
-            eg_tensor *a = f->fused(x, t), *b = f->plain(x, t), *g = wave_n(cx, 3, eg_rank(a), eg_dims(a)), *da[3], *db[3], *dda[3], *ddb[3];
+            eg_tensor *a = f->fused(x, t), *b = f->plain(x, t),
+                      *g = wave_n(cx, 3, eg_rank(a), eg_dims(a)), *da[3], *db[3], *dda[3], *ddb[3];
             eg_tensor *u = wave(cx, 4, 5, n);
             eg_assert_close(a, b, 1e-12);
             eg_grad(a, g, 3, x, da);
@@ -288,7 +361,9 @@ START_TEST(fused_is_plain)
                 eg_assert_close(da[i], db[i], 1e-12 * (double)n);
                 eg_assert_close(dda[i], ddb[i], 1e-11 * (double)n);
             }
-            eg_tensor *s[] = { eg_cast(x[0], EG_F32), eg_cast(x[1], EG_F32), eg_cast(x[2], EG_F32) }, *single = f->fused(s, t), *ds[3];
+            eg_tensor *s[] = { eg_cast(x[0], EG_F32), eg_cast(x[1], EG_F32),
+                               eg_cast(x[2], EG_F32) },
+                      *single = f->fused(s, t), *ds[3];
             eg_assert_close(eg_cast(single, EG_F64), a, 2e-5);
             eg_grad(single, eg_cast(g, EG_F32), 3, s, ds);
             eg_assert_close(eg_cast(ds[0], EG_F64), da[0], 2e-4);
@@ -304,7 +379,9 @@ START_TEST(fused_threads)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     const pair_of *f = &pairs[_i];
-    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3000, 70), eg_normal(cx, 0, 1, 70), eg_normal(cx, 0, 1, 70) }, *t = eg_full_n(cx, EG_I64, 3, 1, (int64_t[]){ 3000 });
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3000, 70), eg_normal(cx, 0, 1, 70),
+                       eg_normal(cx, 0, 1, 70) },
+              *t = eg_full_n(cx, EG_I64, 3, 1, (int64_t[]){ 3000 });
     eg_tensor *one[4], *three[4];
     for (int k = 0; k < 2; k++) {
         eg_tensor **r = k ? three : one;
@@ -313,32 +390,45 @@ START_TEST(fused_threads)
         eg_grad(r[0], eg_ones_like(r[0]), 3, x, r + 1);
     }
     eg_assert_ok(cx);
-    for (int k = 0; k < 4; k++) ck_assert_msg(same_bits(one[k], three[k]), "%s: tensor %d changes with the number of threads", f->name, k);
+    for (int k = 0; k < 4; k++)
+        ck_assert_msg(same_bits(one[k], three[k]),
+                      "%s: tensor %d changes with the number of threads", f->name, k);
     eg_close(cx);
 }
 END_TEST
 
-/* lib/ops/memo.h: what a rule keeps for the operands that follow is not taken for another gradient's. */
-static eg_tensor *attends(eg_tensor *const *x) { return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED); }
-static eg_tensor *normalises(eg_tensor *const *x) { return eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]); }
+/* lib/ops/memo.h: what a rule keeps for the operands that follow is not taken for another
+ * gradient's. */
+static eg_tensor *attends(eg_tensor *const *x)
+{
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED);
+}
+static eg_tensor *normalises(eg_tensor *const *x)
+{
+    return eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]);
+}
 START_TEST(a_gradient_asked_for_again)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     for (int norm = 0; norm < 2; norm++) {
-        eg_tensor *(*f)(eg_tensor *const *) = norm ? normalises : attends, *first[3], *again[3], *second[3], *fresh[3];
-        eg_tensor *x[] = { wave(cx, 0, 130, 6), norm ? wave(cx, 1, 6) : wave(cx, 1, 7, 6), norm ? wave(cx, 2, 6) : wave(cx, 2, 7, 6) };
+        eg_tensor *(*f)(eg_tensor *const *) = norm ? normalises : attends, *first[3], *again[3],
+                                         *second[3], *fresh[3];
+        eg_tensor *x[] = { wave(cx, 0, 130, 6), norm ? wave(cx, 1, 6) : wave(cx, 1, 7, 6),
+                           norm ? wave(cx, 2, 6) : wave(cx, 2, 7, 6) };
         eg_tensor *y = f(x), *z = f(x), *g = wave(cx, 3, 130, 6), *twice = eg_scale(g, 2);
         eg_nograd(cx, true);
         eg_grad(y, g, 3, x, first);
         eg_nograd(cx, false);
-        eg_grad(y, g, 3, x, again);                     /* now with a history of its own */
+        eg_grad(y, g, 3, x, again); /* now with a history of its own */
         eg_grad(eg_sum(NULL, eg_square(again[0])), NULL, 3, x, second);
         eg_grad(z, g, 3, x, again);
         eg_grad(eg_sum(NULL, eg_square(again[0])), NULL, 3, x, fresh);
-        for (int k = 0; k < 3; k++) ck_assert(same_bits(second[k], fresh[k]) && same_bits(first[k], again[k]));
-        if (norm) eg_grad(layernorm_plain(x, NULL), g, 3, x, fresh);    /* 130 rows: two blocks and a part */
+        for (int k = 0; k < 3; k++)
+            ck_assert(same_bits(second[k], fresh[k]) && same_bits(first[k], again[k]));
+        /* 130 rows: two blocks and a part */
+        if (norm) eg_grad(layernorm_plain(x, NULL), g, 3, x, fresh);
         for (int k = 0; norm && k < 3; k++) eg_assert_close(first[k], fresh[k], 1e-12);
-        eg_assign(again[0], eg_zeros_like(again[0]));   /* the user's now */
+        eg_assign(again[0], eg_zeros_like(again[0])); /* the user's now */
         eg_grad(z, g, 3, x, again);
         ck_assert(same_bits(first[0], again[0]));
         eg_assign(g, twice);
@@ -350,8 +440,9 @@ START_TEST(a_gradient_asked_for_again)
 }
 END_TEST
 
-/* Random rows with NaN beside infinities, of every length that the loops treat in a way of its own, contiguous and not: where a NaN is allowed
- * the row is NaN (what is masked 0, −inf in the logarithm), and what a mask forbids changes no bit of anything. */
+/* Random rows with NaN beside infinities, of every length that the loops treat in a way of its own,
+ * contiguous and not: where a NaN is allowed the row is NaN (what is masked 0, −inf in the
+ * logarithm), and what a mask forbids changes no bit of anything. */
 static double odd_number(eg_ctx *cx)
 {
     const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
@@ -363,23 +454,33 @@ START_TEST(nan_wins_and_what_is_masked_does_not_count)
     const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
     const int n = sizes[_i / 2];
     for (int turned = 0; turned < 2; turned++)
-        for (int masked = 0; masked < 4; masked++) {                /* not at all, .keep, .keep and .where, .bias of −inf */
+        /* not at all, .keep, .keep and .where, .bias of −inf */
+        for (int masked = 0; masked < 4; masked++) {
             eg_ctx *cx = eg_open(.dtype = type, .seed = 5 + (uint64_t)n);
             enum { ROWS = 12 };
-            eg_tensor *x = eg_normal(cx, 0, 1, ROWS, n), *keep = eg_gt(eg_uniform(cx, 0, 1, ROWS, n), eg_scalar(cx, .3)), *zero;
+            eg_tensor *x = eg_normal(cx, 0, 1, ROWS, n),
+                      *keep = eg_gt(eg_uniform(cx, 0, 1, ROWS, n), eg_scalar(cx, .3)), *zero;
             for (int r = 0; r < ROWS; r++)
-                for (int t = 0; t < 3 && r; t++) put(x, odd_number(cx), r, (int)(eg_item(eg_uniform(cx, 0, 1, 1)) * n));
-            eg_tensor *odd = eg_ne(eg_sub(x, x), eg_scalar(cx, 0)), *bias = eg_where(keep, eg_scalar(cx, 0), eg_scalar(cx, -INFINITY));
-            eg_tensor *allow = masked == 2 ? eg_and(keep, eg_ne(eg_cast(eg_arange(cx, EG_F64, 0, n, 1), type), eg_scalar(cx, 1))) : keep;
+                for (int t = 0; t < 3 && r; t++)
+                    put(x, odd_number(cx), r, (int)(eg_item(eg_uniform(cx, 0, 1, 1)) * n));
+            eg_tensor *odd = eg_ne(eg_sub(x, x), eg_scalar(cx, 0)),
+                      *bias = eg_where(keep, eg_scalar(cx, 0), eg_scalar(cx, -INFINITY));
+            eg_tensor *allow =
+                masked == 2 ? eg_and(keep, eg_ne(eg_cast(eg_arange(cx, EG_F64, 0, n, 1), type),
+                                                 eg_scalar(cx, 1)))
+                            : keep;
             zero = masked ? eg_where(eg_and(odd, eg_not(allow)), eg_scalar(cx, 0), x) : x;
             eg_tensor *out[2][4], *dx[2][2], *g = eg_normal(cx, 0, 1, ROWS, n);
             for (int k = 0; k < 2; k++) {
                 eg_tensor *v = k ? zero : x;
                 if (turned) v = eg_transpose(eg_copy(eg_transpose(v, 0, 1)), 0, 1);
-                const eg_masked keeps = { masked == 1 || masked == 2 ? "ij" : NULL, masked == 1 || masked == 2 ? keep : NULL };
+                const eg_masked keeps = { masked == 1 || masked == 2 ? "ij" : NULL,
+                                          masked == 1 || masked == 2 ? keep : NULL };
                 const eg_masked adds = { masked == 3 ? "ij" : NULL, masked == 3 ? bias : NULL };
-                out[k][0] = eg_softmax("i [j]", v, .keep = keeps, .bias = adds, .where = masked == 2 ? "j != 1" : NULL);
-                out[k][1] = eg_log_softmax("i [j]", v, .keep = keeps, .bias = adds, .where = masked == 2 ? "j != 1" : NULL);
+                out[k][0] = eg_softmax("i [j]", v, .keep = keeps, .bias = adds,
+                                       .where = masked == 2 ? "j != 1" : NULL);
+                out[k][1] = eg_log_softmax("i [j]", v, .keep = keeps, .bias = adds,
+                                           .where = masked == 2 ? "j != 1" : NULL);
                 out[k][2] = eg_logsumexp("i [j]", v);
                 out[k][3] = eg_max("i [j]", v);
                 for (int l = 0; l < 2; l++) eg_grad(out[k][l], g, 1, &v, &dx[k][l]);
@@ -395,10 +496,18 @@ START_TEST(nan_wins_and_what_is_masked_does_not_count)
                 for (int k = 0; k < n; k++) {
                     const bool may = !masked || eg_get(allow, r, k) != 0;
                     for (int l = 0; l < 2; l++) {
-                        const double y = eg_get(out[0][l], r, k), z = eg_get(out[1][l], r, k), d = eg_get(dx[0][l], r, k);
-                        if (nan && may) ck_assert_msg(isnan(y) && isnan(d), "n %d, masked %d, output %d, row %d, %d: %g, gradient %g", n, masked, l, r, k, y, d);
-                        else if (nan) ck_assert(y == (l ? -INFINITY : 0) && (d == 0 || l));
-                        else ck_assert_msg(y == z && !isnan(y), "n %d, masked %d, output %d, row %d, %d: %g, %g", n, masked, l, r, k, y, z);
+                        const double y = eg_get(out[0][l], r, k), z = eg_get(out[1][l], r, k),
+                                     d = eg_get(dx[0][l], r, k);
+                        if (nan && may)
+                            ck_assert_msg(isnan(y) && isnan(d),
+                                          "n %d, masked %d, output %d, row %d, %d: %g, gradient %g",
+                                          n, masked, l, r, k, y, d);
+                        else if (nan)
+                            ck_assert(y == (l ? -INFINITY : 0) && (d == 0 || l));
+                        else
+                            ck_assert_msg(y == z && !isnan(y),
+                                          "n %d, masked %d, output %d, row %d, %d: %g, %g", n,
+                                          masked, l, r, k, y, z);
                         if (!nan) ck_assert(same_number(d, eg_get(dx[1][l], r, k)));
                     }
                 }

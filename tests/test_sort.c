@@ -1,29 +1,34 @@
-/* test_sort.c: order along an axis (sort, argsort, topk), recurrences (linear_scan, cumprod), p-norms. */
+/* test_sort.c: order along an axis (sort, argsort, topk), recurrences (linear_scan, cumprod),
+ * p-norms. */
 #include <eingrad.h>
 #include "tests.h"
 #include "wave.h"
 
-#define VALUES(x, ...)                                                                                                         \
-    do {                                                                                                                       \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));                                         \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                                                           \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                                                 \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++)                                                                            \
-            ck_assert_msg(have_[k_] == want_[k_] || (isnan(have_[k_]) && isnan(want_[k_])), "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
+#define VALUES(x, ...)                                                                      \
+    do {                                                                                    \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));      \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                        \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));              \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++)                                         \
+            ck_assert_msg(have_[k_] == want_[k_] || (isnan(have_[k_]) && isnan(want_[k_])), \
+                          "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
     } while (0)
 
 START_TEST(sort_keeps_equals_in_their_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *order, *x = eg_from(cx, ((double[]){ 3, NAN, 1, 3, -INFINITY, 1, INFINITY, NAN }), 8);
+    eg_tensor *order,
+        *x = eg_from(cx, ((double[]){ 3, NAN, 1, 3, -INFINITY, 1, INFINITY, NAN }), 8);
     VALUES(eg_sort("[l]", x, .order = &order), -INFINITY, 1, 1, 3, 3, INFINITY, NAN, NAN);
     VALUES(order, 4, 2, 5, 0, 3, 6, 1, 7);
     ck_assert_int_eq(eg_type(order), EG_I64);
     VALUES(eg_argsort("[l]", x), 4, 2, 5, 0, 3, 6, 1, 7);
-    VALUES(eg_sort("[l]", x, .descending = true, .order = &order), NAN, NAN, INFINITY, 3, 3, 1, 1, -INFINITY);
+    VALUES(eg_sort("[l]", x, .descending = true, .order = &order), NAN, NAN, INFINITY, 3, 3, 1, 1,
+           -INFINITY);
     VALUES(order, 1, 7, 6, 0, 3, 2, 5, 4);
     VALUES(eg_argsort("[l]", x, .descending = true), 1, 7, 6, 0, 3, 2, 5, 4);
-    VALUES(eg_sort("[l]", eg_from(cx, ((int[]){ 2, INT32_MIN, INT32_MAX, 2 }), 4)), INT32_MIN, 2, 2, INT32_MAX);
+    VALUES(eg_sort("[l]", eg_from(cx, ((int[]){ 2, INT32_MIN, INT32_MAX, 2 }), 4)), INT32_MIN, 2, 2,
+           INT32_MAX);
     VALUES(eg_argsort("[l]", eg_from(cx, ((bool[]){ true, false, true, false }), 4)), 1, 3, 0, 2);
     ck_assert_int_eq(eg_type(eg_sort("[l]", eg_from(cx, ((bool[]){ true, false }), 2))), EG_BOOL);
     ck_assert_int_eq(eg_size(eg_sort("b [l]", eg_zeros(cx, 3, 0))), 0);
@@ -32,31 +37,37 @@ START_TEST(sort_keeps_equals_in_their_order)
 }
 END_TEST
 
-/* Along any axis, of any layout and through groups: what sorting each row does; and topk is the head of sort. */
+/* Along any axis, of any layout and through groups: what sorting each row does; and topk is the
+ * head of sort. */
 START_TEST(sort_and_topk_by_letters)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 3, 7, 4), *rows = eg_permute(x, 0, 2, 1), *order, *best;
-    eg_tensor *last = eg_permute(eg_sort("b d [l]", rows), 0, 2, 1), *y = eg_sort("b [l] d", x, .order = &order);
+    eg_tensor *last = eg_permute(eg_sort("b d [l]", rows), 0, 2, 1),
+              *y = eg_sort("b [l] d", x, .order = &order);
     eg_assert_close(y, last, 0);
     eg_assert_close(eg_sort("b [l] d", eg_copy(rows), .order = NULL), eg_sort("b [l] d", rows), 0);
     eg_assert_close(eg_at("b [k] d, b l d -> b l d", x, order), y, 0);
     eg_assert_close(eg_sort("b ([l] d=4)", eg_reshape(x, 3, 28)), eg_reshape(y, 3, 28), 0);
-    eg_assert_close(eg_sort("... [d]", x, .descending = true), eg_flip(eg_sort("... [d]", x), -1), 0);
+    eg_assert_close(eg_sort("... [d]", x, .descending = true), eg_flip(eg_sort("... [d]", x), -1),
+                    0);
     for (int64_t k = 0; k <= 7; k++) {
-        eg_tensor *top = eg_topk("b [l] d", x, k, .order = &best), *low = eg_topk("b [l] d", x, k, .smallest = true);
+        eg_tensor *top = eg_topk("b [l] d", x, k, .order = &best),
+                  *low = eg_topk("b [l] d", x, k, .smallest = true);
         eg_assert_axes("b l d", top, NULL, NULL, NULL);
         eg_assert_close(top, eg_slice(eg_sort("b [l] d", x, .descending = true), 1, 0, k, 1), 0);
         eg_assert_close(low, eg_slice(y, 1, 0, k, 1), 0);
         if (k) eg_assert_close(eg_at("b [j] d, b l d -> b l d", x, best), top, 0);
     }
-    eg_assert_close(eg_topk("b ([l] d=4)", eg_reshape(x, 3, 28), 2), eg_reshape(eg_topk("b [l] d", x, 2), 3, 8), 0);
+    eg_assert_close(eg_topk("b ([l] d=4)", eg_reshape(x, 3, 28), 2),
+                    eg_reshape(eg_topk("b [l] d", x, 2), 3, 8), 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
-/* The largest alone, values and places, where the string names an output: what max and argmax give, in any order of axes. */
+/* The largest alone, values and places, where the string names an output: what max and argmax give,
+ * in any order of axes. */
 START_TEST(topk_of_one_drops_its_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -67,12 +78,17 @@ START_TEST(topk_of_one_drops_its_axis)
     eg_grad(y, eg_ones_like(y), 1, &x, &dx);
     eg_grad(eg_max("b [l] d -> d b", x), eg_ones_like(y), 1, &x, &want);
     eg_assert_close(dx, want, 0);
-    eg_assert_close(eg_topk("b ([l] d=4) -> b d", eg_reshape(x, 3, 28), 1, .smallest = true), eg_min("b [l] d", x), 0);
+    eg_assert_close(eg_topk("b ([l] d=4) -> b d", eg_reshape(x, 3, 28), 1, .smallest = true),
+                    eg_min("b [l] d", x), 0);
     eg_assert_ok(cx);
-    eg_topk("b [l] d -> b d", x, 2);        eg_assert_error(cx, "there is no output to name");
-    eg_topk("b [l] d -> b l d", x, 1);      eg_assert_error(cx, "a bracketed index is reduced and cannot stand in the output");
-    eg_topk("b [l] d -> b", x, 1);          eg_assert_error(cx, "index 'd' is neither in brackets nor in the output");
-    eg_topk("[b l] d -> d", x, 1);          eg_assert_error(cx, "works along one axis");
+    eg_topk("b [l] d -> b d", x, 2);
+    eg_assert_error(cx, "there is no output to name");
+    eg_topk("b [l] d -> b l d", x, 1);
+    eg_assert_error(cx, "a bracketed index is reduced and cannot stand in the output");
+    eg_topk("b [l] d -> b", x, 1);
+    eg_assert_error(cx, "index 'd' is neither in brackets nor in the output");
+    eg_topk("[b l] d -> d", x, 1);
+    eg_assert_error(cx, "works along one axis");
     eg_close(cx);
 }
 END_TEST
@@ -80,11 +96,12 @@ END_TEST
 START_TEST(topk_passes_gradients_to_its_places)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2,   9, 7, 8, 6 }), 2, 4), *dx;
+    eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2, 9, 7, 8, 6 }), 2, 4), *dx;
     eg_tensor *g = eg_from(cx, ((double[]){ 10, 20, 30, 40 }), 2, 2);
     eg_grad(eg_topk("b [l]", x, 2), g, 1, &x, &dx);
     VALUES(dx, 0, 10, 20, 0, 30, 0, 40, 0);
-    eg_grad(eg_sort("b [l]", eg_cast(x, EG_F32)), eg_cast(eg_reshape(eg_arange(cx, EG_F64, 0, 8, 1), 2, 4), EG_F32), 1, &x, &dx);
+    eg_grad(eg_sort("b [l]", eg_cast(x, EG_F32)),
+            eg_cast(eg_reshape(eg_arange(cx, EG_F64, 0, 8, 1), 2, 4), EG_F32), 1, &x, &dx);
     VALUES(dx, 0, 3, 2, 1, 7, 5, 6, 4);
     eg_assert_ok(cx);
     eg_close(cx);
@@ -95,13 +112,19 @@ START_TEST(sort_refuses)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *order;
-    eg_topk("b [l]", x, 4);                             eg_assert_error(cx, "topk: k is 4, but the bracketed axis of operand 1 has 3 elements");
-    eg_topk("b [l]", x, -1, .order = &order);           eg_assert_error(cx, "topk: k is -1");
+    eg_topk("b [l]", x, 4);
+    eg_assert_error(cx, "topk: k is 4, but the bracketed axis of operand 1 has 3 elements");
+    eg_topk("b [l]", x, -1, .order = &order);
+    eg_assert_error(cx, "topk: k is -1");
     ck_assert(!eg_ok(order));
-    eg_sort("[b l]", x);                                eg_assert_error(cx, "sort: works along one axis, and this is the second one in brackets");
-    eg_sort("b l", x);                                  eg_assert_error(cx, "no index stands in brackets");
-    eg_argsort("b [l] -> l b", x);                      eg_assert_error(cx, "there is no output to name");
-    eg_sort(NULL, x, .order = &order);                  eg_assert_error(cx, "sort: (2, 3) has no single axis");
+    eg_sort("[b l]", x);
+    eg_assert_error(cx, "sort: works along one axis, and this is the second one in brackets");
+    eg_sort("b l", x);
+    eg_assert_error(cx, "no index stands in brackets");
+    eg_argsort("b [l] -> l b", x);
+    eg_assert_error(cx, "there is no output to name");
+    eg_sort(NULL, x, .order = &order);
+    eg_assert_error(cx, "sort: (2, 3) has no single axis");
     ck_assert(!eg_ok(order));
     ck_assert_ptr_null(eg_sort_with(NULL));
     ck_assert_ptr_null(eg_topk_with(NULL));
@@ -113,7 +136,8 @@ END_TEST
 START_TEST(linear_scan_is_its_loop)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *a = wave(cx, 0, 2, 6, 3), *b = wave(cx, 1, 2, 6, 3), *y = eg_linear_scan("b [l] d", a, b);
+    eg_tensor *a = wave(cx, 0, 2, 6, 3), *b = wave(cx, 1, 2, 6, 3),
+              *y = eg_linear_scan("b [l] d", a, b);
     const double *u = eg_f64(a), *v = eg_f64(b), *w = eg_f64(y);
     for (int i = 0; i < 2; i++)
         for (int d = 0; d < 3; d++) {
@@ -124,32 +148,52 @@ START_TEST(linear_scan_is_its_loop)
                 ck_assert_double_eq_tol(w[k], h, 1e-14);
             }
         }
-    eg_assert_close(eg_permute(eg_linear_scan("[l] b d", eg_permute(a, 1, 0, 2), eg_permute(b, 1, 0, 2)), 1, 0, 2), y, 0);
+    eg_assert_close(
+        eg_permute(eg_linear_scan("[l] b d", eg_permute(a, 1, 0, 2), eg_permute(b, 1, 0, 2)), 1, 0,
+                   2),
+        y, 0);
     eg_assert_close(eg_linear_scan("b [l] d", eg_ones_like(b), b), eg_cumsum("b [l] d", b), 1e-14);
-    VALUES(eg_linear_scan("[l]", eg_from(cx, ((int[]){ 9, 2, 3 }), 3), eg_from(cx, ((int[]){ 1, 1, INT32_MAX }), 3)), 1, 3, 9. + INT32_MAX);
-    VALUES(eg_linear_scan("[l]", eg_from(cx, ((double[]){ INFINITY, 2 }), 2), eg_from(cx, ((double[]){ 1, 1 }), 2)), 1, 3);
-    eg_linear_scan("b [l] d", a, eg_slice(b, 1, 0, 5, 1));      eg_assert_error(cx, "linear_scan: operand 1 is (2, 3, 6) but operand 2 is (2, 3, 5)");
-    eg_linear_scan("b [l] d", a, eg_cast(b, EG_F32));           eg_assert_error(cx, "linear_scan: operand 1 is f64, operand 2 is f32");
-    eg_linear_scan("b [l d]", a, b);                            eg_assert_error(cx, "linear_scan: works along one axis");
+    VALUES(eg_linear_scan("[l]", eg_from(cx, ((int[]){ 9, 2, 3 }), 3),
+                          eg_from(cx, ((int[]){ 1, 1, INT32_MAX }), 3)),
+           1, 3, 9. + INT32_MAX);
+    VALUES(eg_linear_scan("[l]", eg_from(cx, ((double[]){ INFINITY, 2 }), 2),
+                          eg_from(cx, ((double[]){ 1, 1 }), 2)),
+           1, 3);
+    eg_linear_scan("b [l] d", a, eg_slice(b, 1, 0, 5, 1));
+    eg_assert_error(cx, "linear_scan: operand 1 is (2, 3, 6) but operand 2 is (2, 3, 5)");
+    eg_linear_scan("b [l] d", a, eg_cast(b, EG_F32));
+    eg_assert_error(cx, "linear_scan: operand 1 is f64, operand 2 is f32");
+    eg_linear_scan("b [l d]", a, b);
+    eg_assert_error(cx, "linear_scan: works along one axis");
     ck_assert_ptr_null(eg_linear_scan("[l]", NULL, NULL));
     eg_close(cx);
 }
 END_TEST
 
-static eg_tensor *running_product(void *user, eg_tensor *const *x) { (void)user; return eg_cumprod("b [l]", x[0]); }
-static eg_tensor *scanned(void *user, eg_tensor *const *x) { (void)user; return eg_linear_scan("b [l]", x[0], x[1]); }
+static eg_tensor *running_product(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_cumprod("b [l]", x[0]);
+}
+static eg_tensor *scanned(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_linear_scan("b [l]", x[0], x[1]);
+}
 START_TEST(cumprod_is_right_with_zeros)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     VALUES(eg_cumprod("[l]", eg_from(cx, ((double[]){ 2, -3, .5, 4 }), 4)), 2, -6, -3, -12);
-    VALUES(eg_cumprod("[l]", eg_from(cx, ((int[]){ 65536, 65536, 3 }), 3)), 65536, 0x1p32, 3 * 0x1p32);
+    VALUES(eg_cumprod("[l]", eg_from(cx, ((int[]){ 65536, 65536, 3 }), 3)), 65536, 0x1p32,
+           3 * 0x1p32);
     ck_assert_int_eq(eg_size(eg_cumprod("b [l]", eg_zeros(cx, 3, 0))), 0);
-    eg_tensor *x = eg_from(cx, ((double[]){ 2, 0, 3, .5,   0, 0, 1.5, 2,   1.5, -2, .7, 0 }), 3, 4);
+    eg_tensor *x = eg_from(cx, ((double[]){ 2, 0, 3, .5, 0, 0, 1.5, 2, 1.5, -2, .7, 0 }), 3, 4);
     eg_assert_grad2(running_product, NULL, x);
     eg_assert_grad2(scanned, NULL, x, eg_flip(x, 1));
     eg_tensor *dx;
     eg_grad(eg_sum(NULL, eg_cumprod("b [l]", x)), NULL, 1, &x, &dx);
-    VALUES(eg_slice(dx, 0, 0, 1, 1), 1, 2 + 6 + 3, 0, 0);               /* x1 = 0: y = x0, x0 x1, x0 x1 x2, x0 x1 x2 x3 */
+    /* x1 = 0: y = x0, x0 x1, x0 x1 x2, x0 x1 x2 x3 */
+    VALUES(eg_slice(dx, 0, 0, 1, 1), 1, 2 + 6 + 3, 0, 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
@@ -168,32 +212,43 @@ START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
     for (int k = 0; k < 5; k++) {
         eg_grad(eg_sum(NULL, eg_pnorm("i [j]", x, p[k])), NULL, 1, &x, &dx);
         const double *d = eg_f64(dx);
-        ck_assert_msg(d[2] == 0 && d[3] == 0 && isfinite(d[0]) && d[1] < 0, "p = %g: the gradient is %g %g %g %g", p[k], d[0], d[1], d[2], d[3]);
+        ck_assert_msg(d[2] == 0 && d[3] == 0 && isfinite(d[0]) && d[1] < 0,
+                      "p = %g: the gradient is %g %g %g %g", p[k], d[0], d[1], d[2], d[3]);
         eg_tensor *again;
         eg_grad(eg_sum(NULL, dx), NULL, 1, &x, &again);
-        for (int e = 0; e < 4; e++) ck_assert_msg(isfinite(eg_f64(again)[e]), "p = %g: the second derivative is not finite", p[k]);
+        for (int e = 0; e < 4; e++)
+            ck_assert_msg(isfinite(eg_f64(again)[e]), "p = %g: the second derivative is not finite",
+                          p[k]);
     }
     const double large[] = { 1e200, 1e-200, 1e308, 5e-324 };
     for (int k = 0; k < 4; k++)
         for (int q = 0; q < 5; q++) {
-            const double want = large[k] * (p[q] == INFINITY ? 1 : pow(4, 1 / p[q])), have = eg_item(eg_pnorm(NULL, eg_full(cx, large[k], 4), p[q]));
-            ck_assert_msg(fabs(have - want) <= 1e-12 * want + 5e-324 || have == want, "p = %g of four times %g is %g, not %g", p[q], large[k], have, want);
+            const double want = large[k] * (p[q] == INFINITY ? 1 : pow(4, 1 / p[q])),
+                         have = eg_item(eg_pnorm(NULL, eg_full(cx, large[k], 4), p[q]));
+            ck_assert_msg(fabs(have - want) <= 1e-12 * want + 5e-324 || have == want,
+                          "p = %g of four times %g is %g, not %g", p[q], large[k], have, want);
         }
-    ck_assert_double_eq_tol(eg_item(eg_pnorm(NULL, eg_cast(eg_full(cx, 1e30, 1000), EG_F32), 2)), 3.16227766e31, 1e25);
+    ck_assert_double_eq_tol(eg_item(eg_pnorm(NULL, eg_cast(eg_full(cx, 1e30, 1000), EG_F32), 2)),
+                            3.16227766e31, 1e25);
     ck_assert(isnan(eg_item(eg_pnorm(NULL, eg_from(cx, ((double[]){ NAN, 1 }), 2), 2))));
     ck_assert(isinf(eg_item(eg_pnorm(NULL, eg_from(cx, ((double[]){ -INFINITY, 1 }), 2), 2))));
     VALUES(eg_pnorm("b [l]", eg_zeros(cx, 2, 0), 2), 0, 0);
     eg_assert_ok(cx);
-    eg_pnorm("i [j]", x, 0);                            eg_assert_error(cx, "pnorm: p is 0; it must be above 0");
-    eg_pnorm("i [j]", x, NAN);                          eg_assert_error(cx, "pnorm: p is nan");
-    eg_pnorm("i [j]", eg_cast(x, EG_I32), 2);           eg_assert_error(cx, "pnorm: operand 1 is i32");
-    eg_pnorm("b [l]", eg_zeros(cx, 2, 0), INFINITY);    eg_assert_ok(cx);
+    eg_pnorm("i [j]", x, 0);
+    eg_assert_error(cx, "pnorm: p is 0; it must be above 0");
+    eg_pnorm("i [j]", x, NAN);
+    eg_assert_error(cx, "pnorm: p is nan");
+    eg_pnorm("i [j]", eg_cast(x, EG_I32), 2);
+    eg_assert_error(cx, "pnorm: operand 1 is i32");
+    eg_pnorm("b [l]", eg_zeros(cx, 2, 0), INFINITY);
+    eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
-/* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by convention, forward mode too: of norms,
- * of the standard deviation, whatever the equal values are, and of normalisation without an eps, whose result is 0 there. */
+/* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by
+ * convention, forward mode too: of norms, of the standard deviation, whatever the equal values are,
+ * and of normalisation without an eps, whose result is 0 there. */
 static eg_tensor *root_sum(eg_tensor *x) { return eg_pnorm("i [j]", x, 2); }
 static eg_tensor *norm_half(eg_tensor *x) { return eg_pnorm("i [j]", x, .5); }
 static eg_tensor *norm_1(eg_tensor *x) { return eg_pnorm("i [j]", x, 1); }
@@ -202,14 +257,27 @@ static eg_tensor *norm_max(eg_tensor *x) { return eg_pnorm("i [j]", x, INFINITY)
 static eg_tensor *deviation(eg_tensor *x) { return eg_std("i [j]", x); }
 static eg_tensor *deviation_all(eg_tensor *x) { return eg_std("i [j]", x, .correction = EG_OFF); }
 static eg_tensor *layer(eg_tensor *x) { return eg_layernorm("i [j]", x, .eps = EG_OFF); }
-static eg_tensor *layer_gain(eg_tensor *x) { return eg_layernorm("i [j]", x, .eps = EG_OFF, .gain = eg_full(eg_context(x), 3, eg_dim(x, 1))); }
+static eg_tensor *layer_gain(eg_tensor *x)
+{
+    return eg_layernorm("i [j]", x, .eps = EG_OFF, .gain = eg_full(eg_context(x), 3, eg_dim(x, 1)));
+}
 static eg_tensor *root_mean(eg_tensor *x) { return eg_rmsnorm("i [j]", x, .eps = EG_OFF); }
 START_TEST(where_a_norm_is_zero_its_derivatives_are)
 {
-    const struct { const char *name; eg_tensor *(*of)(eg_tensor *); bool shifts; } norms[] = {
-        { "norm, p = 2", root_sum, false }, { "norm, p = 1/2", norm_half, false }, { "norm, p = 1", norm_1, false },
-        { "norm, p = 3", norm_3, false }, { "norm, p = ∞", norm_max, false }, { "std", deviation, true },
-        { "std, correction 0", deviation_all, true }, { "layernorm", layer, false }, { "layernorm, gain", layer_gain, false },
+    const struct {
+        const char *name;
+        eg_tensor *(*of)(eg_tensor *);
+        bool shifts;
+    } norms[] = {
+        { "norm, p = 2", root_sum, false },
+        { "norm, p = 1/2", norm_half, false },
+        { "norm, p = 1", norm_1, false },
+        { "norm, p = 3", norm_3, false },
+        { "norm, p = ∞", norm_max, false },
+        { "std", deviation, true },
+        { "std, correction 0", deviation_all, true },
+        { "layernorm", layer, false },
+        { "layernorm, gain", layer_gain, false },
         { "rmsnorm", root_mean, false },
     };
     const double values[] = { 0, .1, -1e-3, 1e7 / 3 };
@@ -218,16 +286,21 @@ START_TEST(where_a_norm_is_zero_its_derivatives_are)
         for (int v = 0; v < (norms[c].shifts ? 4 : 1); v++)
             for (int k = 0; k < 6; k++) {
                 eg_ctx *cx = eg_open(.dtype = k % 2 ? EG_F32 : EG_F64);
-                eg_tensor *x = eg_full(cx, values[v], 2, lengths[k / 2]), *y = norms[c].of(x), *dx, *h;
+                eg_tensor *x = eg_full(cx, values[v], 2, lengths[k / 2]), *y = norms[c].of(x), *dx,
+                          *h;
                 eg_tensor *along = eg_cast(wave(cx, 0, 2, lengths[k / 2]), (eg_dtype)eg_type(x));
                 ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(y))), 0);
                 ck_assert(!eg_grad(y, eg_ones_like(y), 1, &x, &dx));
-                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(dx))) == 0, "%s of %g: the gradient is %g", norms[c].name, values[v], eg_get(dx, 0, 0));
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(dx))) == 0,
+                              "%s of %g: the gradient is %g", norms[c].name, values[v],
+                              eg_get(dx, 0, 0));
                 eg_tensor *t = eg_jvp(y, 1, &x, &along);
-                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(t))) == 0, "%s of %g: forward mode gives %g", norms[c].name, values[v],
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(t))) == 0,
+                              "%s of %g: forward mode gives %g", norms[c].name, values[v],
                               eg_item(eg_max(NULL, eg_abs(t))));
                 ck_assert(!eg_grad(dx, along, 1, &x, &h));
-                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(h))) == 0, "%s of %g: the second derivative is %g", norms[c].name, values[v],
+                ck_assert_msg(eg_item(eg_max(NULL, eg_abs(h))) == 0,
+                              "%s of %g: the second derivative is %g", norms[c].name, values[v],
                               eg_get(h, 0, 0));
                 eg_assert_ok(cx);
                 eg_close(cx);
@@ -242,13 +315,16 @@ START_TEST(functions_at_their_limits)
     VALUES(eg_round(x), -2, 0, 0, 2, 2);
     VALUES(eg_ceil(x), -1, 0, 1, 2, 3);
     VALUES(eg_trunc(x), -1, 0, 0, 1, 2);
-    eg_tensor *a = eg_from(cx, ((double[]){ -INFINITY, INFINITY, -INFINITY, 1000, 0 }), 5), *b = eg_from(cx, ((double[]){ -INFINITY, 1, 3, 1000, -1000 }), 5);
-    eg_assert_close(eg_logaddexp(a, b), eg_from(cx, ((double[]){ -INFINITY, INFINITY, 3, 1000 + M_LN2, 0 }), 5), 1e-15);
+    eg_tensor *a = eg_from(cx, ((double[]){ -INFINITY, INFINITY, -INFINITY, 1000, 0 }), 5),
+              *b = eg_from(cx, ((double[]){ -INFINITY, 1, 3, 1000, -1000 }), 5);
+    eg_assert_close(eg_logaddexp(a, b),
+                    eg_from(cx, ((double[]){ -INFINITY, INFINITY, 3, 1000 + M_LN2, 0 }), 5), 1e-15);
     eg_tensor *one = eg_ones(cx, 1), *ways = eg_from(cx, ((double[]){ 1, -1 }), 2);
     eg_assert_close(eg_atan2(ways, one), eg_scale(ways, M_PI_4), 1e-15);
     eg_assert_close(eg_atan2(ways, eg_neg(one)), eg_scale(ways, 3 * M_PI_4), 1e-15);
     eg_assert_ok(cx);
-    eg_atan2(eg_cast(x, EG_I64), eg_cast(x, EG_I64));   eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");
+    eg_atan2(eg_cast(x, EG_I64), eg_cast(x, EG_I64));
+    eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");
     eg_close(cx);
 }
 END_TEST

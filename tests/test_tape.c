@@ -1,13 +1,15 @@
-/* test_tape.c: what is asked of the tape besides gradients: which call made a node, hooks, names, paths. */
+/* test_tape.c: what is asked of the tape besides gradients: which call made a node, hooks, names,
+ * paths. */
 #if HAVE_CONFIG_H
-#include <config.h>                     /* HAVE_LIBDW */
+#include <config.h> /* HAVE_LIBDW */
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include "gradcheck/gradcheck.h"     /* eg__first_use */
+#include "gradcheck/gradcheck.h" /* eg__first_use */
 #include "tests.h"
 
-/* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for dladdr. */
+/* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for
+ * dladdr. */
 static void assert_line(const char *text, const char *who, int line)
 {
     char want[128];
@@ -24,12 +26,15 @@ START_TEST(a_node_knows_the_line_that_made_it)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 2, 3), *w = eg_ones(cx, 3, 3), *dx;
-    eg_tensor *y = eg_mul(x, x); const int mul = __LINE__;
+    eg_tensor *y = eg_mul(x, x);
+    const int mul = __LINE__;
     assert_line(eg_origin(y), "mul", mul);
-    eg_tensor *t = eg_softmax("i [j]", eg_einsum("im,mj->ij", x, w), .where = "j <= i"); const int deep = __LINE__;
+    eg_tensor *t = eg_softmax("i [j]", eg_einsum("im,mj->ij", x, w), .where = "j <= i");
+    const int deep = __LINE__;
     assert_line(eg_origin(t), "softmax", deep);
     assert_line(eg_origin(eg_operand(t, 0)), "einsum \"im,mj->ij\"", deep);
-    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);             /* what a rule applies is the forward line's */
+    /* what a rule applies is the forward line's */
+    ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);
     assert_line(eg_origin(dx), "add", __LINE__ - 1);
     assert_line(eg_origin(eg_operand(dx, 0)), "mul", mul);
     ck_assert_str_eq(eg_origin(x), "a leaf");
@@ -42,8 +47,10 @@ START_TEST(a_change_in_place_names_the_line_that_saved_the_value)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *w = eg_ones(cx, 3), *dx;
-    eg_tensor *y = eg_mul(x, w); const int mul = __LINE__;
-    eg_tensor *e = eg_exp(y); const int exp_line = __LINE__;
+    eg_tensor *y = eg_mul(x, w);
+    const int mul = __LINE__;
+    eg_tensor *e = eg_exp(y);
+    const int exp_line = __LINE__;
     eg_fill(w, 2);
     ck_assert_int_eq(eg_grad(e, x, 1, &x, &dx), -1);
     assert_line(eg_error(cx), "operand 2 of mul", mul);
@@ -59,8 +66,12 @@ START_TEST(a_change_in_place_names_the_line_that_saved_the_value)
 }
 END_TEST
 
-/* -- hooks -------------------------------------------------------------------------------------------------------------------------- */
-typedef struct seen { int n; eg_tensor *x[16], *g[16]; double factor; } seen;
+/* -- hooks ------------------------------------------------------------------------------------ */
+typedef struct seen {
+    int n;
+    eg_tensor *x[16], *g[16];
+    double factor;
+} seen;
 static eg_tensor *note(void *user, eg_tensor *x, eg_tensor *g)
 {
     seen *s = user;
@@ -68,11 +79,16 @@ static eg_tensor *note(void *user, eg_tensor *x, eg_tensor *g)
     s->g[s->n++] = g;
     return s->factor ? eg_scale(g, s->factor) : NULL;
 }
-static eg_tensor *wrong_shape(void *user, eg_tensor *x, eg_tensor *g) { (void)user, (void)x; return eg_sum(NULL, g); }
+static eg_tensor *wrong_shape(void *user, eg_tensor *x, eg_tensor *g)
+{
+    (void)user, (void)x;
+    return eg_sum(NULL, g);
+}
 static eg_tensor *sweeps_itself(void *user, eg_tensor *x, eg_tensor *g)
 {
-    eg_tensor *u = eg_copy(g), *du;             /* x itself would call this hook again */
-    return eg_grad(eg_mul(u, x), g, 1, &u, &du) ? eg_fail(eg_context(x), "%s", (const char *)user) : du;
+    eg_tensor *u = eg_copy(g), *du; /* x itself would call this hook again */
+    return eg_grad(eg_mul(u, x), g, 1, &u, &du) ? eg_fail(eg_context(x), "%s", (const char *)user)
+                                                : du;
 }
 static eg_tensor *calls_itself(void *y, eg_tensor *x, eg_tensor *g)
 {
@@ -82,20 +98,22 @@ static eg_tensor *calls_itself(void *y, eg_tensor *x, eg_tensor *g)
 START_TEST(hooks_see_complete_cotangents)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h), *aside = eg_exp(x), *dx;
+    eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h),
+              *aside = eg_exp(x), *dx;
     seen plain = { 0 }, twice = { .factor = 2 }, half = { .factor = .5 };
     ck_assert_int_eq(eg_hook(h, note, &plain), 0);
     ck_assert_int_eq(eg_hook(x, note, &plain), 0);
     ck_assert_int_eq(eg_hook(y, note, &plain), 0);
     ck_assert_int_eq(eg_hook(aside, note, &plain), 0);
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
-    ck_assert_int_eq(plain.n, 3);                                           /* y, h, x: from y outward, each once */
+    ck_assert_int_eq(plain.n, 3); /* y, h, x: from y outward, each once */
     ck_assert(plain.x[0] == y && plain.x[1] == h && plain.x[2] == x);
-    ck_assert_double_eq(eg_item(plain.g[1]), 2 * 9 + 1);                    /* both ways to h are in it */
+    ck_assert_double_eq(eg_item(plain.g[1]), 2 * 9 + 1); /* both ways to h are in it */
     ck_assert(plain.g[2] == dx);
     ck_assert_double_eq(eg_item(dx), 6 * 19);
-    eg_hook(h, note, &twice);                                               /* after the first one, in place of its g */
-    ck_assert_int_eq(eg_grad(y, NULL, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ NULL, NULL }), 0);
+    eg_hook(h, note, &twice); /* after the first one, in place of its g */
+    ck_assert_int_eq(eg_grad(y, NULL, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ NULL, NULL }),
+                     0);
     ck_assert_double_eq(eg_item(plain.g[5]), 2 * 6 * 19);
     eg_hook(h, note, &half);
     eg_grad(y, NULL, 1, &x, &dx);
@@ -103,9 +121,9 @@ START_TEST(hooks_see_complete_cotangents)
     ck_assert_double_eq(eg_item(half.g[0]), 2 * 19);
     eg_hook(h, NULL, NULL);
     plain.n = 0;
-    eg_grad(y, NULL, 1, &h, &dx);                                           /* x is not between y and h */
+    eg_grad(y, NULL, 1, &h, &dx); /* x is not between y and h */
     ck_assert_int_eq(plain.n, 1);
-    eg_hook(h, sweeps_itself, "no");                                        /* g ↦ h g */
+    eg_hook(h, sweeps_itself, "no"); /* g ↦ h g */
     eg_grad(y, NULL, 1, &x, &dx);
     ck_assert_double_eq(eg_item(dx), 6 * 9 * 19);
     eg_assert_ok(cx);
@@ -126,7 +144,7 @@ START_TEST(hooks_refuse)
     ck_assert(strstr(eg_error(cx), "grad: the hook of exp"));
     eg_assert_error(cx, "returned f32 () for the result, which is f32 (3,)");
     eg_tensor *h = eg_tanh(x), *z = eg_square(h);
-    for (int turn = 0; turn < 2; turn++) {                                  /* it is refused, and as before after it */
+    for (int turn = 0; turn < 2; turn++) { /* it is refused, and as before after it */
         ck_assert_int_eq(eg_hook(h, calls_itself, z), 0);
         ck_assert_int_eq(eg_grad(z, x, 1, &x, &dx), -1);
         ck_assert(strstr(eg_error(cx), "grad: the hook of tanh"));
@@ -138,7 +156,7 @@ START_TEST(hooks_refuse)
 }
 END_TEST
 
-/* -- zero or missing ---------------------------------------------------------------------------------------------------------------- */
+/* -- zero or missing -------------------------------------------------------------------------- */
 START_TEST(row_2_3_a_cut_path_is_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -151,23 +169,26 @@ START_TEST(row_2_3_a_cut_path_is_named)
     ck_assert_ptr_null(cut);
     ck_assert_int_eq(eg_path_to(y, eg_ones(cx, 3), NULL), EG_NO_PATH);
     ck_assert_int_eq(eg_path_to(y, y, NULL), EG_OPEN_PATH);
-    ck_assert_int_eq(eg_path_to(eg_mul(y, x), x, &cut), EG_OPEN_PATH);          /* one open way is enough */
+    /* one open way is enough */
+    ck_assert_int_eq(eg_path_to(eg_mul(y, x), x, &cut), EG_OPEN_PATH);
     ck_assert_int_eq(eg_path_to(eg_exp(eg_detach(x)), x, &cut), EG_CUT_PATH);
     ck_assert_str_eq(eg_op_of(cut)->name, "detach");
-    ck_assert_int_eq(eg_path_to(eg_where(eg_gt(x, other), other, eg_neg(other)), x, &cut), EG_CUT_PATH);
+    ck_assert_int_eq(eg_path_to(eg_where(eg_gt(x, other), other, eg_neg(other)), x, &cut),
+                     EG_CUT_PATH);
     ck_assert_str_eq(eg_op_of(cut)->name, "gt");
-    ck_assert_int_eq(eg_path_to(eg_at("[v], b -> b", other, eg_cast(x, EG_I64)), x, &cut), EG_CUT_PATH);
+    ck_assert_int_eq(eg_path_to(eg_at("[v], b -> b", other, eg_cast(x, EG_I64)), x, &cut),
+                     EG_CUT_PATH);
     ck_assert_str_eq(eg_op_of(cut)->name, "cast");
     ck_assert_int_eq(eg_path_to(NULL, x, &cut), EG_NO_PATH);
     eg_clear(cx);
-    for (int k = 0; k < 300; k++) low = eg_shift(low, 1);                       /* deep, and wide without growing */
+    for (int k = 0; k < 300; k++) low = eg_shift(low, 1); /* deep, and wide without growing */
     for (int k = 0; k < 60; k++) low = eg_add(low, low);
     ck_assert_int_eq(eg_path_to(low, x, &cut), EG_CUT_PATH);
     eg_close(cx);
 }
 END_TEST
 
-/* -- what a sweep costs ------------------------------------------------------------------------------------------------------------- */
+/* -- what a sweep costs ----------------------------------------------------------------------- */
 static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
 {
     eg_tensor *dx[4];
@@ -179,19 +200,21 @@ START_TEST(gradients_nobody_asked_for_are_not_computed)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3, 3), *w = eg_ones(cx, 3, 3), *v = eg_ones(cx, 3, 3);
-    eg_tensor *h = eg_einsum("ij,jk->ik", eg_exp(x), w), *y = eg_sum(NULL, eg_mul(eg_tanh(eg_detach(h)), eg_mul(h, v)));
+    eg_tensor *h = eg_einsum("ij,jk->ik", eg_exp(x), w),
+              *y = eg_sum(NULL, eg_mul(eg_tanh(eg_detach(h)), eg_mul(h, v)));
     const uint64_t sum = nodes_of(eg_sum(NULL, v), 1, &v);
-    ck_assert_uint_eq(nodes_of(y, 1, &v) - sum, 2);                                 /* two products */
-    ck_assert_uint_eq(nodes_of(y, 1, &w) - sum, 3);                                 /* … and one contraction */
+    ck_assert_uint_eq(nodes_of(y, 1, &v) - sum, 2); /* two products */
+    ck_assert_uint_eq(nodes_of(y, 1, &w) - sum, 3); /* … and one contraction */
     ck_assert_uint_eq(nodes_of(y, 2, (eg_tensor *[]){ w, v }) - sum, 4);
-    ck_assert_uint_eq(nodes_of(y, 1, &x) - sum, 4);                                 /* nothing of w or v, nor through detach */
+    ck_assert_uint_eq(nodes_of(y, 1, &x) - sum, 4); /* nothing of w or v, nor through detach */
     ck_assert_uint_eq(nodes_of(y, 3, (eg_tensor *[]){ x, w, v }) - sum, 6);
     ck_assert_uint_eq(nodes_of(y, 1, (eg_tensor *[]){ eg_ones(cx, 3) }), 0);
     eg_close(cx);
 }
 END_TEST
 
-/* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the first share their place. */
+/* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the
+ * first share their place. */
 START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
@@ -206,30 +229,34 @@ START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
         used[record] = eg_stats(cx).used - before;
     }
     eg_nograd(cx, false);
-    ck_assert_msg(used[0] + 14 * 1000 * sizeof(double) <= used[1], "%zu and %zu bytes", used[0], used[1]);
+    ck_assert_msg(used[0] + 14 * 1000 * sizeof(double) <= used[1], "%zu and %zu bytes", used[0],
+                  used[1]);
     ck_assert(!memcmp(eg_f64(dx[0]), eg_f64(dx[1]), 1000 * sizeof(double)));
     eg_close(cx);
 }
 END_TEST
 
-/* -- the first NaN, and graphs -------------------------------------------------------------------------------------------------------- */
+/* -- the first NaN, and graphs ---------------------------------------------------------------- */
 START_TEST(the_first_nan_is_named)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3e38f, 1, 1, 1 }), 2, 3), *w = eg_full(cx, 3, 3, 2), *dx, *nan = eg_full(cx, NAN, 2, 3);
+    eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3e38f, 1, 1, 1 }), 2, 3),
+              *w = eg_full(cx, 3, 3, 2), *dx, *nan = eg_full(cx, NAN, 2, 3);
     ck_assert(!eg_trace(cx, true));
-    eg_assert_ok(eg_context(eg_exp(nan)));                              /* not its doing */
+    eg_assert_ok(eg_context(eg_exp(nan))); /* not its doing */
     ck_assert(eg_ok(eg_add(nan, x)));
-    ck_assert(!eg_ok(eg_einsum("im,mj->ij", x, w))); const int product = __LINE__;
+    ck_assert(!eg_ok(eg_einsum("im,mj->ij", x, w)));
+    const int product = __LINE__;
     ck_assert(strstr(eg_error(cx), "trace: ") == eg_error(cx));
     assert_line(eg_error(cx), "einsum \"im,mj->ij\"", product);
     eg_assert_error(cx, "made inf at (0, 0) of (2, 2), and its operands are finite");
     eg_tensor *zero = eg_from(cx, ((float[]){ 4, 0 }), 2);
-    eg_tensor *root = eg_sqrt(zero); const int sqrt_line = __LINE__;
+    eg_tensor *root = eg_sqrt(zero);
+    const int sqrt_line = __LINE__;
     ck_assert_int_eq(eg_grad(eg_sum(NULL, root), NULL, 1, &zero, &dx), -1);
     assert_line(eg_error(cx), "trace: the gradient of sqrt", sqrt_line);
     eg_assert_error(cx, ": div made inf at (1,) of (2,)");
-    ck_assert(!eg_ok(eg_jvp(root, 1, &zero, &zero)));                   /* 0/0 */
+    ck_assert(!eg_ok(eg_jvp(root, 1, &zero, &zero))); /* 0/0 */
     assert_line(eg_error(cx), "trace: the tangent of sqrt", sqrt_line);
     eg_assert_error(cx, "nan at (1,)");
     ck_assert(eg_ok(eg_jvp(eg_logsumexp(NULL, eg_log(eg_shift(zero, 1))), 1, &zero, &zero)));
@@ -267,12 +294,18 @@ START_TEST(a_graph_as_text_and_as_dot)
     ck_assert_msg(strstr(text, "test_tape.c:") != NULL, "%s", text);
 #endif
     read_back(eg_graph_dot, y, text, sizeof text);
-    ck_assert_msg(strstr(text, "digraph eingrad {\n") == text && !strcmp(text + strlen(text) - 2, "}\n"), "%s", text);
-    ck_assert_msg(strstr(text, "n2 [shape=box, label=\"W\\\"q\\nf32 (3, 4)\"];") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "digraph eingrad {\n") == text &&
+                      !strcmp(text + strlen(text) - 2, "}\n"),
+                  "%s", text);
+    ck_assert_msg(strstr(text, "n2 [shape=box, label=\"W\\\"q\\nf32 (3, 4)\"];") != NULL, "%s",
+                  text);
     ck_assert_msg(strstr(text, "label=\"einsum\\nf32 i=2 d=4") != NULL, "%s", text);
-    ck_assert_msg(strstr(text, "n1 -> n3 [label=\"im\"];") && strstr(text, "n2 -> n3 [label=\"md\"];"), "%s", text);
+    ck_assert_msg(strstr(text, "n1 -> n3 [label=\"im\"];") &&
+                      strstr(text, "n2 -> n3 [label=\"md\"];"),
+                  "%s", text);
     ck_assert_msg(strstr(text, "n3 -> n4;\n  n3 -> n4;"), "%s", text);
-    for (int k = 0; k < 60; k++) y = eg_add(y, y);                      /* each node once, however many ways lead to it */
+    /* each node once, however many ways lead to it */
+    for (int k = 0; k < 60; k++) y = eg_add(y, y);
     read_back(eg_graph_print, y, text, sizeof text);
     ck_assert(strstr(text, "  65  add 64, 64"));
     ck_assert_int_eq(eg_graph_print(NULL, y), -1);
@@ -289,7 +322,8 @@ START_TEST(a_graph_as_text_and_as_dot)
 }
 END_TEST
 
-/* Letters of the string where it had letters; the gradient's too. Names and groups get letters of their own. */
+/* Letters of the string where it had letters; the gradient's too. Names and groups get letters of
+ * their own. */
 START_TEST(einsum_keeps_its_letters)
 {
     eg_ctx *cx = eg_open();
@@ -298,35 +332,63 @@ START_TEST(einsum_keeps_its_letters)
     ck_assert_ptr_nonnull(strstr(eg_origin(y), "einsum \"qZ,Zd->qd\""));
     eg_grad(y, y, 1, &x, &dx);
     ck_assert_ptr_nonnull(strstr(eg_origin(dx), "einsum \"qd,Zd->qZ\""));
-    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("row mid, mid column", x, w)), "einsum \"ab,bc->"));
-    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("...m,m...->...", x, eg_ones(cx, 3, 2))), "einsum \"am,ma->a\""));
-    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("ab,b...->a...", x, w)), "einsum \"ab,bc->ac\""));
+    ck_assert_ptr_nonnull(
+        strstr(eg_origin(eg_einsum("row mid, mid column", x, w)), "einsum \"ab,bc->"));
+    ck_assert_ptr_nonnull(strstr(eg_origin(eg_einsum("...m,m...->...", x, eg_ones(cx, 3, 2))),
+                                 "einsum \"am,ma->a\""));
+    ck_assert_ptr_nonnull(
+        strstr(eg_origin(eg_einsum("ab,b...->a...", x, w)), "einsum \"ab,bc->ac\""));
     eg_assert_ok(cx);
     eg_close(cx);
 }
 END_TEST
 
-/* -- a row at its first use: what a build with --enable-debug asks by itself ---------------------------------------------------------- */
-static bool same_shape(eg_tensor *y) { eg_tensor *x = eg_operand(y, 0); return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x)); }
+/* -- a row at its first use: what a build with --enable-debug asks by itself ------------------ */
+static bool same_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
 static bool product_forward(eg_tensor *y)
 {
     eg_tensor *p = eg_mul(eg_operand(y, 0), eg_operand(y, 1));
     return eg_ok(p) && eg_assign(y, p) == 0;
 }
-static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_operand(y, 1 - i)); }
-static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_mul(g, eg_operand(y, i)); }
-static eg_tensor *narrow_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; return i ? eg_sum(NULL, g) : g; }
-static eg_tensor *narrow_jvp(eg_tensor *y, eg_tensor *const *dx) { (void)y; return eg_sum(NULL, dx[0]); }
+static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_operand(y, 1 - i));
+}
+static eg_tensor *wrong_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_operand(y, i));
+}
+static eg_tensor *narrow_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    return i ? eg_sum(NULL, g) : g;
+}
+static eg_tensor *narrow_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    (void)y;
+    return eg_sum(NULL, dx[0]);
+}
 static const eg_op *applied;
 static eg_tensor *apply_it(eg_tensor *const *x) { return eg_apply(applied, NULL, 0, 2, x); }
 static const eg_sample product_samples[] = { { apply_it, "2x3, 2x3", .5, 2 }, { 0 } };
-#define PRODUCT .name = "product", .arity = 2, .shape = same_shape, .forward = product_forward, .uses = EG_USES_ALL
-static const struct { eg_op row; const char *says; } products[] = {
+#define PRODUCT                                                                     \
+    .name = "product", .arity = 2, .shape = same_shape, .forward = product_forward, \
+    .uses = EG_USES_ALL
+static const struct {
+    eg_op row;
+    const char *says;
+} products[] = {
     { { PRODUCT, .rule = right_rule, .samples = product_samples }, NULL },
     { { PRODUCT, .rule = right_rule, .jvp = eg_jvp_symmetric }, NULL },
     { { PRODUCT, .rule = narrow_rule }, "returned f64 () for operand 2, which is f64 (2, 3)" },
-    { { PRODUCT, .rule = right_rule, .jvp = narrow_jvp }, "returned f64 () for the result, which is f64 (2, 3)" },
-    { { PRODUCT, .rule = wrong_rule, .samples = product_samples }, "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": element" },
+    { { PRODUCT, .rule = right_rule, .jvp = narrow_jvp },
+      "returned f64 () for the result, which is f64 (2, 3)" },
+    { { PRODUCT, .rule = wrong_rule, .samples = product_samples },
+      "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": element" },
 };
 START_TEST(a_row_is_checked_at_its_first_use)
 {
@@ -379,7 +441,8 @@ Suite *suite_tape(void)
     tcase_add_test(t, the_first_nan_is_named);
     tcase_add_test(t, a_graph_as_text_and_as_dot);
     tcase_add_test(t, einsum_keeps_its_letters);
-    tcase_add_loop_test(t, a_row_is_checked_at_its_first_use, 0, sizeof products / sizeof *products);
+    tcase_add_loop_test(t, a_row_is_checked_at_its_first_use, 0,
+                        sizeof products / sizeof *products);
     tcase_add_test(t, names_stay_with_their_tensor);
     suite_add_tcase(s, t);
     return s;

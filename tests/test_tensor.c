@@ -8,7 +8,7 @@
 
 static const double near_zero = 1e-12;
 
-/* -- leaves ---------------------------------------------------------------------------------------------------------------- */
+/* -- leaves ----------------------------------------------------------------------------------- */
 START_TEST(leaves_of_every_dtype)
 {
     eg_ctx *cx = eg_open();
@@ -23,13 +23,18 @@ START_TEST(leaves_of_every_dtype)
     ck_assert_int_eq(eg_i32(eg_from(cx, ((int[]){ 7 }), 1))[0], 7);
     ck_assert_int_eq(eg_i64(eg_from(cx, ((long[]){ 1L << 60 }), 1))[0], 1L << 60);
     ck_assert(eg_bool(eg_from(cx, ((bool[]){ true }), 1))[0]);
-    eg_tensor *pair = eg_from(cx, (int64_t[]){ 0, -100 }, 2), *table = eg_from(cx, (const float[2 * 2]){ 1, 2, 3, 4 }, 2, 2);
-    ck_assert_int_eq(eg_i64(pair)[1], -100);            /* a compound literal needs no parentheses around it           */
+    eg_tensor *pair = eg_from(cx, (int64_t[]){ 0, -100 }, 2),
+              *table = eg_from(cx, (const float[2 * 2]){ 1, 2, 3, 4 }, 2, 2);
+    /* a compound literal needs no parentheses around it */
+    ck_assert_int_eq(eg_i64(pair)[1], -100);
     ck_assert(eg_rank(table) == 2 && eg_f32(table)[3] == 4);
-    ck_assert(eg_i32(eg_from(cx, (int32_t[]){ 5, 6 } + 1, 1))[0] == 6 && eg_bool(eg_from(cx, (bool[]){ false, true }, 2))[1]);
+    ck_assert(eg_i32(eg_from(cx, (int32_t[]){ 5, 6 } + 1, 1))[0] == 6 &&
+              eg_bool(eg_from(cx, (bool[]){ false, true }, 2))[1]);
     float room[3] = { 7, 8, 9 }, *at = room;
-    ck_assert(eg_f32(eg_from(cx, room, 3))[2] == 9 && eg_f32(eg_from(cx, at + 1, 2))[0] == 8 && eg_f32(eg_from(cx, (at), 1))[0] == 7);
-    ck_assert(eg_rank(eg_from(cx, &(double){ 3 })) == 0 && eg_item(eg_from(cx, &(double){ 3 })) == 3);
+    ck_assert(eg_f32(eg_from(cx, room, 3))[2] == 9 && eg_f32(eg_from(cx, at + 1, 2))[0] == 8 &&
+              eg_f32(eg_from(cx, (at), 1))[0] == 7);
+    ck_assert(eg_rank(eg_from(cx, &(double){ 3 })) == 0 &&
+              eg_item(eg_from(cx, &(double){ 3 })) == 3);
     ck_assert_double_eq(eg_f64(eg_from(cx, ((double[]){ .1 }), 1))[0], .1);
     ck_assert_double_eq(eg_item(eg_scalar(cx, -2.5)), -2.5);
     ck_assert_int_eq(eg_rank(eg_scalar(cx, 1)), 0);
@@ -52,16 +57,22 @@ START_TEST(leaves_refuse)
     eg_assert_error(cx, "zeros: rank 33 is not in 0..32");
     eg_zeros(cx, 2, -3);
     eg_assert_error(cx, "zeros: size -3 of axis 1 is negative");
-    eg_ones(cx, 2, -3);                                                         eg_assert_error(cx, "ones: size -3 of axis 1");
-    eg_full(cx, 7, 2, -3);                                                      eg_assert_error(cx, "full: size -3 of axis 1");
-    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40);                           eg_assert_error(cx, "zeros: the sizes up to axis 1");
-    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40, 0);                        eg_assert_error(cx, "zeros: the sizes up to axis 1");
+    eg_ones(cx, 2, -3);
+    eg_assert_error(cx, "ones: size -3 of axis 1");
+    eg_full(cx, 7, 2, -3);
+    eg_assert_error(cx, "full: size -3 of axis 1");
+    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40);
+    eg_assert_error(cx, "zeros: the sizes up to axis 1");
+    eg_zeros(cx, INT64_C(1) << 40, INT64_C(1) << 40, 0);
+    eg_assert_error(cx, "zeros: the sizes up to axis 1");
     eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 4 });
     eg_assert_error(cx, "from: the data are NULL, but the sizes make 4 elements");
-    eg_full_n(cx, (eg_dtype)17, 0, 0, NULL);                                    eg_assert_error(cx, "zeros: 17 is not a dtype");
+    eg_full_n(cx, (eg_dtype)17, 0, 0, NULL);
+    eg_assert_error(cx, "zeros: 17 is not a dtype");
     eg_uniform(cx, 1, 1, 2);
     eg_assert_error(cx, "uniform: [1, 1) is not an interval");
-    eg_uniform(cx, NAN, 1, 2);                                                  eg_assert_error(cx, "uniform");
+    eg_uniform(cx, NAN, 1, 2);
+    eg_assert_error(cx, "uniform");
     eg_uniform_n(cx, EG_I32, 0, 1, 0, NULL);
     eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
     eg_normal(cx, 0, -1, 2);
@@ -72,8 +83,10 @@ START_TEST(leaves_refuse)
     eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 is not a ramp");
     eg_arange(cx, EG_I32, 0, 2, .5);
     eg_assert_error(cx, "arange: start 0 and step 0.5 must be whole numbers for i32");
-    eg_arange(cx, EG_BOOL, 0, 2, 1);                                            eg_assert_error(cx, "arange: bool has no ramp");
-    eg_arange(cx, EG_F64, 0, 1e30, 1);                                          eg_assert_error(cx, "makes 1e+30 elements");
+    eg_arange(cx, EG_BOOL, 0, 2, 1);
+    eg_assert_error(cx, "arange: bool has no ramp");
+    eg_arange(cx, EG_F64, 0, 1e30, 1);
+    eg_assert_error(cx, "makes 1e+30 elements");
     ck_assert(eg_ok(eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 0 })));
     ck_assert(eg_ok(eg_full_n(cx, EG_F32, 0, 32, many)));
     eg_close(cx);
@@ -122,23 +135,27 @@ START_TEST(asking_tolerates_anything)
 }
 END_TEST
 
-/* -- out and in ------------------------------------------------------------------------------------------------------------ */
+/* -- out and in ------------------------------------------------------------------------------- */
 START_TEST(values_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 2, 3), *t = eg_transpose(x, 0, 1);
     ck_assert_ptr_eq(eg_f64(x), eg_raw(x, NULL));
-    const double *p = eg_f64(t);                        /* a copy, row-major */
+    const double *p = eg_f64(t); /* a copy, row-major */
     ck_assert_ptr_ne(p, eg_raw(t, NULL));
     ck_assert_double_eq(p[1], 3);
     int64_t strides[2];
     ck_assert_ptr_eq(eg_raw(t, strides), eg_raw(x, NULL));
     ck_assert_int_eq(strides[0], 1);
     ck_assert_int_eq(strides[1], 3);
-    ck_assert_ptr_null(eg_f32(x));                      eg_assert_error(cx, "f32: the tensor is f64, not f32");
-    eg_item(x);                                         eg_assert_error(cx, "item: (2, 3) has 6 elements, not one");
-    eg_get(x, 1);                                       eg_assert_error(cx, "get: 1 indices for (2, 3), which has 2 axes");
-    eg_get(x, 1, 3);                                    eg_assert_error(cx, "get: index 3 is out of range for axis 1 of (2, 3)");
+    ck_assert_ptr_null(eg_f32(x));
+    eg_assert_error(cx, "f32: the tensor is f64, not f32");
+    eg_item(x);
+    eg_assert_error(cx, "item: (2, 3) has 6 elements, not one");
+    eg_get(x, 1);
+    eg_assert_error(cx, "get: 1 indices for (2, 3), which has 2 axes");
+    eg_get(x, 1, 3);
+    eg_assert_error(cx, "get: index 3 is out of range for axis 1 of (2, 3)");
     eg_close(cx);
 }
 END_TEST
@@ -150,8 +167,10 @@ START_TEST(values_in)
     eg_mut_f64(x)[5] = 7;
     ck_assert_double_eq(eg_get(t, 2, 1), 7);
     ck_assert_ptr_null(eg_mut_f64(t));
-    eg_assert_error(cx, "mut_f64: (3, 2) with strides (1, 3) is not row-major; eg_assign writes to any view");
-    ck_assert_ptr_null(eg_mut_i32(x));                  eg_assert_error(cx, "mut_i32: the tensor is f64, not i32");
+    eg_assert_error(
+        cx, "mut_f64: (3, 2) with strides (1, 3) is not row-major; eg_assign writes to any view");
+    ck_assert_ptr_null(eg_mut_i32(x));
+    eg_assert_error(cx, "mut_i32: the tensor is f64, not i32");
     ck_assert_int_eq(eg_assign(t, eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 3, 2)), 0);
     ck_assert_double_eq(eg_get(x, 1, 0), 1);
     ck_assert_double_eq(eg_get(x, 0, 2), 4);
@@ -164,9 +183,11 @@ START_TEST(values_in)
     eg_assert_error(cx, "assign: the target is f64, the value f32");
     ck_assert_int_eq(eg_assign(eg_expand(eg_ones(cx, 1, 3), 2, 3), x), -1);
     eg_assert_error(cx, "assign: axis 0 of the target (2, 3) is expanded: its 2 elements are one");
-    ck_assert_int_eq(eg_assign(x, NULL), -1);           eg_assert_error(cx, "assign: the value is NULL");
+    ck_assert_int_eq(eg_assign(x, NULL), -1);
+    eg_assert_error(cx, "assign: the value is NULL");
     eg_ctx *other = eg_open(.dtype = EG_F64);
-    ck_assert_int_eq(eg_assign(x, eg_ones(other, 2, 3)), -1);   eg_assert_error(cx, "different contexts");
+    ck_assert_int_eq(eg_assign(x, eg_ones(other, 2, 3)), -1);
+    eg_assert_error(cx, "different contexts");
     eg_close(other);
     eg_close(cx);
 }
@@ -183,7 +204,8 @@ START_TEST(assign_takes_overlapping_sources)
     for (int k = 0; k < 9; k++) ck_assert_double_eq(eg_get(y, k), 8 - k);
     eg_tensor *m = eg_reshape(eg_arange(cx, EG_F32, 0, 400, 1), 20, 20);
     ck_assert_int_eq(eg_assign(m, eg_transpose(m, 0, 1)), 0);
-    for (int k = 0; k < 400; k++) ck_assert_double_eq(eg_get(m, k / 20, k % 20), k % 20 * 20 + k / 20);
+    for (int k = 0; k < 400; k++)
+        ck_assert_double_eq(eg_get(m, k / 20, k % 20), k % 20 * 20 + k / 20);
     eg_close(cx);
 }
 END_TEST
@@ -233,27 +255,36 @@ START_TEST(detach_shares_and_forgets)
 }
 END_TEST
 
-/* -- copies and casts ------------------------------------------------------------------------------------------------------ */
+/* -- copies and casts ------------------------------------------------------------------------- */
 START_TEST(casts_convert_as_c_and_stay_defined)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *x = eg_from(cx, ((double[]){ 1.9, -1.9, 0, NAN, INFINITY, -INFINITY, 1e30, 3e9 }), 8);
-    const int32_t want32[] = { 1, -1, 0, 0, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MAX }, *i = eg_i32(eg_cast(x, EG_I32));
-    const int64_t want64[] = { 1, -1, 0, 0, INT64_MAX, INT64_MIN, INT64_MAX, 3000000000 }, *l = eg_i64(eg_cast(x, EG_I64));
-    const bool wantb[] = { true, true, false, true, true, true, true, true }, *b = eg_bool(eg_cast(x, EG_BOOL));
+    eg_tensor *x =
+        eg_from(cx, ((double[]){ 1.9, -1.9, 0, NAN, INFINITY, -INFINITY, 1e30, 3e9 }), 8);
+    const int32_t want32[] = { 1, -1, 0, 0, INT32_MAX, INT32_MIN, INT32_MAX, INT32_MAX },
+                  *i = eg_i32(eg_cast(x, EG_I32));
+    const int64_t want64[] = { 1, -1, 0, 0, INT64_MAX, INT64_MIN, INT64_MAX, 3000000000 },
+                  *l = eg_i64(eg_cast(x, EG_I64));
+    const bool wantb[] = { true, true, false, true, true, true, true, true },
+               *b = eg_bool(eg_cast(x, EG_BOOL));
     for (int k = 0; k < 8; k++) {
         ck_assert_int_eq(i[k], want32[k]);
         ck_assert_int_eq(l[k], want64[k]);
         ck_assert(b[k] == wantb[k]);
     }
     ck_assert_float_eq(eg_f32(eg_cast(x, EG_F32))[0], 1.9f);
-    for (eg_dtype from = EG_F32; from <= EG_BOOL; from++)           /* every pair, contiguous and not */
+    for (eg_dtype from = EG_F32; from <= EG_BOOL; from++) /* every pair, contiguous and not */
         for (eg_dtype to = EG_F32; to <= EG_BOOL; to++) {
-            eg_tensor *a = eg_cast(eg_reshape(eg_from(cx, ((int[]){ 0, 1, 1, 0, 1, 0 }), 6), 2, 3), from);
-            eg_tensor *c = eg_cast(a, to), *d = eg_cast(eg_transpose(eg_slice(a, 1, EG_END, EG_END, -2), 0, 1), to);
+            eg_tensor *a =
+                eg_cast(eg_reshape(eg_from(cx, ((int[]){ 0, 1, 1, 0, 1, 0 }), 6), 2, 3), from);
+            eg_tensor *c = eg_cast(a, to),
+                      *d = eg_cast(eg_transpose(eg_slice(a, 1, EG_END, EG_END, -2), 0, 1), to);
             ck_assert_int_eq(eg_type(c), to);
-            for (int k = 0; k < 6; k++) ck_assert_double_eq(eg_get(c, k / 3, k % 3), (double)((int[]){ 0, 1, 1, 0, 1, 0 })[k]);
-            for (int k = 0; k < 4; k++) ck_assert_double_eq(eg_get(d, k / 2, k % 2), eg_get(c, k % 2, 2 - k / 2 * 2));
+            for (int k = 0; k < 6; k++)
+                ck_assert_double_eq(eg_get(c, k / 3, k % 3),
+                                    (double)((int[]){ 0, 1, 1, 0, 1, 0 })[k]);
+            for (int k = 0; k < 4; k++)
+                ck_assert_double_eq(eg_get(d, k / 2, k % 2), eg_get(c, k % 2, 2 - k / 2 * 2));
         }
     eg_cast(x, (eg_dtype)9);
     eg_assert_error(cx, "cast: 9 is not a dtype");
@@ -265,14 +296,18 @@ END_TEST
 START_TEST(copies_agree_element_by_element)
 {
     eg_ctx *cx = eg_open(.threads = 3);
-    static const int64_t dims[][3] = { { 3, 4, 5 }, { 33, 17, 40 }, { 2, 129, 131 }, { 16, 16, 16 }, { 1, 200, 300 }, { 300, 3, 16 }, { 5, 90, 64 } };
-    static const int order[][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 }, { 1, 0, 2 } };
+    static const int64_t dims[][3] = { { 3, 4, 5 },    { 33, 17, 40 },  { 2, 129, 131 },
+                                       { 16, 16, 16 }, { 1, 200, 300 }, { 300, 3, 16 },
+                                       { 5, 90, 64 } };
+    static const int order[][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 2, 1, 0 },
+                                    { 1, 2, 0 }, { 2, 0, 1 }, { 1, 0, 2 } };
     for (int d = 0; d < 7; d++)
         for (eg_dtype t = EG_F32; t <= EG_BOOL; t++)
             for (int p = 0; p < 6; p++) {
                 eg_mark m = eg_push(cx);
                 const int64_t n = dims[d][0] * dims[d][1] * dims[d][2];
-                eg_tensor *x = eg_reshape_n(eg_cast(eg_arange(cx, EG_F64, 0, (double)n, 1), t), 3, dims[d]);
+                eg_tensor *x =
+                    eg_reshape_n(eg_cast(eg_arange(cx, EG_F64, 0, (double)n, 1), t), 3, dims[d]);
                 eg_tensor *v = eg_permute_n(eg_flip(x, p % 3), 3, order[p]), *y = eg_copy(v);
                 eg_tensor *back = eg_full_n(cx, t, 0, 3, dims[d]);
                 eg_assign(eg_permute_n(eg_flip(back, p % 3), 3, order[p]), y);
@@ -296,7 +331,8 @@ START_TEST(large_copies_agree)
         for (int p = 0; p < 2; p++) {
             eg_mark m = eg_push(cx);
             const int64_t n = dims[d][0] * dims[d][1] * dims[d][2];
-            eg_tensor *x = eg_reshape_n(eg_arange(cx, EG_F32, 0, (double)n, 1), 3, dims[d]), *y = eg_copy(eg_permute_n(x, 3, order[p]));
+            eg_tensor *x = eg_reshape_n(eg_arange(cx, EG_F32, 0, (double)n, 1), 3, dims[d]),
+                      *y = eg_copy(eg_permute_n(x, 3, order[p]));
             ck_assert_int_gt(n * 4, EG_FAR);
             const float *from = eg_f32(x), *to = eg_f32(y);
             int64_t step[3], at = 0, wrong = 0;
@@ -304,7 +340,8 @@ START_TEST(large_copies_agree)
             for (int64_t i = 0; i < dims[d][order[p][0]]; i++)
                 for (int64_t j = 0; j < dims[d][order[p][1]]; j++)
                     for (int64_t k = 0; k < dims[d][order[p][2]]; k++)
-                        wrong += to[at++] != from[i * step[order[p][0]] + j * step[order[p][1]] + k * step[order[p][2]]];
+                        wrong += to[at++] != from[i * step[order[p][0]] + j * step[order[p][1]] +
+                                                  k * step[order[p][2]]];
             ck_assert_int_eq(wrong, 0);
             eg_pop(cx, m);
         }
@@ -313,13 +350,19 @@ START_TEST(large_copies_agree)
 }
 END_TEST
 
-/* -- random draws ---------------------------------------------------------------------------------------------------------- */
-START_TEST(philox_known_answers)        /* Random123's kat_vectors: philox 4x32, 10 rounds */
+/* -- random draws ----------------------------------------------------------------------------- */
+START_TEST(philox_known_answers) /* Random123's kat_vectors: philox 4x32, 10 rounds */
 {
-    static const struct { uint64_t seed, draw, index; uint32_t out[4]; } kat[] = {
+    static const struct {
+        uint64_t seed, draw, index;
+        uint32_t out[4];
+    } kat[] = {
         { 0, 0, 0, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
         { UINT64_MAX, UINT64_MAX, UINT64_MAX, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { 0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88, { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+        { 0x299f31d0a4093822,
+          0x0370734413198a2e,
+          0x85a308d3243f6a88,
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
     for (size_t k = 0; k < sizeof kat / sizeof *kat; k++) {
         uint32_t out[4];
@@ -348,7 +391,7 @@ START_TEST(draws_have_the_moments_and_stay_inside)
     ck_assert_double_eq_tol(vz, .25, .005);
     double chi2 = 0;
     for (int k = 0; k < 7; k++) chi2 += (count[k] - N / 7.) * (count[k] - N / 7.) / (N / 7.);
-    ck_assert_double_lt(chi2, 22.5);            /* 6 degrees of freedom: exceeded once in 1000 */
+    ck_assert_double_lt(chi2, 22.5); /* 6 degrees of freedom: exceeded once in 1000 */
     const int64_t *wide = eg_i64(eg_randint_n(cx, INT64_MIN, INT64_MAX, 1, (int64_t[]){ 1000 }));
     int high = 0;
     for (int k = 0; k < 1000; k++) high += wide[k] > 0;
@@ -359,14 +402,18 @@ START_TEST(draws_have_the_moments_and_stay_inside)
 }
 END_TEST
 
-START_TEST(draws_do_not_depend_on_threads)      /* 4.13; a draw is a function of seed, number and place */
+/* 4.13; a draw is a function of seed, number and place */
+START_TEST(draws_do_not_depend_on_threads)
 {
     eg_ctx *one = eg_open(.seed = 5, .threads = 1), *many = eg_open(.seed = 5, .threads = 7);
     enum { N = 30011 };
     for (int round = 0; round < 2; round++) {
-        ck_assert_mem_eq(eg_f32(eg_normal(one, 0, 1, N)), eg_f32(eg_normal(many, 0, 1, N)), N * sizeof(float));
-        ck_assert_mem_eq(eg_f32(eg_uniform(one, 0, 1, N)), eg_f32(eg_uniform(many, 0, 1, N)), N * sizeof(float));
-        ck_assert_mem_eq(eg_i64(eg_randint(one, 0, 9, N)), eg_i64(eg_randint(many, 0, 9, N)), N * sizeof(int64_t));
+        ck_assert_mem_eq(eg_f32(eg_normal(one, 0, 1, N)), eg_f32(eg_normal(many, 0, 1, N)),
+                         N * sizeof(float));
+        ck_assert_mem_eq(eg_f32(eg_uniform(one, 0, 1, N)), eg_f32(eg_uniform(many, 0, 1, N)),
+                         N * sizeof(float));
+        ck_assert_mem_eq(eg_i64(eg_randint(one, 0, 9, N)), eg_i64(eg_randint(many, 0, 9, N)),
+                         N * sizeof(int64_t));
     }
     ck_assert_uint_eq(eg_draws(one), 6);
     eg_tensor *now = eg_normal(one, 0, 1, 5);
@@ -377,7 +424,7 @@ START_TEST(draws_do_not_depend_on_threads)      /* 4.13; a draw is a function of
 }
 END_TEST
 
-/* -- loops ----------------------------------------------------------------------------------------------------------------- */
+/* -- loops ------------------------------------------------------------------------------------ */
 static void multiply(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     (void)user;
@@ -388,17 +435,22 @@ static void multiply(int64_t n, char *const *p, const int64_t *step, const void 
 START_TEST(loops_reach_every_element_once)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 4);
-    static const int64_t dims[][4] = { { 2, 3, 4, 5 }, { 1, 1, 1, 1 }, { 3, 1, 1, 70000 }, { 300, 2, 1, 200 }, { 0, 3, 4, 5 },
-        { 2, 2, 50000, 1 } };
+    static const int64_t dims[][4] = { { 2, 3, 4, 5 },     { 1, 1, 1, 1 }, { 3, 1, 1, 70000 },
+                                       { 300, 2, 1, 200 }, { 0, 3, 4, 5 }, { 2, 2, 50000, 1 } };
     for (int d = 0; d < 6; d++)
         for (int how = 0; how < 4; how++) {
             eg_mark m = eg_push(cx);
             int64_t turned[4] = { dims[d][3], dims[d][1], dims[d][2], dims[d][0] };
-            eg_tensor *y = eg_full_n(cx, EG_F64, -7, 4, dims[d]), *a = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), *b;
-            if (how == 0) b = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]);
-            else if (how == 1) b = eg_transpose(eg_uniform_n(cx, EG_F64, 1, 2, 4, turned), 0, 3);
-            else if (how == 2) b = eg_expand_n(eg_uniform_n(cx, EG_F64, 1, 2, 1, &dims[d][3]), 4, dims[d]);
-            else b = eg_flip(eg_flip(eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), 3), 0);
+            eg_tensor *y = eg_full_n(cx, EG_F64, -7, 4, dims[d]),
+                      *a = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), *b;
+            if (how == 0)
+                b = eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]);
+            else if (how == 1)
+                b = eg_transpose(eg_uniform_n(cx, EG_F64, 1, 2, 4, turned), 0, 3);
+            else if (how == 2)
+                b = eg_expand_n(eg_uniform_n(cx, EG_F64, 1, 2, 1, &dims[d][3]), 4, dims[d]);
+            else
+                b = eg_flip(eg_flip(eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), 3), 0);
             eg__loop(cx, 3, (const eg_tensor *[]){ y, a, b }, multiply, NULL);
             const double *py = eg_f64(y), *pa = eg_f64(a), *pb = eg_f64(b);
             for (int64_t k = 0; k < eg_size(y); k++) ck_assert(py[k] == pa[k] * pb[k]);
@@ -409,8 +461,9 @@ START_TEST(loops_reach_every_element_once)
 }
 END_TEST
 
-/* -- printing -------------------------------------------------------------------------------------------------------------- */
-static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *dims, const char *data)
+/* -- printing --------------------------------------------------------------------------------- */
+static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *dims,
+                            const char *data)
 {
     int64_t size = eg__count(rank, dims);
     double start, step;
@@ -429,7 +482,8 @@ static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *
     free(bytes);
     return x;
 }
-START_TEST(prints_as_numpy)             /* 452 arrays and NumPy's text for them: tests/reference/print_numpy.py */
+/* 452 arrays and NumPy's text for them: tests/reference/print_numpy.py */
+START_TEST(prints_as_numpy)
 {
     const char *top = getenv("EG_SRCDIR");
     char path[4096], *line = NULL, *rest = NULL;
@@ -494,7 +548,7 @@ START_TEST(prints_views_and_counts_as_snprintf)
 }
 END_TEST
 
-/* -- sums of what expand stretched ----------------------------------------------------------------------------------------- */
+/* -- sums of what expand stretched ------------------------------------------------------------ */
 /* Σ x over what a broadcast of (dims) to x's shape stretches: the gradient of that broadcast. */
 static eg_tensor *summed(eg_tensor *x, int rank, const int64_t *dims)
 {
@@ -504,12 +558,23 @@ static eg_tensor *summed(eg_tensor *x, int rank, const int64_t *dims)
 }
 START_TEST(sums_right_whatever_the_threads_and_strides)
 {
-    static const struct { int rx; int64_t x[5]; int ry; int64_t y[5]; } shapes[] = {
-        { 3, { 64, 40, 64 }, 1, { 64 } }, { 3, { 64, 40, 64 }, 3, { 64, 40, 1 } }, { 3, { 64, 40, 64 }, 3, { 64, 1, 64 } },
-            { 4, { 9, 7, 300, 5 }, 2, { 300, 1 } },
-        { 4, { 9, 7, 300, 5 }, 4, { 1, 7, 1, 5 } }, { 1, { 100000 }, 0, { 0 } }, { 2, { 3, 0 }, 1, { 1 } },
-            { 2, { 0, 3 }, 1, { 3 } }, { 3, { 1, 2, 3 }, 2, { 2, 3 } },
-        { 2, { 513, 257 }, 1, { 257 } }, { 5, { 3, 4, 5, 6, 7 }, 4, { 4, 1, 6, 1 } },
+    static const struct {
+        int rx;
+        int64_t x[5];
+        int ry;
+        int64_t y[5];
+    } shapes[] = {
+        { 3, { 64, 40, 64 }, 1, { 64 } },
+        { 3, { 64, 40, 64 }, 3, { 64, 40, 1 } },
+        { 3, { 64, 40, 64 }, 3, { 64, 1, 64 } },
+        { 4, { 9, 7, 300, 5 }, 2, { 300, 1 } },
+        { 4, { 9, 7, 300, 5 }, 4, { 1, 7, 1, 5 } },
+        { 1, { 100000 }, 0, { 0 } },
+        { 2, { 3, 0 }, 1, { 1 } },
+        { 2, { 0, 3 }, 1, { 3 } },
+        { 3, { 1, 2, 3 }, 2, { 2, 3 } },
+        { 2, { 513, 257 }, 1, { 257 } },
+        { 5, { 3, 4, 5, 6, 7 }, 4, { 4, 1, 6, 1 } },
     };
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -529,10 +594,12 @@ START_TEST(sums_right_whatever_the_threads_and_strides)
             for (int64_t k = 0; k < eg_size(x); k++) {
                 int64_t at = 0, rest = k, scale = 1, i[5];
                 for (int r = rx; r-- > 0; rest /= shapes[s].x[r]) i[r] = rest % shapes[s].x[r];
-                for (int r = ry; r-- > 0; scale *= shapes[s].y[r]) if (shapes[s].y[r] > 1) at += scale * i[r + rx - ry];
+                for (int r = ry; r-- > 0; scale *= shapes[s].y[r])
+                    if (shapes[s].y[r] > 1) at += scale * i[r + rx - ry];
                 w[at] += p[k];
             }
-            for (int64_t k = 0; k < eg_size(y); k++) ck_assert_double_eq_tol(eg_f64(y)[k], w[k], near_zero * 1e2);
+            for (int64_t k = 0; k < eg_size(y); k++)
+                ck_assert_double_eq_tol(eg_f64(y)[k], w[k], near_zero * 1e2);
             eg_pop(cx, m);
         }
     /* a million times 0.1 in f32: one after the other it would be wrong in the second digit */

@@ -1,6 +1,7 @@
-/* test_text.c: language models of a text, and what training has beside the steps: parts of a batch, early stop, the best checkpoint. */
+/* test_text.c: language models of a text, and what training has beside the steps: parts of a batch,
+ * early stop, the best checkpoint. */
 #if HAVE_CONFIG_H
-#include <config.h>                     /* EG_DEBUG_ALLOC */
+#include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -9,7 +10,7 @@
 #include "bytes.h"
 #include "failing.h"
 #include "tests.h"
-#include "train/data.h"                 /* eg__corpus_place */
+#include "train/data.h" /* eg__corpus_place */
 
 static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
@@ -18,19 +19,21 @@ static void close_cx(void) { eg_close(cx); }
 static eg_data *repeated(const char *word, int64_t size)
 {
     static char text[8000];
-    for (int64_t k = 0; k < size; k++)
-        text[k] = word[k % (int64_t)strlen(word)];
+    for (int64_t k = 0; k < size; k++) text[k] = word[k % (int64_t)strlen(word)];
     return eg_data_corpus_of(cx, text, (size_t)size, "repeated");
 }
 
 static eg_trainer *small(eg_data *d, eg_trainer_args o)
 {
-    o.size = sizeof o, o.data = d, o.layers = 1, o.d_model = 16, o.heads = 2, o.batch = o.batch ? o.batch : 8;
+    o.size = sizeof o, o.data = d, o.layers = 1, o.d_model = 16, o.heads = 2,
+    o.batch = o.batch ? o.batch : 8;
     return eg_trainer_new_with(&o);
 }
 
-/* -- the text -------------------------------------------------------------------------------------------------------------------------- */
-static const char odd[] = "a\0b\n\\x41\xff\xc3\xa9\xe2\x82\xac\xed\xa0\x80\x7f\t\"a\0b\n\\x41\xff\xc3\xa9";    /* 0, a backslash, é, €, half a surrogate */
+/* -- the text --------------------------------------------------------------------------------- */
+/* 0, a backslash, é, €, half a surrogate */
+static const char odd[] =
+    "a\0b\n\\x41\xff\xc3\xa9\xe2\x82\xac\xed\xa0\x80\x7f\t\"a\0b\n\\x41\xff\xc3\xa9";
 
 START_TEST(any_bytes_are_a_text)
 {
@@ -39,7 +42,8 @@ START_TEST(any_bytes_are_a_text)
     eg_data *d = eg_data_corpus_of(cx, odd, sizeof odd - 1, "odd");
     eg_assert_ok(cx);
     ck_assert(eg_data_free(d) && eg_data_decoder(d) && !eg_data_text(d));
-    ck_assert_int_eq(eg_data_size(d), 27);      /* é and € are one symbol each, the surrogate is three bytes                           */
+    /* é and € are one symbol each, the surrogate is three bytes */
+    ck_assert_int_eq(eg_data_size(d), 27);
     ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 17);
     size_t n = eg_data_write(d, (int)d->count, d->tokens, out, sizeof out);
     ck_assert_uint_eq(n, sizeof odd - 1);
@@ -76,11 +80,13 @@ START_TEST(training_stays_before_what_is_held_out)
         least = at < least ? at : least;
         most = at > most ? at : most;
     }
-    ck_assert(least == 0 && most + 20 == d->held - 1);  /* the last target is the last symbol before it                               */
+    /* the last target is the last symbol before it */
+    ck_assert(least == 0 && most + 20 == d->held - 1);
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 20 });
     eg_score s;
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
-    ck_assert(s.sequences == 4 && s.tokens == 69);      /* 69 targets in windows of 20, 20, 20 and 9                                  */
+    /* 69 targets in windows of 20, 20, 20 and 9 */
+    ck_assert(s.sequences == 4 && s.tokens == 69);
     eg_example e;
     ck_assert_int_eq(eg_trainer_test(t, 0, &e), -1);
     ck_assert_int_eq(eg_data_example(d, 0, 0, &e), -1);
@@ -88,24 +94,28 @@ START_TEST(training_stays_before_what_is_held_out)
 }
 END_TEST
 
-START_TEST(a_rhythm_is_learnt)                  /* to almost 0 bits, and gone on with beyond the context                              */
+START_TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the context */
 {
     eg_data *d = repeated("abcabd", 1200);
-    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16, .steps = 150, .context = 12, .lr = 5e-3);
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16,
+                                   .steps = 150, .context = 12, .lr = 5e-3);
     eg_progress p;
     eg_score s;
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_int_eq(p.step, 150);
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
-    ck_assert_msg(s.loss < 0.15, "%g", s.loss);         /* the first places of a window cannot know                                   */
+    ck_assert_msg(s.loss < 0.15, "%g", s.loss); /* the first places of a window cannot know */
     ck_assert_double_eq(p.held, s.loss);
-    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 31, .temperature = EG_OFF), "dabcabdabcabdabcabdabcabdabcabd");
+    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 31, .temperature = EG_OFF),
+                     "dabcabdabcabdabcabdabcabdabcabd");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 7, .beam = 3), "dabcabd");
-    ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcabdabcabdabcabdabcab", .length = 4, .top_k = 1), "dabc");
+    ck_assert_str_eq(
+        eg_trainer_generate(t, .prompt = "abcabdabcabdabcabdabcab", .length = 4, .top_k = 1),
+        "dabc");
     const char *const *tokens;
     eg_tensor *w = eg_trainer_attend(t, "abcabd", &tokens);
     ck_assert(eg_dim(w, 2) == 6 && !strcmp(tokens[5], "d"));
-    ck_assert_double_eq(eg_get(w, 0, 0, 2, 3), 0);      /* causal                                                                     */
+    ck_assert_double_eq(eg_get(w, 0, 0, 2, 3), 0); /* causal */
     eg_trainer_check_report r;
     ck_assert_int_eq(eg_trainer_check(t, &r), 0);
     ck_assert(r.right == r.entries);
@@ -140,7 +150,8 @@ START_TEST(texts_refused)
     ck_assert_ptr_null(eg_data_corpus(cx, "/tmp"));
     eg_assert_error(cx, "/tmp: Is a directory");
     ck_assert_ptr_null(small(d, (eg_trainer_args){ .context = 30 }));
-    eg_assert_error(cx, "trainer: context 30 is longer than what is held out of repeated, 29 and one more");
+    eg_assert_error(
+        cx, "trainer: context 30 is longer than what is held out of repeated, 29 and one more");
     ck_assert_ptr_null(small(d, (eg_trainer_args){ .context = -1 }));
     eg_assert_error(cx, "trainer: context must be positive, not -1");
     ck_assert_ptr_null(small(task, (eg_trainer_args){ .context = 4 }));
@@ -153,7 +164,8 @@ START_TEST(texts_refused)
     eg_assert_error(cx, "trainer: a batch of 8 cannot be divided into 9 micro-batches");
     ck_assert_ptr_null(small(task, (eg_trainer_args){ .early_stop = -1 }));
     eg_assert_error(cx, "trainer: early_stop must not be negative, not -1");
-    eg_trainer *t = small(d, (eg_trainer_args){ .context = 8 }), *copy = small(task, (eg_trainer_args){ .steps = 5 });
+    eg_trainer *t = small(d, (eg_trainer_args){ .context = 8 }),
+               *copy = small(task, (eg_trainer_args){ .steps = 5 });
     ck_assert_ptr_null(eg_trainer_predict(t, "abc"));
     eg_assert_error(cx, "repeated: a text has no answers");
     ck_assert_ptr_null(eg_trainer_generate(t, .prompt = "xyz"));
@@ -170,28 +182,40 @@ START_TEST(texts_refused)
     eg_assert_error(cx, "decode: a beam of 4 draws nothing");
     ck_assert_ptr_null(eg_trainer_generate(copy, .prompt = "abc"));
     eg_assert_error(cx, "generate: an encoder answers all places at once");
-    ck_assert_ptr_null(eg_trainer_generate(small(eg_data_task(cx, eg_task_find("majority")), (eg_trainer_args){ .steps = 5 })));
+    ck_assert_ptr_null(eg_trainer_generate(
+        small(eg_data_task(cx, eg_task_find("majority")), (eg_trainer_args){ .steps = 5 })));
     eg_assert_error(cx, "generate: the prompt is NULL");
     ck_assert_ptr_null(eg_trainer_generate_with(NULL));
     eg_assert_ok(cx);
 }
 END_TEST
 
-/* -- resuming ---------------------------------------------------------------------------------------------------------------------------- */
-static bool stops(void *user, eg_trainer *t, const eg_progress *p) { return (void)t, p->step == *(const int64_t *)user; }
+/* -- resuming --------------------------------------------------------------------------------- */
+static bool stops(void *user, eg_trainer *t, const eg_progress *p)
+{
+    return (void)t, p->step == *(const int64_t *)user;
+}
 
-/* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with; the text in a file */
+/* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with;
+ * the text in a file */
 START_TEST(a_resumed_text_has_the_same_bits)
 {
-    char text[] = "/tmp/eg_text_XXXXXX", whole[] = "/tmp/eg_whole_XXXXXX", parts[] = "/tmp/eg_parts_XXXXXX";
+    char text[] = "/tmp/eg_text_XXXXXX", whole[] = "/tmp/eg_whole_XXXXXX",
+         parts[] = "/tmp/eg_parts_XXXXXX";
     int fd = mkstemp(text);
-    for (int k = 0; k < 100; k++)
-        ck_assert_int_eq(write(fd, "do not go gentle ", 17), 17);
+    for (int k = 0; k < 100; k++) ck_assert_int_eq(write(fd, "do not go gentle ", 17), 17);
     close(fd), close(mkstemp(whole)), close(mkstemp(parts));
     for (int run = 0; run < 2; run++) {
         cx = eg_open(.threads = run ? 2 : 1);
-        eg_trainer *t = small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 10, .steps = 14, .evaluate = 2, .early_stop = 6, .dropout = 0.1,
-                                                                           .micro_batches = 1 + 2 * _i, .clip_norm = 0.5, .smoothing = 0.1 });
+        eg_trainer *t =
+            small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 10,
+                                                               .steps = 14,
+                                                               .evaluate = 2,
+                                                               .early_stop = 6,
+                                                               .dropout = 0.1,
+                                                               .micro_batches = 1 + 2 * _i,
+                                                               .clip_norm = 0.5,
+                                                               .smoothing = 0.1 });
         ck_assert_int_eq(eg_trainer_run(t, stops, &(int64_t){ run ? 7 : 14 }, NULL), 0);
         if (run) {
             ck_assert_int_eq(eg_trainer_save(t, parts), 0);
@@ -228,10 +252,14 @@ START_TEST(a_resumed_text_has_the_same_bits)
 }
 END_TEST
 
-/* -- parts of a batch -------------------------------------------------------------------------------------------------------------------- */
-START_TEST(parts_of_a_batch_are_the_batch)      /* uneven parts, uneven lengths, clipping: the same parameters to rounding                */
+/* -- parts of a batch ------------------------------------------------------------------------- */
+/* uneven parts, uneven lengths, clipping: the same parameters to rounding */
+START_TEST(parts_of_a_batch_are_the_batch)
 {
-    static const struct { eg_dtype type; double tolerance; } types[] = { { EG_F64, 1e-11 }, { EG_F32, 2e-4 } };
+    static const struct {
+        eg_dtype type;
+        double tolerance;
+    } types[] = { { EG_F64, 1e-11 }, { EG_F32, 2e-4 } };
     static const char *const tasks[] = { "reverse", "addition" };
     cx = eg_open(.dtype = types[_i % 2].type, .threads = 2);
     eg_data *d = eg_data_task(cx, eg_task_find(tasks[_i / 2]));
@@ -248,18 +276,20 @@ START_TEST(parts_of_a_batch_are_the_batch)      /* uneven parts, uneven lengths,
         ck_assert(p.clipped == q.clipped && p.clipped > 0 && p.longest_step == q.longest_step);
     }
     for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
-        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x, eg_params_at(eg_trainer_params(parts), k)->x, types[_i % 2].tolerance * 50);
+        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,
+                        eg_params_at(eg_trainer_params(parts), k)->x, types[_i % 2].tolerance * 50);
     eg_close(cx);
 }
 END_TEST
 
-#if !EG_DEBUG_ALLOC                     /* the peak is the arena's */
+#if !EG_DEBUG_ALLOC /* the peak is the arena's */
 START_TEST(parts_take_less_memory)
 {
     size_t peak[2];
     for (int k = 0; k < 2; k++) {
         cx = eg_open(.threads = 1);
-        eg_trainer *t = small(eg_data_task(cx, eg_task_find("reverse")), (eg_trainer_args){ .batch = 64, .micro_batches = k ? 8 : 1 });
+        eg_trainer *t = small(eg_data_task(cx, eg_task_find("reverse")),
+                              (eg_trainer_args){ .batch = 64, .micro_batches = k ? 8 : 1 });
         ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         eg_stats_reset(cx);
         ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
@@ -271,21 +301,25 @@ START_TEST(parts_take_less_memory)
 END_TEST
 #endif
 
-/* -- looks at the test set ------------------------------------------------------------------------------------------------------------- */
-START_TEST(early_stop_counts_looks)             /* a model that cannot change: one look sets the mark, three more do not better it      */
+/* -- looks at the test set -------------------------------------------------------------------- */
+/* a model that cannot change: one look sets the mark, three more do not better it */
+START_TEST(early_stop_counts_looks)
 {
-    eg_trainer *t = small(eg_data_task(cx, eg_task_find("sort")), (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
+    eg_trainer *t =
+        small(eg_data_task(cx, eg_task_find("sort")),
+              (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
     eg_progress p;
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best == p.held);
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_int_eq(p.step, 8);
-    t = small(eg_data_task(cx, eg_task_find("sort")), (eg_trainer_args){ .early_stop = 1, .steps = 40 });
+    t = small(eg_data_task(cx, eg_task_find("sort")),
+              (eg_trainer_args){ .early_stop = 1, .steps = 40 });
     ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
 }
 END_TEST
 
-START_TEST(the_best_is_kept)                    /* a learning rate that spoils what it learnt                                          */
+START_TEST(the_best_is_kept) /* a learning rate that spoils what it learnt */
 {
     char path[] = "/tmp/eg_best_XXXXXX";
     close(mkstemp(path));
@@ -315,7 +349,8 @@ START_TEST(smoothing_is_of_training_alone)
     eg_progress p[2];
     eg_score s[2];
     for (int k = 0; k < 2; k++) {
-        eg_trainer *t = small(eg_data_task(cx, eg_task_find("copy")), (eg_trainer_args){ .smoothing = 0.3 * k });
+        eg_trainer *t = small(eg_data_task(cx, eg_task_find("copy")),
+                              (eg_trainer_args){ .smoothing = 0.3 * k });
         ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
         ck_assert_int_eq(eg_trainer_step(t, &p[k]), 0);
     }
@@ -324,17 +359,20 @@ START_TEST(smoothing_is_of_training_alone)
 }
 END_TEST
 
-/* -- the user's own task ------------------------------------------------------------------------------------------------------------------ */
+/* -- the user's own task ---------------------------------------------------------------------- */
 static void first_letter(eg_dice *dice, eg_example *e)
 {
     e->inputs = e->outputs = 3;
-    for (int k = 0; k < 3; k++)
-        e->input[k] = (int)eg_roll(dice, 5);
-    for (int k = 0; k < 3; k++)
-        e->output[k] = e->input[0];
+    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++) e->output[k] = e->input[0];
 }
-static const eg_task own = { "own", "the first letter, three times", "aβc😀\\", 3, 3, false, false, first_letter, 3e-3, 10, 150 };
-static const eg_task another = { "own", "the same with other letters", "abcde", 3, 3, false, false, first_letter, 3e-3, 10, 150 };
+static const eg_task own = {
+    "own", "the first letter, three times", "aβc😀\\", 3, 3, false, false, first_letter, 3e-3, 10,
+    150
+};
+static const eg_task another = {
+    "own", "the same with other letters", "abcde", 3, 3, false, false, first_letter, 3e-3, 10, 150
+};
 
 START_TEST(a_task_of_the_users_is_loaded)
 {
@@ -360,7 +398,7 @@ START_TEST(a_task_of_the_users_is_loaded)
 }
 END_TEST
 
-/* -- curves ------------------------------------------------------------------------------------------------------------------------------- */
+/* -- curves ----------------------------------------------------------------------------------- */
 START_TEST(curves_are_drawn)
 {
     char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";
@@ -368,11 +406,15 @@ START_TEST(curves_are_drawn)
     static const double x[] = { 0, 10, 20, 30, 40 }, y[] = { 1, 10, NAN, 100, -5 };
     const eg_curve curves[] = { { "up <&>", 5, x, y }, { "flat", 2, x, (double[]){ 10, 10 } } };
     long n;
-    ck_assert_int_eq(eg_curves_save(path, cx, 2, curves, .title = "T", .x_name = "step", .y_name = "loss", .logarithmic = true), 0);
+    ck_assert_int_eq(eg_curves_save(path, cx, 2, curves, .title = "T", .x_name = "step",
+                                    .y_name = "loss", .logarithmic = true),
+                     0);
     char *svg = bytes_of(path, &n);
     svg[n - 1] = 0;
-    const char *const parts[] = { ">up &lt;&amp;&gt;</text>", ">flat</text>", ">T</text>", ">step</text>", ">loss</text>", ">100</text>", ">1</text>",
-                                  "<rect x=\"110\" y=\"480\" width=\"2\"" };      /* (0, 1): the lower left corner                          */
+    const char *const parts[] = { ">up &lt;&amp;&gt;</text>", ">flat</text>", ">T</text>",
+                                  ">step</text>", ">loss</text>", ">100</text>", ">1</text>",
+                                  /* (0, 1): the lower left corner */
+                                  "<rect x=\"110\" y=\"480\" width=\"2\"" };
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);
     ck_assert_msg(!strstr(svg, "<rect x=\"500\" y=\""), "20, where y is not finite, is a gap");
@@ -388,7 +430,8 @@ START_TEST(curves_are_drawn)
     eg_assert_error(cx, "curves: from 1 to 8 curves fit in one picture, not 9");
     ck_assert_int_eq(eg_curves_save(path, cx, 1, NULL), -1);
     eg_assert_error(cx, "curves: from 1 to 8");
-    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ "none", 1, x, (double[]){ NAN } }), -1);
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ "none", 1, x, (double[]){ NAN } }),
+                     -1);
     eg_assert_error(cx, "curves: there is no point to draw");
     ck_assert_int_eq(eg_curves_save("/nowhere/x.svg", cx, 1, curves), -1);
     eg_assert_error(cx, "/nowhere/x.svg");
@@ -403,9 +446,13 @@ START_TEST(memory_may_end_anywhere)
     for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
         int left = n;
         cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
-        eg_trainer *t = cx ? small(repeated("abcde", 200), (eg_trainer_args){ .context = 4, .micro_batches = 2 }) : NULL;
-        good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) && eg_trainer_generate(t, .length = 9) &&
-               eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) && eg_trainer_load(cx, path, .answers = true);
+        eg_trainer *t = cx ? small(repeated("abcde", 200),
+                                   (eg_trainer_args){ .context = 4, .micro_batches = 2 })
+                           : NULL;
+        good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) &&
+               eg_trainer_generate(t, .length = 9) &&
+               eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) &&
+               eg_trainer_load(cx, path, .answers = true);
         ck_assert(!cx || good == !eg_error(cx));
         eg_close(cx);
     }

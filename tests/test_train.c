@@ -1,6 +1,7 @@
-/* test_train.c: optimisers and schedules against PyTorch (tests/reference/nn.py), tasks, pairs, the loop, checkpoints. */
+/* test_train.c: optimisers and schedules against PyTorch (tests/reference/nn.py), tasks, pairs, the
+ * loop, checkpoints. */
 #if HAVE_CONFIG_H
-#include <config.h>                     /* EG_DEBUG_ALLOC */
+#include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -23,15 +24,17 @@ static eg_tensor *golden(const char *format, const char *name, int k)
     const char *top = getenv("EG_SRCDIR");
     snprintf(path, sizeof path, "%s/tests/data/nn.safetensors", top ? top : ".");
     int n = snprintf(key, sizeof key, "%s/%s", format, name);
-    if (k >= 0)
-        snprintf(key + n, sizeof key - (size_t)n, "%d", k);
+    if (k >= 0) snprintf(key + n, sizeof key - (size_t)n, "%d", k);
     eg_tensor *x = eg_safetensors_get(eg_safetensors_open(cx, path), key);
     eg_assert_ok(cx);
     return x;
 }
 
-/* -- optimisers ------------------------------------------------------------------------------------------------------------------ */
-static const struct { const char *name; eg_opt *(*make)(const eg_opt_args *); eg_opt_args o;
+/* -- optimisers ------------------------------------------------------------------------------- */
+static const struct {
+    const char *name;
+    eg_opt *(*make)(const eg_opt_args *);
+    eg_opt_args o;
 } kinds[] = {
     { "sgd", eg_sgd_with, { .lr = 0.1 } },
     { "sgd_decay", eg_sgd_with, { .lr = 0.1, .weight_decay = 0.03 } },
@@ -97,8 +100,7 @@ static void follow(eg_dtype dtype, double tolerance, int row)
 {
     two given = golden_parameters(dtype);
     eg_tensor **x = given.x, **g = given.g, *right[2];
-    for (int k = 0; k < 2; k++)
-        right[k] = eg_cast(golden("opt", kinds[row].name, k), dtype);
+    for (int k = 0; k < 2; k++) right[k] = eg_cast(golden("opt", kinds[row].name, k), dtype);
     eg_opt_args o = kinds[row].o;
     o.size = sizeof o, o.params = given.p;
     eg_opt *op = kinds[row].make(&o);
@@ -111,12 +113,16 @@ static void follow(eg_dtype dtype, double tolerance, int row)
     ck_assert_int_eq(eg_opt_now(op).steps, STEPS);
 }
 
-START_TEST(optimisers_as_pytorch) { follow(EG_F64, 1e-10, _i); } END_TEST
-START_TEST(optimisers_in_f32)     { follow(EG_F32, 2e-5, _i); } END_TEST
+START_TEST(optimisers_as_pytorch) { follow(EG_F64, 1e-10, _i); }
+END_TEST
+START_TEST(optimisers_in_f32) { follow(EG_F32, 2e-5, _i); }
+END_TEST
 
 START_TEST(schedules_as_pytorch)
 {
-    static const struct { const char *name; eg_schedule s;
+    static const struct {
+        const char *name;
+        eg_schedule s;
     } cases[] = {
         { "constant", { 0 } },
         { "warmup", { .warmup = 6 } },
@@ -138,11 +144,15 @@ START_TEST(schedules_as_pytorch)
     const double *right = eg_f64(golden("schedule", cases[_i].name, -1));
     for (int t = 0; t < STEPS; t++)
         ck_assert_double_eq_tol(0.2 * eg_schedule_factor(&cases[_i].s, t), right[t], 1e-12);
-    ck_assert(eg_schedule_factor(&cases[_i].s, 1000) >= 0);     /* past the end a schedule stays where it ended                        */
+    /* past the end a schedule stays where it ended */
+    ck_assert(eg_schedule_factor(&cases[_i].s, 1000) >= 0);
 }
 END_TEST
 
-static eg_tensor *bowl(eg_tensor *a, eg_tensor *b) { return eg_add(eg_sum(NULL, eg_square(a)), eg_sum(NULL, eg_square(eg_shift(b, -1)))); }
+static eg_tensor *bowl(eg_tensor *a, eg_tensor *b)
+{
+    return eg_add(eg_sum(NULL, eg_square(a)), eg_sum(NULL, eg_square(eg_shift(b, -1))));
+}
 
 START_TEST(a_step_goes_down)
 {
@@ -152,14 +162,13 @@ START_TEST(a_step_goes_down)
     double first = eg_item(bowl(a, b)), before = eg_get(a, 1, 2);
     ck_assert_int_eq(eg_step(op, bowl(a, b)), 0);
     ck_assert_double_eq_tol(eg_get(a, 1, 2), before - 0.1 * 2 * before, 1e-15);
-    for (int t = 0; t < 50; t++)
-        ck_assert_int_eq(eg_step(op, bowl(a, b)), 0);
+    for (int t = 0; t < 50; t++) ck_assert_int_eq(eg_step(op, bowl(a, b)), 0);
     ck_assert(eg_item(bowl(a, b)) < 1e-6 * first);
     ck_assert_double_eq_tol(eg_get(b, 0), 1, 1e-4);
 }
 END_TEST
 
-START_TEST(clipping_is_counted)                 /* row 4.19                                                                           */
+START_TEST(clipping_is_counted) /* row 4.19 */
 {
     eg_params *p = eg_params_open(cx);
     eg_tensor *a = eg_param(p, "a", "i", 2), *g;
@@ -168,8 +177,7 @@ START_TEST(clipping_is_counted)                 /* row 4.19                     
     for (int t = 0; t < 3; t++) {
         g = eg_from(cx, gradients[t], 2);
         ck_assert_int_eq(eg_step_by(op, &g), 0);
-        if (t == 0)
-            ck_assert_double_eq_tol(eg_get(a, 1), -4 / (5 + 1e-6), 1e-15);
+        if (t == 0) ck_assert_double_eq_tol(eg_get(a, 1), -4 / (5 + 1e-6), 1e-15);
     }
     eg_opt_report r = eg_opt_now(op);
     ck_assert(r.steps == 3 && r.norm_clipped == 2 && r.value_clipped == 1 && r.lr == 1);
@@ -184,8 +192,7 @@ START_TEST(state_has_names)
     eg_opt *op = eg_adam(p, .lr = 0.5);
     const char *const names[] = { "opt.counts", "opt.lr",    "opt.skipped", "opt.m.l.W",
                                   "opt.v.l.W",  "opt.m.l.b", "opt.v.l.b" };
-    for (int k = 0; k < 7; k++)
-        ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
+    for (int k = 0; k < 7; k++) ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
     ck_assert_ptr_null(eg_opt_state(op, 7));
     ck_assert_int_eq(eg_opt_set_lr(op, 0.25), 0);
     ck_assert_double_eq(eg_opt_now(op).lr, 0.25);
@@ -280,12 +287,10 @@ static void refuses(eg_opt *op, eg_tensor *loss, const char *sentence)
 {
     eg_tensor *before[16];
     int n = 0;
-    for (; eg_opt_state(op, n); n++)
-        before[n] = eg_copy(eg_opt_state(op, n)->x);
+    for (; eg_opt_state(op, n); n++) before[n] = eg_copy(eg_opt_state(op, n)->x);
     ck_assert_int_eq(eg_step(op, loss), -1);
     eg_assert_error(cx, sentence);
-    for (int k = 0; k < n; k++)
-        ck_assert(same_bits(before[k], eg_opt_state(op, k)->x));
+    for (int k = 0; k < n; k++) ck_assert(same_bits(before[k], eg_opt_state(op, k)->x));
 }
 
 START_TEST(losses_that_reach_no_parameter)
@@ -364,10 +369,8 @@ START_TEST(optimisers_go_on_from_their_state)
     for (int s = 0; s < STEPS; s++) {
         eg_tensor *g[] = { eg_select(t.g[0], 0, s), s % 4 == 1 ? NULL : eg_select(t.g[1], 0, s) };
         ck_assert_int_eq(eg_step_by(first, g), 0);
-        if (s >= 8)
-            ck_assert_int_eq(eg_step_by(second, g), 0);
-        if (s != 7)
-            continue;
+        if (s >= 8) ck_assert_int_eq(eg_step_by(second, g), 0);
+        if (s != 7) continue;
         const char *names[16];
         eg_tensor *xs[16];
         int n = 0;
@@ -378,18 +381,18 @@ START_TEST(optimisers_go_on_from_their_state)
             eg_assign(eg_opt_state(second, k)->x,
                       eg_safetensors_get(eg_safetensors_open(cx, path), names[k]));
         unlink(path);
-        for (int k = 0; k < 2; k++)
-            eg_assign(u.x[k], t.x[k]);
+        for (int k = 0; k < 2; k++) eg_assign(u.x[k], t.x[k]);
     }
-    for (int k = 0; k < 2; k++)
-        ck_assert(same_bits(t.x[k], u.x[k]));
+    for (int k = 0; k < 2; k++) ck_assert(same_bits(t.x[k], u.x[k]));
     eg_assert_ok(cx);
 }
 END_TEST
 
 START_TEST(schedules_refuse)
 {
-    static const struct { eg_schedule s; const char *sentence;
+    static const struct {
+        eg_schedule s;
+        const char *sentence;
     } cases[] = {
         { { .decay = (eg_decay)99 },
           "schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM" },
@@ -419,19 +422,19 @@ START_TEST(schedules_refuse)
 }
 END_TEST
 
-/* -- tasks -------------------------------------------------------------------------------------------------------------------------- */
+/* -- tasks ------------------------------------------------------------------------------------ */
 static int digit(const eg_data *d, int32_t token) { return *eg_data_symbol(d, token) - '0'; }
 
 static bool right_reverse(const eg_data *d, const eg_example *e)
 {
     bool right = e->inputs >= 4 && e->inputs <= 16 && e->outputs == e->inputs;
-    for (int k = 0; k < e->inputs; k++)
-        right &= e->output[k] == e->input[e->inputs - 1 - k];
+    for (int k = 0; k < e->inputs; k++) right &= e->output[k] == e->input[e->inputs - 1 - k];
     return right && eg_data_symbols(d) == 26 + EG_FIRST;
 }
 static bool right_copy(const eg_data *d, const eg_example *e)
 {
-    return e->inputs >= 4 && e->inputs <= 16 && e->outputs == e->inputs && !memcmp(e->input, e->output, (size_t)e->inputs * sizeof *e->input) &&
+    return e->inputs >= 4 && e->inputs <= 16 && e->outputs == e->inputs &&
+           !memcmp(e->input, e->output, (size_t)e->inputs * sizeof *e->input) &&
            eg_data_symbols(d) == 26 + EG_FIRST;
 }
 static bool right_sort(const eg_data *d, const eg_example *e)
@@ -442,8 +445,7 @@ static bool right_sort(const eg_data *d, const eg_example *e)
         balance[digit(d, e->input[k])]++, balance[digit(d, e->output[k])]--;
         right &= k == 0 || e->output[k - 1] <= e->output[k];
     }
-    for (int k = 0; k < 10; k++)
-        right &= balance[k] == 0;
+    for (int k = 0; k < 10; k++) right &= balance[k] == 0;
     return right;
 }
 static bool right_addition(const eg_data *d, const eg_example *e)
@@ -451,9 +453,9 @@ static bool right_addition(const eg_data *d, const eg_example *e)
     char text[64];
     int a, b, sum = 0;
     eg_data_write(d, e->inputs, e->input, text, sizeof text);
-    for (int k = e->outputs - 1; k >= 0; k--)
-        sum = 10 * sum + digit(d, e->output[k]);
-    return sscanf(text, "%3d+%3d", &a, &b) == 2 && a + b == sum && e->outputs == 4 && e->inputs == 7;
+    for (int k = e->outputs - 1; k >= 0; k--) sum = 10 * sum + digit(d, e->output[k]);
+    return sscanf(text, "%3d+%3d", &a, &b) == 2 && a + b == sum && e->outputs == 4 &&
+           e->inputs == 7;
 }
 static bool right_parity(const eg_data *d, const eg_example *e)
 {
@@ -467,30 +469,35 @@ static bool right_recall(const eg_data *d, const eg_example *e)
     int found = 0;
     for (int k = 0; k < 12; k += 2)
         found += e->input[k] == e->input[12] ? e->input[k + 1] == e->output[0] ? 1 : 100 : 0;
-    return e->inputs == 13 && e->outputs == 1 && found == 1 && digit(d, e->output[0]) >= 0 && digit(d, e->output[0]) <= 9;
+    return e->inputs == 13 && e->outputs == 1 && found == 1 && digit(d, e->output[0]) >= 0 &&
+           digit(d, e->output[0]) <= 9;
 }
 static bool right_induction(const eg_data *d, const eg_example *e)
 {
     int found = 0;
     for (int k = 0; k < 31; k++)
-        found += e->input[k] == e->input[31] ? e->input[k + 1] == e->output[0] && k < 30 ? 1 : 100 : 0;
+        found +=
+            e->input[k] == e->input[31] ? e->input[k + 1] == e->output[0] && k < 30 ? 1 : 100 : 0;
     return e->inputs == 32 && e->outputs == 1 && found == 1 && eg_data_symbols(d) == 16 + EG_FIRST;
 }
 static bool right_majority(const eg_data *d, const eg_example *e)
 {
     int count[4] = { 0 }, most = e->output[0] - EG_FIRST, better = 0;
-    for (int k = 0; k < e->inputs; k++)
-        count[e->input[k] - EG_FIRST]++;
-    for (int k = 0; k < 4; k++)
-        better += count[k] >= count[most];
+    for (int k = 0; k < e->inputs; k++) count[e->input[k] - EG_FIRST]++;
+    for (int k = 0; k < 4; k++) better += count[k] >= count[most];
     return e->inputs == 16 && e->outputs == 1 && better == 1 && eg_data_symbols(d) == 4 + EG_FIRST;
 }
 
-START_TEST(tasks_are_right)                     /* each by a second program; pure functions of seed and number                        */
+START_TEST(tasks_are_right) /* each by a second program; pure functions of seed and number */
 {
-    static const struct { const char *name; bool (*right)(const eg_data *, const eg_example *); bool decoder; } cases[] = {
-        { "reverse", right_reverse, false }, { "copy", right_copy, false }, { "sort", right_sort, false }, { "addition", right_addition, true },
-        { "parity", right_parity, true }, { "recall", right_recall, true }, { "induction", right_induction, true }, { "majority", right_majority, true } };
+    static const struct {
+        const char *name;
+        bool (*right)(const eg_data *, const eg_example *);
+        bool decoder;
+    } cases[] = { { "reverse", right_reverse, false },    { "copy", right_copy, false },
+                  { "sort", right_sort, false },          { "addition", right_addition, true },
+                  { "parity", right_parity, true },       { "recall", right_recall, true },
+                  { "induction", right_induction, true }, { "majority", right_majority, true } };
     ck_assert_ptr_null(eg_task_at(8));
     const eg_task *task = eg_task_at(_i);
     ck_assert_str_eq(task->name, cases[_i].name);
@@ -516,23 +523,22 @@ START_TEST(dice_are_fair)
 {
     int count[6] = { 0 };
     eg_dice dice = { 5, 1, 0 };
-    for (int k = 0; k < 60000; k++)
-        count[eg_roll(&dice, 6)]++;
-    for (int k = 0; k < 6; k++)
-        ck_assert_int_lt(abs(count[k] - 10000), 400);
-    ck_assert_uint_eq(eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000), eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000));
+    for (int k = 0; k < 60000; k++) count[eg_roll(&dice, 6)]++;
+    for (int k = 0; k < 6; k++) ck_assert_int_lt(abs(count[k] - 10000), 400);
+    ck_assert_uint_eq(eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000),
+                      eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000));
 }
 END_TEST
 
 static void last_letter(eg_dice *dice, eg_example *e)
 {
     e->inputs = e->outputs = 3;
-    for (int k = 0; k < 3; k++)
-        e->input[k] = (int)eg_roll(dice, 5);
-    for (int k = 0; k < 3; k++)
-        e->output[k] = e->input[2];
+    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++) e->output[k] = e->input[2];
 }
-static const eg_task own = { "own", "the last letter, three times", "aβc😀e", 3, 3, false, false, last_letter, 3e-3, 10, 150 };
+static const eg_task own = {
+    "own", "the last letter, three times", "aβc😀e", 3, 3, false, false, last_letter, 3e-3, 10, 150
+};
 
 START_TEST(a_task_of_the_users)
 {
@@ -544,17 +550,21 @@ START_TEST(a_task_of_the_users)
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_msg(p.exact >= 0.99, "%g after %lld steps", p.exact, (long long)p.step);
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
-    ck_assert_int_lt(s.sequences, 30);          /* of 125 inputs one in ten                                                          */
+    ck_assert_int_lt(s.sequences, 30); /* of 125 inputs one in ten */
     ck_assert_str_eq(eg_trainer_predict(t, "aaβ"), "βββ");
     eg_assert_ok(cx);
 }
 END_TEST
 
-/* -- pairs -------------------------------------------------------------------------------------------------------------------------- */
-static char *roman(void)                        /* 1 … 60, tab-separated                                                             */
+/* -- pairs ------------------------------------------------------------------------------------ */
+static char *roman(void) /* 1 … 60, tab-separated */
 {
     static char text[2000];
-    static const struct { int value; const char *digits; } digits[] = { { 50, "L" }, { 40, "XL" }, { 10, "X" }, { 9, "IX" }, { 5, "V" }, { 4, "IV" }, { 1, "I" } };
+    static const struct {
+        int value;
+        const char *digits;
+    } digits[] = { { 50, "L" }, { 40, "XL" }, { 10, "X" }, { 9, "IX" },
+                   { 5, "V" },  { 4, "IV" },  { 1, "I" } };
     char *at = text;
     for (int n = 1; n <= 60; n++) {
         at += sprintf(at, "%d\t", n);
@@ -569,7 +579,8 @@ static char *roman(void)                        /* 1 … 60, tab-separated      
 START_TEST(pairs_in_any_order)
 {
     eg_data *d = eg_data_parse(cx, roman(), "roman.tsv");
-    ck_assert(eg_data_size(d) == 60 && eg_data_decoder(d) && eg_data_symbols(d) == 10 + 4 + EG_FIRST);
+    ck_assert(eg_data_size(d) == 60 && eg_data_decoder(d) &&
+              eg_data_symbols(d) == 10 + 4 + EG_FIRST);
     int seen[61] = { 0 }, changed = 0;
     for (uint64_t k = 0; k < 180; k++) {
         eg_example e, other;
@@ -578,7 +589,7 @@ START_TEST(pairs_in_any_order)
         eg_data_example(d, 9, (k + 60) % 180, &other);
         changed += memcmp(&e, &other, sizeof e) != 0;
         eg_data_write(d, e.inputs, e.input, text, sizeof text);
-        ck_assert_int_eq(seen[atoi(text)]++, k / 60);       /* each once before any comes again                                       */
+        ck_assert_int_eq(seen[atoi(text)]++, k / 60); /* each once before any comes again */
     }
     ck_assert_int_gt(changed, 150);
     int32_t tokens[8];
@@ -607,13 +618,13 @@ START_TEST(pairs_of_words)
 }
 END_TEST
 
-START_TEST(of_few_pairs_one_is_held_out)        /* one in ten by a hash would be none of k1 … k30; two pairs suffice               */
+/* one in ten by a hash would be none of k1 … k30; two pairs suffice */
+START_TEST(of_few_pairs_one_is_held_out)
 {
     char text[512] = "";
     for (int k = 1, at = 0; k <= 30; k++) {
         at += snprintf(text + at, sizeof text - (size_t)at, "k%d\tv%d\n", k, k);
-        if (k == 1)
-            continue;
+        if (k == 1) continue;
         eg_data *d = eg_data_parse(cx, text, "few");
         int held = 0;
         eg_example e;
@@ -623,7 +634,8 @@ START_TEST(of_few_pairs_one_is_held_out)        /* one in ten by a hash would be
         ck_assert_int_eq(held, 1);
     }
     ck_assert(!eg_data_held_out(NULL, NULL));
-    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, "a\tb\nc\td\n", "two"), .d_model = 8, .heads = 2, .layers = 1, .batch = 2, .steps = 2, .goal = EG_OFF);
+    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, "a\tb\nc\td\n", "two"), .d_model = 8,
+                                   .heads = 2, .layers = 1, .batch = 2, .steps = 2, .goal = EG_OFF);
     eg_score s;
     ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, &s));
     ck_assert_int_eq(s.sequences, 1);
@@ -632,10 +644,19 @@ END_TEST
 
 START_TEST(pairs_refused)
 {
-    static const struct { const char *text, *why; } cases[] = {
-        { "a\tb\nab\n", "f:2: a line is input TAB output" }, { "a\tb\tc\n", "f:1: a line is input TAB output" }, { "a\tb\n\tc\n", "f:2: the input is empty" },
-        { "a\t\n", "f:1: the output is empty" }, { "a\tb\n\nc\td\n", "f:2: a line is" }, { "a\tb\nc\t\xff\n", "f:2: not UTF-8" },
-        { "", "f: no pairs" }, { "a\tb\na\tb\n", "f: one input in ten is held out for tests, but of 2 pairs all have the same one" } };
+    static const struct {
+        const char *text, *why;
+    } cases[] = {
+        { "a\tb\nab\n", "f:2: a line is input TAB output" },
+        { "a\tb\tc\n", "f:1: a line is input TAB output" },
+        { "a\tb\n\tc\n", "f:2: the input is empty" },
+        { "a\t\n", "f:1: the output is empty" },
+        { "a\tb\n\nc\td\n", "f:2: a line is" },
+        { "a\tb\nc\t\xff\n", "f:2: not UTF-8" },
+        { "", "f: no pairs" },
+        { "a\tb\na\tb\n",
+          "f: one input in ten is held out for tests, but of 2 pairs all have the same one" }
+    };
     ck_assert_ptr_null(eg_data_parse(cx, cases[_i].text, "f"));
     eg_assert_error(cx, cases[_i].why);
     ck_assert_ptr_null(eg_data_pairs(cx, "/nowhere/at.all"));
@@ -648,8 +669,9 @@ START_TEST(pairs_refused)
 }
 END_TEST
 
-/* -- the trainer -------------------------------------------------------------------------------------------------------------------- */
-START_TEST(reverse_is_learned)                  /* to 99 %; a head on the anti-diagonal; gradients; predictions = evaluation; the file  */
+/* -- the trainer ------------------------------------------------------------------------------ */
+/* to 99 %; a head on the anti-diagonal; gradients; predictions = evaluation; the file */
+START_TEST(reverse_is_learned)
 {
     eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
     eg_trainer *t = eg_trainer_new(d);
@@ -674,11 +696,14 @@ START_TEST(reverse_is_learned)                  /* to 99 %; a head on the anti-d
     eg_assert_axes("l h i j", w, &l, &h, &i, &j);
     ck_assert(l == 2 && h == 4 && i == 10 && j == 10);
     eg_tensor *mass = eg_scale(eg_sum("l h [i]", eg_diagonal(eg_flip(w, 3), 0, 2, 3)), 1.0 / 10);
-    ck_assert_msg(eg_item(eg_max(NULL, mass)) >= 0.5, "no head has more than %g of its mass on the anti-diagonal", eg_item(eg_max(NULL, mass)));
+    ck_assert_msg(eg_item(eg_max(NULL, mass)) >= 0.5,
+                  "no head has more than %g of its mass on the anti-diagonal",
+                  eg_item(eg_max(NULL, mass)));
     eg_trainer_check_report r;
     ck_assert_int_eq(eg_trainer_check(t, &r), 0);
     ck_assert_int_eq(r.entries, eg_params_size(eg_trainer_params(t)));
-    ck_assert_msg(r.right == r.entries && r.worst < 1e-6, "%lld of %lld, worst %g in %s", (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
+    ck_assert_msg(r.right == r.entries && r.worst < 1e-6, "%lld of %lld, worst %g in %s",
+                  (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
     ck_assert_ptr_null(eg_trainer_predict(t, "ab7"));
     eg_assert_error(cx, "the symbol \"7\" is not in the vocabulary");
     ck_assert_ptr_null(eg_trainer_predict(t, "abcdefghijklmnopq"));
@@ -690,7 +715,8 @@ END_TEST
 
 static eg_trainer *small_trainer(const char *task, double dropout)
 {
-    return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = 1, .d_model = 16, .heads = 2, .batch = 8, .dropout = dropout, .seed = 5);
+    return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = 1, .d_model = 16,
+                          .heads = 2, .batch = 8, .dropout = dropout, .seed = 5);
 }
 
 START_TEST(training_never_sees_the_test)
@@ -705,11 +731,11 @@ START_TEST(training_never_sees_the_test)
 }
 END_TEST
 
-START_TEST(greedy_decoding_is_evaluation)       /* a half-trained decoder: sequence by sequence                                       */
+START_TEST(greedy_decoding_is_evaluation) /* a half-trained decoder: sequence by sequence */
 {
-    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("majority")), .layers = 1, .d_model = 32, .steps = 30);
-    for (int k = 0; k < 30; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("majority")), .layers = 1,
+                                   .d_model = 32, .steps = 30);
+    for (int k = 0; k < 30; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     eg_score s;
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
     ck_assert(s.sequences == 1000 && s.tokens == 2000);
@@ -729,10 +755,16 @@ START_TEST(greedy_decoding_is_evaluation)       /* a half-trained decoder: seque
 }
 END_TEST
 
-START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more  */
+/* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more */
+START_TEST(a_resumed_run_has_the_same_bits)
 {
-    static const struct { const char *task; eg_schedule schedule; } cases[] = {
-        { "reverse", { 0 } }, { "addition", { 0 } }, { "copy", { .decay = EG_NOAM, .warmup = 4 } },
+    static const struct {
+        const char *task;
+        eg_schedule schedule;
+    } cases[] = {
+        { "reverse", { 0 } },
+        { "addition", { 0 } },
+        { "copy", { .decay = EG_NOAM, .warmup = 4 } },
         { "copy", { .decay = EG_STEPS, .step_size = 2, .gamma = 0.7 } },
         { "copy", { .decay = EG_STEPS, .milestones = { 2, 6, 7 } } },
         { "copy", { .decay = EG_EXPONENTIAL, .gamma = 0.8 } },
@@ -746,8 +778,7 @@ START_TEST(a_resumed_run_has_the_same_bits)     /* one run of 12 steps; another 
         eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find(cases[_i].task)), .layers = 1,
                                        .d_model = 16, .heads = 2, .batch = 16, .steps = 40,
                                        .dropout = 0.1, .seed = 5, .schedule = cases[_i].schedule);
-        for (int k = 0; k < (run ? 5 : 12); k++)
-            ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        for (int k = 0; k < (run ? 5 : 12); k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         if (run) {
             ck_assert_int_eq(eg_trainer_save(t, parts), 0);
             eg_close(cx);
@@ -779,8 +810,7 @@ START_TEST(steps_need_no_recording)
         eg_trainer *t = small_trainer("copy", 0);
         eg_progress p;
         eg_nograd(cx, k);
-        for (int s = 0; s < 3; s++)
-            ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+        for (int s = 0; s < 3; s++) ck_assert_int_eq(eg_trainer_step(t, &p), 0);
         ck_assert(eg_nograd(cx, false) == (k == 1));
         loss[k] = p.loss;
     }
@@ -798,8 +828,7 @@ START_TEST(saturated_heads_are_measured)
     for (int sharp = 0; sharp < 2; sharp++) {
         for (int k = 0; sharp && k < eg_params_count(eg_trainer_params(t)); k++) {
             const eg_named *one = eg_params_at(eg_trainer_params(t), k);
-            if (strstr(one->name, "W_q"))
-                eg_assign(one->x, eg_scale(one->x, 3000));
+            if (strstr(one->name, "W_q")) eg_assign(one->x, eg_scale(one->x, 3000));
         }
         ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
         ck_assert(sharp ? largest[0] > 0.9 && largest[1] > 0.9
@@ -814,12 +843,10 @@ START_TEST(saturated_heads_are_measured)
             const eg_head *h =
                 eg_heads(eg_select(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
                          .spec = "[h] i j", .top = 1);
-            for (int j = 0; j < HEADS; j++)
-                sum[j] += h[j].top * (double)h[j].rows;
+            for (int j = 0; j < HEADS; j++) sum[j] += h[j].top * (double)h[j].rows;
             rows += (double)h[0].rows;
         }
-        for (int j = 0; j < HEADS; j++)
-            ck_assert_double_eq_tol(largest[j], sum[j] / rows, 1e-5);
+        for (int j = 0; j < HEADS; j++) ck_assert_double_eq_tol(largest[j], sum[j] / rows, 1e-5);
     }
     ck_assert_int_eq(eg_trainer_saturation(t, NULL), -1);
     eg_assert_error(cx, "saturation: there is no room for the result");
@@ -829,7 +856,9 @@ END_TEST
 /* what the trainer fills in: the end, the warm-up, d_model, the scale of noam */
 START_TEST(schedules_of_a_trainer)
 {
-    static const struct { eg_schedule s; int64_t warmup, steps;
+    static const struct {
+        eg_schedule s;
+        int64_t warmup, steps;
     } cases[] = {
         { { 0 }, 20, 300 },
         { { .decay = EG_LINEAR }, 20, 300 },
@@ -863,7 +892,8 @@ START_TEST(files_with_odd_moments)
 }
 END_TEST
 
-START_TEST(looking_changes_nothing)             /* evaluating, predicting, checking between steps: the same bits                       */
+/* evaluating, predicting, checking between steps: the same bits */
+START_TEST(looking_changes_nothing)
 {
     char files[2][32];
     for (int run = 0; run < 2; run++) {
@@ -897,14 +927,16 @@ START_TEST(pairs_travel_in_the_file)
 {
     char path[] = "/tmp/eg_pairs_XXXXXX";
     close(mkstemp(path));
-    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, roman(), "roman.tsv"), .layers = 1, .d_model = 16, .heads = 2, .batch = 8);
+    eg_trainer *t = eg_trainer_new(eg_data_parse(cx, roman(), "roman.tsv"), .layers = 1,
+                                   .d_model = 16, .heads = 2, .batch = 8);
     ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     ck_assert_int_eq(eg_trainer_save(t, path), 0);
     eg_trainer *again = eg_trainer_load(cx, path, 500);
     ck_assert_msg(again != NULL, "%s", eg_error(cx));
     ck_assert_str_eq(eg_data_name(eg_trainer_data(again)), "roman.tsv");
     ck_assert_str_eq(eg_data_text(eg_trainer_data(again)), roman());
-    ck_assert(eg_trainer_config(again)->steps == 500 && !strcmp(eg_trainer_config(again)->model, "decoder"));
+    ck_assert(eg_trainer_config(again)->steps == 500 &&
+              !strcmp(eg_trainer_config(again)->model, "decoder"));
     char first[64];
     strcpy(first, eg_trainer_predict(t, "47"));
     ck_assert_str_eq(eg_trainer_predict(again, "47"), first);
@@ -935,14 +967,14 @@ START_TEST(files_refused)
 }
 END_TEST
 
-/* A checkpoint whose metadata say another number for a key; the length of the header is written anew. */
+/* A checkpoint whose metadata say another number for a key; the length of the header is written
+ * anew. */
 static void with_number(const char *from, const char *to, const char *key, const char *value)
 {
     long n;
     char *bytes = bytes_of(from, &n), quoted[64], *at;
     size_t length = 0, put = 0;
-    for (int k = 8; k--; )
-        length = length << 8 | (unsigned char)bytes[k];
+    for (int k = 8; k--;) length = length << 8 | (unsigned char)bytes[k];
     char *header = malloc(length + 256);
     memcpy(header, bytes + 8, length);
     header[length] = 0;
@@ -954,33 +986,50 @@ static void with_number(const char *from, const char *to, const char *key, const
     memcpy(at, value, strlen(value));
     put = strlen(header);
     FILE *f = fopen(to, "wb");
-    for (int k = 0; k < 8; k++)
-        fputc((int)(put >> 8 * k & 255), f);
+    for (int k = 0; k < 8; k++) fputc((int)(put >> 8 * k & 255), f);
     fwrite(header, 1, put, f);
     fwrite(bytes + 8 + length, 1, (size_t)n - 8 - length, f);
     fclose(f);
     free(header), free(bytes);
 }
 
-/* Sizes are compared with the tensors before anything is made from them; each number has a range. A file of n bytes takes 8 n + 64 MB at most,
- * these far less. NULL: such a model answers. */
-static const struct { const char *key, *value, *error; } damaged[] = {
-    { "layers", "4096", "no tensor \"1.norm_self.gain\"" }, { "layers", "1048576", "no tensor \"1.norm_self.gain\"" },
+/* Sizes are compared with the tensors before anything is made from them; each number has a range. A
+ * file of n bytes takes 8 n + 64 MB at most, these far less. NULL: such a model answers. */
+static const struct {
+    const char *key, *value, *error;
+} damaged[] = {
+    { "layers", "4096", "no tensor \"1.norm_self.gain\"" },
+    { "layers", "1048576", "no tensor \"1.norm_self.gain\"" },
     { "d_model", "5000", "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (29, 5000)" },
-    { "width", "1048576", "tensor \"0.ffn.up.W\" is (16, 64), but \"0.ffn.up.W\" needs (16, 1048576)" },
+    { "width", "1048576",
+      "tensor \"0.ffn.up.W\" is (16, 64), but \"0.ffn.up.W\" needs (16, 1048576)" },
     { "heads", "4", "is (16, 2, 8), but \"0.self.W_q\" needs (16, 4, 4)" },
-    { "vocabulary", "1048576", "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
-    { "longest", "1048576", "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
+    { "vocabulary", "1048576",
+      "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
+    { "longest", "1048576",
+      "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
     { "longest", "4", "a model of 4 places, but reverse needs 16" },
-    { "batch", "1048576", NULL }, { "micro_batches", "8", NULL }, { "decay_steps", "9007199254740992", NULL },
-    { "batch", "1048577", "\"batch\" is 1048577, not within 1 and 1048576" }, { "batch", "-9223372036854775808", "\"batch\" is -9" },
-    { "step", "9223372036854775807", "\"step\" is 9223372036854775807, not within 0 and 9007199254740992" },
-    { "step", "9007199254740992", NULL }, { "step", "-1", "\"step\" is -1" }, { "step", "99999999999999999999", "\"step\" is 9999" },
-    { "step", "1.5", "\"step\" is \"1.5\", not a number" }, { "step", " 1", "lacks a number for \"step\"" },
-    { "cursor", "9223372036854775807", "\"cursor\" is" }, { "waited", "9223372036854775807", "\"waited\" is" },
-    { "evaluate", "9223372036854775807", "\"evaluate\" is" }, { "decay", "4294967296", "\"decay\" is" },
-    { "decay", "77", "schedule.decay is none of" }, { "characters", "9223372036854775807", "\"characters\" is" },
-    { "dropout", "1", "dropout must be in [0, 1)" }, { "lr", "nan", "lr must not be negative" }, { "lr", "", "lacks a number for \"lr\"" },
+    { "batch", "1048576", NULL },
+    { "micro_batches", "8", NULL },
+    { "decay_steps", "9007199254740992", NULL },
+    { "batch", "1048577", "\"batch\" is 1048577, not within 1 and 1048576" },
+    { "batch", "-9223372036854775808", "\"batch\" is -9" },
+    { "step", "9223372036854775807",
+      "\"step\" is 9223372036854775807, not within 0 and 9007199254740992" },
+    { "step", "9007199254740992", NULL },
+    { "step", "-1", "\"step\" is -1" },
+    { "step", "99999999999999999999", "\"step\" is 9999" },
+    { "step", "1.5", "\"step\" is \"1.5\", not a number" },
+    { "step", " 1", "lacks a number for \"step\"" },
+    { "cursor", "9223372036854775807", "\"cursor\" is" },
+    { "waited", "9223372036854775807", "\"waited\" is" },
+    { "evaluate", "9223372036854775807", "\"evaluate\" is" },
+    { "decay", "4294967296", "\"decay\" is" },
+    { "decay", "77", "schedule.decay is none of" },
+    { "characters", "9223372036854775807", "\"characters\" is" },
+    { "dropout", "1", "dropout must be in [0, 1)" },
+    { "lr", "nan", "lr must not be negative" },
+    { "lr", "", "lacks a number for \"lr\"" },
 };
 enum { DAMAGED = sizeof damaged / sizeof *damaged };
 
@@ -998,7 +1047,8 @@ START_TEST(damaged_checkpoints)
     if (again) {
         ck_assert_ptr_nonnull(eg_trainer_predict(again, "abcd"));
         ck_assert_uint_le(eg_stats(mine).peak, 16 << 20);
-        ck_assert_int_eq(eg_trainer_save(again, bad), 0);   /* what was loaded and saved can be loaded */
+        /* what was loaded and saved can be loaded */
+        ck_assert_int_eq(eg_trainer_save(again, bad), 0);
         ck_assert_msg(eg_trainer_load(mine, bad, 0) != NULL, "%s", eg_error(mine));
     } else
         eg_assert_error(mine, damaged[_i].error);
@@ -1007,33 +1057,41 @@ START_TEST(damaged_checkpoints)
 }
 END_TEST
 
-START_TEST(damaged_states)                      /* an optimiser's counts and learning rate are checked as metadata are                     */
+/* an optimiser's counts and learning rate are checked as metadata are */
+START_TEST(damaged_states)
 {
     char path[] = "/tmp/eg_state_XXXXXX";
     close(mkstemp(path));
     static const int64_t counts[] = { INT64_MAX, -1, 0 };
     for (int k = 0; k < 3; k++) {
         eg_trainer *t = small_trainer("reverse", 0);
-        const eg_named *state[2] = { eg_opt_state(eg_trainer_opt(t), 0), eg_opt_state(eg_trainer_opt(t), 1) };
+        const eg_named *state[2] = { eg_opt_state(eg_trainer_opt(t), 0),
+                                     eg_opt_state(eg_trainer_opt(t), 1) };
         int64_t three[] = { counts[k], 0, 0 };
-        ck_assert_int_eq(k < 2 ? eg_assign(state[0]->x, eg_from(cx, three, 3)) : eg_fill(state[1]->x, INFINITY), 0);
+        ck_assert_int_eq(k < 2 ? eg_assign(state[0]->x, eg_from(cx, three, 3))
+                               : eg_fill(state[1]->x, INFINITY),
+                         0);
         ck_assert_int_eq(eg_trainer_save(t, path), 0);
         ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
-        eg_assert_error(cx, k == 2 ? "tensor \"opt.lr\" is inf" : k ? "a count of -1" : "a count of 9223372036854775807");
+        eg_assert_error(cx, k == 2 ? "tensor \"opt.lr\" is inf"
+                            : k    ? "a count of -1"
+                                   : "a count of 9223372036854775807");
     }
     unlink(path);
 }
 END_TEST
 
-START_TEST(a_corpus_is_a_file)                  /* the path in a checkpoint may be a device that never ends                               */
+START_TEST(a_corpus_is_a_file) /* the path in a checkpoint may be a device that never ends */
 {
     char path[] = "/tmp/eg_corpus_XXXXXX";
     close(mkstemp(path));
     static const char text[] = "abababbabaabbabaababbabbaababababbabaabbabaababbabbaab";
-    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text - 1, "/dev/zero"), .layers = 1, .d_model = 8, .heads = 2, .context = 4);
+    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text - 1, "/dev/zero"),
+                                   .layers = 1, .d_model = 8, .heads = 2, .context = 4);
     ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
     ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
-    eg_assert_error(cx, "/dev/zero is not the text that it was trained on: no file of at most 216 bytes");
+    eg_assert_error(
+        cx, "/dev/zero is not the text that it was trained on: no file of at most 216 bytes");
     unlink(path);
 }
 END_TEST
@@ -1042,7 +1100,8 @@ START_TEST(trainers_refused)
 {
     eg_data *sum = eg_data_task(cx, eg_task_find("addition"));
     ck_assert_ptr_null(eg_trainer_new(sum, .model = "encoder"));
-    eg_assert_error(cx, "an encoder needs input and output of one length, but task addition has 7 and 4");
+    eg_assert_error(
+        cx, "an encoder needs input and output of one length, but task addition has 7 and 4");
     ck_assert_ptr_null(eg_trainer_new(eg_data_parse(cx, roman(), "roman.tsv"), .model = "encoder"));
     eg_assert_error(cx, "roman.tsv:2: an encoder needs");
     ck_assert_ptr_null(eg_trainer_new(sum, .model = "both"));
@@ -1074,23 +1133,20 @@ START_TEST(trainers_refused)
     eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,
                                    .schedule = { .warmup = 1 });
     int bad = 0;
-    for (int k = 0; k < 5 && !bad; k++)
-        bad = eg_trainer_step(t, NULL);
+    for (int k = 0; k < 5 && !bad; k++) bad = eg_trainer_step(t, NULL);
     ck_assert_int_eq(bad, -1);
     eg_assert_error(cx, "a smaller lr or clip_norm may help");
 }
 END_TEST
 
-#if !EG_DEBUG_ALLOC                     /* with a malloc per tensor every step takes some */
+#if !EG_DEBUG_ALLOC /* with a malloc per tensor every step takes some */
 START_TEST(a_warm_step_takes_no_memory)
 {
     eg_trainer *t = small_trainer("reverse", 0.1);
-    for (int k = 0; k < 5; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 5; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     uint64_t mallocs = eg_stats(cx).mallocs;
     size_t bytes = eg_stats(cx).bytes, used = eg_stats(cx).used;
-    for (int k = 0; k < 20; k++)
-        ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 20; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     ck_assert_uint_eq(eg_stats(cx).mallocs, mallocs);
     ck_assert_uint_eq(eg_stats(cx).bytes, bytes);
     ck_assert_uint_eq(eg_stats(cx).used, used);
@@ -1098,15 +1154,19 @@ START_TEST(a_warm_step_takes_no_memory)
 END_TEST
 #endif
 
-/* allocation number `left` fails, and every later one                                                                             */
+/* allocation number `left` fails, and every later one */
 
 static bool whole_life(eg_ctx *mine, const char *path)
 {
     eg_data *d = eg_data_parse(mine, roman(), "roman.tsv");
-    eg_trainer *t = d ? eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4, .dropout = 0.1) : NULL;
+    eg_trainer *t =
+        d ? eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4, .dropout = 0.1)
+          : NULL;
     eg_trainer_check_report r;
-    bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) && eg_trainer_predict(t, "12") &&
-                eg_trainer_attend(t, "3", NULL) && !eg_trainer_check(t, &r) && !eg_trainer_save(t, path) && eg_trainer_load(mine, path, 0);
+    bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_step(t, NULL) &&
+                !eg_trainer_evaluate(t, NULL) && eg_trainer_predict(t, "12") &&
+                eg_trainer_attend(t, "3", NULL) && !eg_trainer_check(t, &r) &&
+                !eg_trainer_save(t, path) && eg_trainer_load(mine, path, 0);
     ck_assert(good == !eg_error(mine));
     return good;
 }
@@ -1116,12 +1176,14 @@ START_TEST(allocations_fail_in_turn)
     char path[] = "/tmp/eg_oom_XXXXXX";
     close(mkstemp(path));
     int n = 0;
-    for (bool good = false; !good; n += n < 100 ? 1 : n / 10) {     /* each of the first hundred; then, with a malloc per tensor, some */
+    /* each of the first hundred; then, with a malloc per tensor, some */
+    for (bool good = false; !good; n += n < 100 ? 1 : n / 10) {
         int left = n;
         eg_ctx *mine = eg_open(.threads = 1, .realloc = failing, .user = &left);
         good = mine && whole_life(mine, path);
         if (mine && !good)
-            ck_assert_msg(strstr(eg_error(mine), "out of memory") != NULL, "allocation %d: %s", n, eg_error(mine));
+            ck_assert_msg(strstr(eg_error(mine), "out of memory") != NULL, "allocation %d: %s", n,
+                          eg_error(mine));
         eg_close(mine);
     }
     ck_assert_int_gt(n, 5);
@@ -1131,7 +1193,8 @@ END_TEST
 
 static bool third(void *user, eg_trainer *t, const eg_progress *p)
 {
-    ck_assert(t && p->loss > 0 && p->rate > 0 && p->accuracy >= 0 && p->exact == -1 && p->seconds > 0);
+    ck_assert(t && p->loss > 0 && p->rate > 0 && p->accuracy >= 0 && p->exact == -1 &&
+              p->seconds > 0);
     return ++*(int *)user == 3;
 }
 

@@ -1,5 +1,6 @@
-/* The suites of tests/check_eingrad: one line for each tests/test_X.c, which defines `Suite *suite_X(void)`.
- * main.c includes this file a second time, with SUITE making a table, so there is no include guard. */
+/* The suites of tests/check_eingrad: one line for each tests/test_X.c, which defines `Suite
+ * *suite_X(void)`. main.c includes this file a second time, with SUITE making a table, so there is
+ * no include guard. */
 #include <check.h>
 #ifndef SUITE
 #define SUITE(name) Suite *suite_##name(void);

@@ -1,4 +1,5 @@
-/* wave.h: the operands of tests/reference/rows.py, and comparing values and gradients with what PyTorch stored in data/rows.h. */
+/* wave.h: the operands of tests/reference/rows.py, and comparing values and gradients with what
+ * PyTorch stored in data/rows.h. */
 #ifndef WAVE_H
 #define WAVE_H
 #include <eingrad/check.h>
@@ -15,10 +16,13 @@ static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *d
     for (int64_t k = 0; p && k < n; k++) p[k] = 2 * sin(0.7 * (double)k + s);
     return x;
 }
-#define wave(cx, s, ...) wave_n((cx), (s), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
+#define wave(cx, s, ...)                                                           \
+    wave_n((cx), (s), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
+           (int64_t[]){ __VA_ARGS__ })
 
 /* y and its gradients for the cotangent cos(0.3 k) are the stored ones. */
-static inline void as_stored(eg_tensor *y, const double *value, int count, eg_tensor *const *xs, const double *const *gradient)
+static inline void as_stored(eg_tensor *y, const double *value, int count, eg_tensor *const *xs,
+                             const double *const *gradient)
 {
     eg_ctx *cx = eg_context(y);
     eg_assert_ok(cx);
@@ -28,19 +32,30 @@ static inline void as_stored(eg_tensor *y, const double *value, int count, eg_te
     eg_assert_close(y, eg_from_n(cx, EG_F64, value, eg_rank(y), eg_dims(y)), 1e-13);
     eg_grad(y, g, count, xs, dx);
     eg_assert_ok(cx);
-    for (int k = 0; k < count; k++) eg_assert_close(dx[k], eg_from_n(cx, EG_F64, gradient[k], eg_rank(xs[k]), eg_dims(xs[k])), 1e-12);
+    for (int k = 0; k < count; k++)
+        eg_assert_close(dx[k], eg_from_n(cx, EG_F64, gradient[k], eg_rank(xs[k]), eg_dims(xs[k])),
+                        1e-12);
 }
-#define GRADIENTS(...) (const double *const[]){ __VA_ARGS__ }
-#define OPERANDS(...)  (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
+#define GRADIENTS(...) \
+    (const double *const[]) { __VA_ARGS__ }
+#define OPERANDS(...)                                                                    \
+    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]) \
+    {                                                                                    \
+        __VA_ARGS__                                                                      \
+    }
 
 /* x[at] = v of a float tensor that is row-major */
 static inline void put_n(eg_tensor *x, double v, int rank, const int *at)
 {
     int64_t k = 0;
     for (int r = 0; r < rank; r++) k = k * eg_dim(x, r) + at[r];
-    if (eg_type(x) == EG_F64) eg_mut_f64(x)[k] = v; else eg_mut_f32(x)[k] = (float)v;
+    if (eg_type(x) == EG_F64)
+        eg_mut_f64(x)[k] = v;
+    else
+        eg_mut_f32(x)[k] = (float)v;
 }
-#define put(x, v, ...) put_n((x), (v), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
+#define put(x, v, ...) \
+    put_n((x), (v), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
 
 /* The same bytes. */
 static inline bool same_bits(eg_tensor *a, eg_tensor *b)
@@ -48,7 +63,9 @@ static inline bool same_bits(eg_tensor *a, eg_tensor *b)
     if (eg_size(a) != eg_size(b) || eg_type(a) != eg_type(b)) return false;
     a = eg_contiguous(a);
     b = eg_contiguous(b);
-    const size_t width = eg_type(a) == EG_F64 || eg_type(a) == EG_I64 ? 8 : eg_type(a) == EG_BOOL ? 1 : 4;
+    const size_t width = eg_type(a) == EG_F64 || eg_type(a) == EG_I64 ? 8
+                         : eg_type(a) == EG_BOOL                      ? 1
+                                                                      : 4;
     return memcmp(eg_raw(a, NULL), eg_raw(b, NULL), (size_t)eg_size(a) * width) == 0;
 }
 #endif

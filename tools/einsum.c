@@ -3,21 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct einsum { const char *out, *grad; list g; bool broadcast; } einsum;
+typedef struct einsum {
+    const char *out, *grad;
+    list g;
+    bool broadcast;
+} einsum;
 #define AT(member) offsetof(einsum, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out",     OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
-    { 0,   "broadcast", FLAG, NULL,      "allow a size of 1 under a letter, as NumPy does", AT(broadcast) },
-    { 0,   "grad",    INPUT, "W.npy",
+    { 'o', "out", OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
+    { 0, "broadcast", FLAG, NULL, "allow a size of 1 under a letter, as NumPy does",
+      AT(broadcast) },
+    { 0, "grad", INPUT, "W.npy",
       "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
-    { 'g', NULL,      OUTPUTS, "dA.npy",
-      "where to write it, once for each operand; else it is printed", AT(g) },
+    { 'g', NULL, OUTPUTS, "dA.npy", "where to write it, once for each operand; else it is printed",
+      AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };
 
-/* -- W is as the result is --------------------------------------------------------------------------------------------------- */
-static const char *kind(const eg_tensor *x, char *out, size_t room)     /* "f64 (3, 5)" */
+/* -- W is as the result is -------------------------------------------------------------------- */
+static const char *kind(const eg_tensor *x, char *out, size_t room) /* "f64 (3, 5)" */
 {
     size_t n = (size_t)snprintf(out, room, "%s (", eg_type_name(eg_type(x)));
     for (int k = 0; k < eg_rank(x) && n < room; k++)
@@ -26,7 +31,8 @@ static const char *kind(const eg_tensor *x, char *out, size_t room)     /* "f64 
     return out;
 }
 
-static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)      /* false after saying why */
+/* false after saying why */
+static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 {
     char a[1024], b[1024];
     if (strcmp(kind(w, a, sizeof a), kind(y, b, sizeof b)) == 0) return true;
@@ -34,13 +40,15 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)      
     return false;
 }
 
-/* -- the command ------------------------------------------------------------------------------------------------------------- */
+/* -- the command ------------------------------------------------------------------------------ */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
     eg_tensor *x[OPERANDS], *dx[OPERANDS];
     for (int k = 0; k < count; k++) x[k] = eg_npy_load(cx, path[k]);
     eg_tensor *w = o->grad ? eg_npy_load(cx, o->grad) : NULL;
-    const eg_einsum_args a = { .size = sizeof a, .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast };
+    const eg_einsum_args a = {
+        .size = sizeof a, .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast
+    };
     eg_tensor *y = eg_einsum_with(&a);
     if (eg_error(cx)) return say_error(cx, NULL);
     if (w && !fits(o->grad, w, y)) return EXIT_FAILURE;
@@ -73,11 +81,17 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     int status = p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE, operands = w.count - 1;
     if (p == PARSED) {
-        if (operands < 1) say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk A.npy B.npy", program());
-        else if (operands > OPERANDS) say("einsum takes at most %d operands, not %d", OPERANDS, operands);
-        else if (o.g.count && !o.grad) say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
+        if (operands < 1)
+            say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk A.npy "
+                "B.npy",
+                program());
+        else if (operands > OPERANDS)
+            say("einsum takes at most %d operands, not %d", OPERANDS, operands);
+        else if (o.g.count && !o.grad)
+            say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
         else if (o.g.count && o.g.count != operands)
-            say("-g is given %d times, but there are %d operands: once for each", o.g.count, operands);
+            say("-g is given %d times, but there are %d operands: once for each", o.g.count,
+                operands);
         else {
             eg_ctx *cx = eg_open();
             status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1) : say_error(cx, NULL);
@@ -89,12 +103,20 @@ static int run(const command *c, int count, char **word)
 }
 
 const command einsum_command = {
-    .name = "einsum", .usage = "SPEC A.npy [B.npy...] [-o OUT.npy] [--broadcast] [--grad W.npy [-g dA.npy...]]",
+    .name = "einsum",
+    .usage = "SPEC A.npy [B.npy...] [-o OUT.npy] [--broadcast] [--grad W.npy [-g dA.npy...]]",
     .about = "contract .npy files, print or write the result",
-    .more = "The word after einsum is SPEC, whatever it begins with: \"ij,jk->ik\", \"->\", \"\" (docs/notation.md).\n"
-            "f4 f8 i4 i8 b1 are read as they are, u1 i1 i2 u2 as i4, f2 as f4; integers are summed in i8.\n\n"
+    .more = "The word after einsum is SPEC, whatever it begins with: \"ij,jk->ik\", \"->\", \"\" "
+            "(docs/notation.md).\n"
+            "f4 f8 i4 i8 b1 are read as they are, u1 i1 i2 u2 as i4, f2 as f4; integers are summed "
+            "in i8.\n\n"
             "  einsum \"bihd,bjhd->bhij\" Q.npy K.npy -o scores.npy\n"
             "  einsum \"ij,jk->ik\" A.npy B.npy -o C.npy --grad W.npy -g dA.npy -g dB.npy\n",
-    .options = options, .first = "SPEC", .run = run,
-    .input = "the operand", .input_first = 1, .input_count = OPERANDS, .prints = prints,
+    .options = options,
+    .first = "SPEC",
+    .run = run,
+    .input = "the operand",
+    .input_first = 1,
+    .input_count = OPERANDS,
+    .prints = prints,
 };

@@ -1,17 +1,24 @@
-/* eingrad evaluate: how a trained model does on what is held out, whole and without some of its heads. */
+/* eingrad evaluate: how a trained model does on what is held out, whole and without some of its
+ * heads. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct evaluate { const char *text, *off; bool each; int64_t threads; } evaluate;
+typedef struct evaluate {
+    const char *text, *off;
+    bool each;
+    int64_t threads;
+} evaluate;
 #define AT(member) offsetof(evaluate, member), 0, 0, false
 static const option options[] = {
-    { 0, "heads-off", TEXT,  "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
-    { 0, "each-head", FLAG,  NULL,   "the same with each head off in turn: what it is for", AT(each) },
-    { 0, "text",      INPUT, "FILE",
-      "the text that the model was trained on, if it lies elsewhere now", AT(text) },
-    { 0, "threads",   WHOLE, "N",    "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024, false },
+    { 0, "heads-off", TEXT, "L.H[,L.H...]",
+      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
+    { 0, "each-head", FLAG, NULL, "the same with each head off in turn: what it is for", AT(each) },
+    { 0, "text", INPUT, "FILE", "the text that the model was trained on, if it lies elsewhere now",
+      AT(text) },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024,
+      false },
     { 0 }
 };
 
@@ -42,13 +49,16 @@ bool heads_off(eg_trainer *t, const char *names)
     for (const char *s = names; good; s++) {
         size_t n = strcspn(s, ",");
         good = head_of(t, s, n, &heads[count++]);
-        if (!good) say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of %s to %s, such as %s.0", (int)n, s,
-                       (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0),
-                       eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
+        if (!good)
+            say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of "
+                "%s to %s, such as %s.0",
+                (int)n, s, (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0),
+                eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
         s += n;
         if (!*s) break;
     }
-    if (good && eg_trainer_heads_off(t, count, heads)) good = false, say_error(eg_params_context(eg_trainer_params(t)), NULL);
+    if (good && eg_trainer_heads_off(t, count, heads))
+        good = false, say_error(eg_params_context(eg_trainer_params(t)), NULL);
     free(heads);
     return good;
 }
@@ -56,13 +66,15 @@ bool heads_off(eg_trainer *t, const char *names)
 static void line(const eg_score *s, bool text)
 {
     if (text)
-        printf("%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n", s->loss / log(2), exp(s->loss),
-               (long long)s->right,
-               (long long)s->tokens, 100 * (double)s->right / (double)s->tokens);
+        printf(
+            "%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n",
+            s->loss / log(2), exp(s->loss), (long long)s->right, (long long)s->tokens,
+            100 * (double)s->right / (double)s->tokens);
     else
-        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n", (long long)s->exact,
-               (long long)s->sequences,
-               100 * (double)s->exact / (double)s->sequences, 100 * (double)s->right / (double)s->tokens, s->loss);
+        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n",
+               (long long)s->exact, (long long)s->sequences,
+               100 * (double)s->exact / (double)s->sequences,
+               100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
 static int say_loss(double loss)
@@ -74,7 +86,8 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
     const double unit = text ? log(2) : 1;
-    printf("\nwithout    %s   %s      more than with it\n", text ? "foretold" : "   exact", text ? "bits" : "loss");
+    printf("\nwithout    %s   %s      more than with it\n", text ? "foretold" : "   exact",
+           text ? "bits" : "loss");
     for (int k = 0; eg_trainer_attention(t, k); k++)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
             char name[48];
@@ -82,8 +95,10 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
                 return say_error(eg_params_context(eg_trainer_params(t)), NULL);
             if (!isfinite(s.loss)) return say_loss(s.loss);
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
-            double share = text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
-            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss / unit, (s.loss - all->loss) / unit);
+            double share =
+                text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
+            printf("%-8s  %7.1f %%   %-8.4f  %+.4f\n", name, 100 * share, s.loss / unit,
+                   (s.loss - all->loss) / unit);
             fflush(stdout);
         }
     return EXIT_SUCCESS;
@@ -95,7 +110,9 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count < 1) return say("evaluate needs a model, such as reverse.safetensors from %s train reverse", program());
+    if (w.count < 1)
+        return say("evaluate needs a model, such as reverse.safetensors from %s train reverse",
+                   program());
     if (w.count > 1) return say("evaluate takes one model, and there is \"%s\" too", w.word[1]);
     if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
@@ -114,8 +131,11 @@ static int run(const command *c, int count, char **word)
 }
 
 const command evaluate_command = {
-    .name = "evaluate", .usage = "MODEL [OPTION...]",
+    .name = "evaluate",
+    .usage = "MODEL [OPTION...]",
     .about = "how a trained model does on what was held out, whole or with heads off",
-    .options = options, .run = run,
-    .input = "the model", .input_count = 1,
+    .options = options,
+    .run = run,
+    .input = "the model",
+    .input_count = 1,
 };

@@ -12,12 +12,12 @@
 typedef struct file_id {
     dev_t device;
     ino_t inode;
-    mode_t mode;                        /* of the file itself; 0: it is not there yet            */
-    char name[NAME_MAX + 1];            /* empty, or the name in the folder device, inode        */
+    mode_t mode;             /* of the file itself; 0: it is not there yet */
+    char name[NAME_MAX + 1]; /* empty, or the name in the folder device, inode */
 } file_id;
 typedef struct file_use {
-    char part[40];                      /* "--out"                                               */
-    const char *path;                   /* "": a stream of the process                           */
+    char part[40];    /* "--out" */
+    const char *path; /* "": a stream of the process */
     bool written;
     file_id id;
 } file_use;
@@ -63,22 +63,26 @@ bool same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || (id_of(a, &x) && id_of(b, &y) && id_equal(&x, &y));
 }
 
-static bool may_be_written(const char *part, const char *path)      /* false after saying why */
+static bool may_be_written(const char *part, const char *path) /* false after saying why */
 {
     file_id id;
     struct stat s;
     char folder[PATH_MAX] = "";
     bool there = stat(path, &s) == 0;
     int error = there ? 0 : errno;
-    const char *why = !there ? NULL : S_ISDIR(s.st_mode) ? "is a directory" :
-                      S_ISBLK(s.st_mode) ? "is a disk, not a file on one" :
-                      S_ISSOCK(s.st_mode) ? "is a socket" : NULL;
+    const char *why = !there                ? NULL
+                      : S_ISDIR(s.st_mode)  ? "is a directory"
+                      : S_ISBLK(s.st_mode)  ? "is a disk, not a file on one"
+                      : S_ISSOCK(s.st_mode) ? "is a socket"
+                                            : NULL;
     if (!there && lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) why = "is a link to nowhere";
     if (why) say("%s %s %s", part, path, why);
     if (there || why) return !why;
     if (error == ENOENT) error = id_of_new(path, &id, folder, sizeof folder);
-    if (error && *folder) say("%s %s: the folder %s: %s", part, path, folder, strerror(error));
-    else if (error) say("%s %s: %s", part, path, strerror(error));
+    if (error && *folder)
+        say("%s %s: the folder %s: %s", part, path, folder, strerror(error));
+    else if (error)
+        say("%s %s: %s", part, path, strerror(error));
     return !error;
 }
 
@@ -87,7 +91,7 @@ static bool uses_clash(const file_use *a, const file_use *b)
     bool streams = !*a->path && !*b->path, named = *a->path && *b->path;
     if (!a->written && !b->written) return false;
     if (streams && a->written == b->written) return false;
-    if (named && S_ISCHR(a->id.mode)) return false;     /* a device holds nothing              */
+    if (named && S_ISCHR(a->id.mode)) return false; /* a device holds nothing */
     return id_equal(&a->id, &b->id);
 }
 
@@ -117,7 +121,7 @@ bool use_file(const char *part, const char *path, bool written)
         return false;
     }
     if (written && !may_be_written(part, path)) return false;
-    return !id_of(path, &id) || use(part, path, written, &id);  /* readers say what is missing */
+    return !id_of(path, &id) || use(part, path, written, &id); /* readers say what is missing */
 }
 
 /* What is printed mixes with what is written into the same pipe or terminal. Standard error gets a
@@ -132,7 +136,7 @@ bool use_stream(const char *part, int descriptor, bool written)
     return use(part, "", written, &id);
 }
 
-/* -- the three streams of a process ------------------------------------------------------------ */
+/* -- the three streams of a process ----------------------------------------------------------- */
 /* A stream that the caller closed would lend its number to the next file that is opened, and what
  * is printed would go there. Its place is taken by a descriptor that is open the wrong way round,
  * so that using the stream is still an error (EBADF). */

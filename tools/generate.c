@@ -1,22 +1,35 @@
-/* eingrad generate: how a trained model goes on with a text, or answers a question by draws or beam search. */
+/* eingrad generate: how a trained model goes on with a text, or answers a question by draws or beam
+ * search. */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct generate { eg_generate_args how; int64_t seed, threads; } generate;
+typedef struct generate {
+    eg_generate_args how;
+    int64_t seed, threads;
+} generate;
 #define HOW(member) offsetof(generate, how.member)
 static const option options[] = {
-    { 0, "prompt",      TEXT,  "TEXT", "what it goes on with (default: a new line)", HOW(prompt), 0, 0, false },
-    { 0, "length",      WHOLE, "N", "characters at most (default 200; an answer ends by itself)", HOW(length), 1, 1e8, false },
-    { 0, "temperature", REAL,  "T", "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)",
+    { 0, "prompt", TEXT, "TEXT", "what it goes on with (default: a new line)", HOW(prompt), 0, 0,
+      false },
+    { 0, "length", WHOLE, "N", "characters at most (default 200; an answer ends by itself)",
+      HOW(length), 1, 1e8, false },
+    { 0, "temperature", REAL, "T",
+      "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)",
       HOW(temperature), 0, 1000, false },
-    { 0, "top-k",       WHOLE, "K", "draw from the K likeliest only", HOW(top_k), 1, 1e9, false },
-    { 0, "top-p",       REAL,  "P", "draw from the likeliest that have the share P together", HOW(top_p), 1e-9, 1, false },
-    { 0, "beam",        WHOLE, "B", "beam search: the likeliest text that B prefixes lead to; draws nothing", HOW(beam), 1, 4096, false },
-    { 0, "length-power", REAL, "A", "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100, false },
-    { 0, "seed",        WHOLE, "N", "another seed, another text; the same seed, the same text (default 0)",
+    { 0, "top-k", WHOLE, "K", "draw from the K likeliest only", HOW(top_k), 1, 1e9, false },
+    { 0, "top-p", REAL, "P", "draw from the likeliest that have the share P together", HOW(top_p),
+      1e-9, 1, false },
+    { 0, "beam", WHOLE, "B",
+      "beam search: the likeliest text that B prefixes lead to; draws nothing", HOW(beam), 1, 4096,
+      false },
+    { 0, "length-power", REAL, "A",
+      "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100,
+      false },
+    { 0, "seed", WHOLE, "N", "another seed, another text; the same seed, the same text (default 0)",
       offsetof(generate, seed), 0, 9e15, false },
-    { 0, "threads",     WHOLE, "N", "cores to use (default: all)", offsetof(generate, threads), 1, 1024, false },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(generate, threads), 1, 1024,
+      false },
     { 0 }
 };
 
@@ -26,8 +39,14 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count < 1) return say("generate needs a model, such as poems.safetensors from %s train --text poems.txt", program());
-    if (w.count > 1) return say("generate takes one model, and there is \"%s\" too; a prompt comes after --prompt", w.word[1]);
+    if (w.count < 1)
+        return say(
+            "generate needs a model, such as poems.safetensors from %s train --text poems.txt",
+            program());
+    if (w.count > 1)
+        return say(
+            "generate takes one model, and there is \"%s\" too; a prompt comes after --prompt",
+            w.word[1]);
     if (was_given(&w, c, "temperature") && o.how.temperature == 0) o.how.temperature = EG_OFF;
     if (was_given(&w, c, "length-power") && o.how.length_power == 0) o.how.length_power = EG_OFF;
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
@@ -35,7 +54,8 @@ static int run(const command *c, int count, char **word)
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
     size_t bytes = 0;
-    o.how.size = sizeof o.how, o.how.trainer = t, o.how.seed = (uint64_t)o.seed, o.how.bytes = &bytes;
+    o.how.size = sizeof o.how, o.how.trainer = t, o.how.seed = (uint64_t)o.seed,
+    o.how.bytes = &bytes;
     if (t && !o.how.prompt && !eg_data_free(eg_trainer_data(t))) {
         eg_close(cx);
         return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
@@ -52,8 +72,11 @@ static int run(const command *c, int count, char **word)
 }
 
 const command generate_command = {
-    .name = "generate", .usage = "MODEL [OPTION...]",
+    .name = "generate",
+    .usage = "MODEL [OPTION...]",
     .about = "how a model goes on with a text, or answers, by draws or beam search",
-    .options = options, .run = run,
-    .input = "the model", .input_count = 1,
+    .options = options,
+    .run = run,
+    .input = "the model",
+    .input_count = 1,
 };

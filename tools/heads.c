@@ -1,22 +1,24 @@
 /* heads.c: the heads of a model in a table, under their heat maps. */
 #include "tools.h"
 
-enum { WIDEST = 16 };                   /* heads whose likeness is printed */
+enum { WIDEST = 16 }; /* heads whose likeness is printed */
 
 /* Between two sequences there is no own place, no neighbour and no distance. */
 static void table_apart(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
-        printf("%5lld %4lld %7.3f %6.2f %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k, h->entropy, h->spread,
-               100 * h->first, 100 * h->top, 100 * h->saturated);
+        printf("%5lld %4lld %7.3f %6.2f %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k,
+               h->entropy, h->spread, 100 * h->first, 100 * h->top, 100 * h->saturated);
 }
 
 static void table(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
-        printf("%5lld %4lld  %-8s %7.3f %6.2f %8.2f %8.0f%% %5.0f%% %5.0f%% %5.0f%% %5.0f%% %9.0f%%\n", (long long)layer, (long long)k,
-               h->label, h->entropy, h->spread, h->distance, 100 * h->previous, 100 * h->self, 100 * h->next, 100 * h->first, 100 * h->top,
-               100 * h->saturated);
+        printf(
+            "%5lld %4lld  %-8s %7.3f %6.2f %8.2f %8.0f%% %5.0f%% %5.0f%% %5.0f%% %5.0f%% %9.0f%%\n",
+            (long long)layer, (long long)k, h->label, h->entropy, h->spread, h->distance,
+            100 * h->previous, 100 * h->self, 100 * h->next, 100 * h->first, 100 * h->top,
+            100 * h->saturated);
 }
 
 static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
@@ -34,18 +36,23 @@ static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
     printf("mean of two different heads: %.2f\n", eg_item(mean));
 }
 
-/* w: layer h i j. A query's own place among the keys is its own number, for a decoder and an encoder alike. */
+/* w: layer h i j. A query's own place among the keys is its own number, for a decoder and an
+ * encoder alike. */
 void print_heads(eg_tensor *w, bool apart)
 {
     const int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1);
-    printf("\nmeans over the rows above; entropy in nats, spread 0 is one key and 1 all alike%s\n", apart ? "" : ", distance in tokens");
+    printf("\nmeans over the rows above; entropy in nats, spread 0 is one key and 1 all alike%s\n",
+           apart ? "" : ", distance in tokens");
     puts(apart ? "layer head entropy spread first top-3 saturated"
-               : "layer head  label    entropy spread distance previous  self  next first top-3 saturated");
+               : "layer head  label    entropy spread distance previous  self  next first top-3 "
+                 "saturated");
     for (int64_t l = 0; l < layers; l++) {
         const eg_head *h = eg_heads(eg_select(w, 0, l), .spec = "[h] i j");
         if (!h) return;
-        if (apart) table_apart(h, l, heads);
-        else table(h, l, heads);
+        if (apart)
+            table_apart(h, l, heads);
+        else
+            table(h, l, heads);
     }
     if (heads < 2 || heads > WIDEST) return;
     printf("\nhow alike heads are: 1 where their rows are the same, 0 where they share no key\n");

@@ -15,12 +15,16 @@ static int run(const command *c, int count, char **word)
     printf("threads    %d\n", eg_threads(cx, 0));
     printf("types     ");
     for (eg_dtype t = EG_F32; t <= EG_C128; t++) printf(" %s", eg_type_name(t));
-    printf(" (default %s; c128 evaluates only, for gradient checks)\n", eg_type_name(eg_default_type(cx)));
+    printf(" (default %s; c128 evaluates only, for gradient checks)\n",
+           eg_type_name(eg_default_type(cx)));
     printf("libraries  %s\n", eg_io_info());
     eg_close(cx);
     return EXIT_SUCCESS;
 }
 
 const command info_command = {
-    .name = "info", .usage = "", .about = "version, BLIS kernel and why, threads, types, libraries", .run = run,
+    .name = "info",
+    .usage = "",
+    .about = "version, BLIS kernel and why, threads, types, libraries",
+    .run = run,
 };

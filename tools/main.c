@@ -5,17 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {
-    &train_command, &predict_command, &evaluate_command, &generate_command, &attend_command, &einsum_command, &explain_command,
-    &gradcheck_command, &mask_command, &ops_command, &info_command, NULL
-};
+static const command *const commands[] = { &train_command,    &predict_command,   &evaluate_command,
+                                           &generate_command, &attend_command,    &einsum_command,
+                                           &explain_command,  &gradcheck_command, &mask_command,
+                                           &ops_command,      &info_command,      NULL };
 static const char *command_name(int k) { return commands[k] ? commands[k]->name : NULL; }
 
 static void help(FILE *file)
 {
-    fprintf(file, "eingrad %s: attention and gradients in index notation\n\nusage: %s COMMAND ...\n\n", eg_version(), program());
-    for (int k = 0; commands[k]; k++) fprintf(file, "  %-10s %s\n", commands[k]->name, commands[k]->about);
-    fprintf(file, "\n  %s COMMAND --help   what a command takes\n  %s --version\n", program(), program());
+    fprintf(file,
+            "eingrad %s: attention and gradients in index notation\n\nusage: %s COMMAND ...\n\n",
+            eg_version(), program());
+    for (int k = 0; commands[k]; k++)
+        fprintf(file, "  %-10s %s\n", commands[k]->name, commands[k]->about);
+    fprintf(file, "\n  %s COMMAND --help   what a command takes\n  %s --version\n", program(),
+            program());
 }
 
 static int run(int argc, char **argv)
@@ -25,9 +29,13 @@ static int run(int argc, char **argv)
         help(argc > 1 ? stdout : stderr);
         return argc > 1 ? EXIT_SUCCESS : EXIT_FAILURE;
     }
-    if (strcmp(word, "--version") == 0) { printf("eingrad %s\n", eg_version()); return EXIT_SUCCESS; }
+    if (strcmp(word, "--version") == 0) {
+        printf("eingrad %s\n", eg_version());
+        return EXIT_SUCCESS;
+    }
     for (int k = 0; commands[k]; k++)
-        if (strcmp(word, commands[k]->name) == 0) return commands[k]->run(commands[k], argc - 2, argv + 2);
+        if (strcmp(word, commands[k]->name) == 0)
+            return commands[k]->run(commands[k], argc - 2, argv + 2);
     const char *near = nearest(word, command_name);
     if (near) return say("there is no command \"%s\"; is it %s?", word, near);
     return say("there is no command \"%s\"; see %s --help", word, program());
@@ -35,12 +43,13 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN);               /* a file that may not grow is an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     set_program(argv[0]);
     if (!hold_streams()) return say("/dev/null: %s", strerror(errno));
     int status = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && status == EXIT_SUCCESS)
-        status = say("standard output: %s", errno ? strerror(errno) : "not everything could be written");
+        status =
+            say("standard output: %s", errno ? strerror(errno) : "not everything could be written");
     return status;
 }

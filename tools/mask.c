@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct mask { int64_t offset; } mask;
-static const option options[] = {
-    { 0, "offset", WHOLE, "N", "added to the query's letter, for a cache (default 0)", offsetof(mask, offset), -1e15, 1e15, false },
-    { 0 }
-};
+typedef struct mask {
+    int64_t offset;
+} mask;
+static const option options[] = { { 0, "offset", WHOLE, "N",
+                                    "added to the query's letter, for a cache (default 0)",
+                                    offsetof(mask, offset), -1e15, 1e15, false },
+                                  { 0 } };
 enum { AXES = 8, ENTRIES = 1 << 22 };
 
 static void grid(const bool *at, int64_t rows, int64_t width)
@@ -18,7 +20,8 @@ static void grid(const bool *at, int64_t rows, int64_t width)
     }
 }
 
-static void print(eg_tensor *x, char *const *size)      /* the last two axes as a grid, one for each index of the others */
+/* the last two axes as a grid, one for each index of the others */
+static void print(eg_tensor *x, char *const *size)
 {
     int rank = eg_rank(x);
     const int64_t *dim = eg_dims(x);
@@ -30,7 +33,8 @@ static void print(eg_tensor *x, char *const *size)      /* the last two axes as 
         int64_t rest = g, index[AXES];
         for (int a = rank - 2; a-- > 0; rest /= dim[a]) index[a] = rest % dim[a];
         for (int a = 0; a < rank - 2; a++)
-            printf("%s%.*s=%lld", a ? " " : "", (int)strcspn(size[a], "="), size[a], (long long)index[a]);
+            printf("%s%.*s=%lld", a ? " " : "", (int)strcspn(size[a], "="), size[a],
+                   (long long)index[a]);
         if (rank > 2) putchar('\n');
         grid(at, rows, width);
         for (int64_t k = 0; k < rows * width; k++) on += at[k];
@@ -48,7 +52,10 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     const int n = w.count - 1;
-    if (n < 1) return say("mask needs a predicate and the size of each letter, as in: %s mask \"j <= i\" i=8 j=8", program());
+    if (n < 1)
+        return say(
+            "mask needs a predicate and the size of each letter, as in: %s mask \"j <= i\" i=8 j=8",
+            program());
     if (n > AXES) return say("mask shows at most %d letters, not %d", AXES, n);
     char axes[1024] = "";
     int64_t size[AXES], entries = 1;
@@ -57,9 +64,11 @@ static int run(const command *c, int count, char **word)
         if (!equals || equals == text || !read_whole(equals + 1, &size[k]) || size[k] < 0)
             return say("mask: \"%s\" is not a letter and its size, as in i=8", text);
         size_t used = strlen(axes), room = sizeof axes - used;
-        if (snprintf(axes + used, room, k ? " %.*s" : "%.*s", (int)(equals - text), text) >= (int)room)
+        if (snprintf(axes + used, room, k ? " %.*s" : "%.*s", (int)(equals - text), text) >=
+            (int)room)
             return say("mask: the names are too long");
-        if (size[k] && entries > ENTRIES / size[k]) return say("mask: more than %d entries are too many to print", ENTRIES);
+        if (size[k] && entries > ENTRIES / size[k])
+            return say("mask: more than %d entries are too many to print", ENTRIES);
         entries *= size[k] ? size[k] : 1;
     }
     eg_ctx *cx = eg_open(.threads = 1);
@@ -71,11 +80,14 @@ static int run(const command *c, int count, char **word)
 }
 
 const command mask_command = {
-    .name = "mask", .usage = "PREDICATE LETTER=SIZE... [--offset N]",
+    .name = "mask",
+    .usage = "PREDICATE LETTER=SIZE... [--offset N]",
     .about = "the grid that a predicate such as \"j <= i\" lets through",
     .more = "  mask \"j <= i\" i=8 j=8                      causal\n"
             "  mask \"i - 3 < j <= i\" i=8 j=8              a window of 3\n"
             "  mask \"j - |j| <= i - |i|\" i=4 j=8          causal, the last row sees everything\n"
             "  mask \"(i - j) % 2 == 0 | j < 2\" i=8 j=8    dilated, with a prefix\n",
-    .options = options, .first = "PREDICATE", .run = run,
+    .options = options,
+    .first = "PREDICATE",
+    .run = run,
 };

@@ -7,16 +7,20 @@ static const char *op_name(int k) { return eg_op_at(k) ? eg_op_at(k)->name : NUL
 
 static const char *text_of(const char *s) { return s ? s : "none"; }
 
-static void domain(const eg_op *op, char *out, size_t room)    /* where the gradient is tested: the widest of its samples */
+/* where the gradient is tested: the widest of its samples */
+static void domain(const eg_op *op, char *out, size_t room)
 {
     double low = 0, high = 0;
     for (const eg_sample *s = op->samples; s && s->call; s++) {
-        double a = s->low == 0 && s->high == 0 ? -2 : s->low, b = s->low == 0 && s->high == 0 ? 2 : s->high;
+        double a = s->low == 0 && s->high == 0 ? -2 : s->low,
+               b = s->low == 0 && s->high == 0 ? 2 : s->high;
         if (s == op->samples || a < low) low = a;
         if (s == op->samples || b > high) high = b;
     }
-    if (op->samples && op->samples->call) snprintf(out, room, "[%g, %g]", low, high);
-    else snprintf(out, room, "not sampled");
+    if (op->samples && op->samples->call)
+        snprintf(out, room, "[%g, %g]", low, high);
+    else
+        snprintf(out, room, "not sampled");
 }
 
 static void rows(int count, char **name)
@@ -31,10 +35,17 @@ static void rows(int count, char **name)
             if (!wanted) continue;
             if (op) domain(op, where, sizeof where);
             const char *cell[] = { "name", "equation", "gradient" };
-            if (op) { cell[0] = op->name; cell[1] = text_of(op->equation); cell[2] = text_of(op->gradient); }
+            if (op) {
+                cell[0] = op->name;
+                cell[1] = text_of(op->equation);
+                cell[2] = text_of(op->gradient);
+            }
             for (int j = 0; j < 3; j++) {
-                if (pass) { pad(stdout, cell[j], wide[j]); fputs("   ", stdout); }
-                else if (columns(cell[j]) > wide[j]) wide[j] = columns(cell[j]);
+                if (pass) {
+                    pad(stdout, cell[j], wide[j]);
+                    fputs("   ", stdout);
+                } else if (columns(cell[j]) > wide[j])
+                    wide[j] = columns(cell[j]);
             }
             if (pass) printf("%s\n", op ? where : "tested on");
         }
@@ -47,16 +58,23 @@ static int run(const command *c, int count, char **word)
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     for (int j = 0; j < w.count; j++) {
         bool found = false;
-        for (int k = 0; eg_op_at(k) && !found; k++) found = strcmp(eg_op_at(k)->name, w.word[j]) == 0;
+        for (int k = 0; eg_op_at(k) && !found; k++)
+            found = strcmp(eg_op_at(k)->name, w.word[j]) == 0;
         const char *near = found ? NULL : nearest(w.word[j], op_name);
-        if (!found) return near ? say("there is no operation \"%s\"; is it %s?", w.word[j], near)
-                                : say("there is no operation \"%s\"; %s ops lists them", w.word[j], program());
+        if (!found)
+            return near ? say("there is no operation \"%s\"; is it %s?", w.word[j], near)
+                        : say("there is no operation \"%s\"; %s ops lists them", w.word[j],
+                              program());
     }
     rows(w.count, w.word);
     return EXIT_SUCCESS;
 }
 
 const command ops_command = {
-    .name = "ops", .usage = "[NAME...]", .about = "every operation: name, equation, gradient, domain of its test", .run = run,
-    .more = "x, a, b are operands, y the result, g the gradient that arrives at y; dx, da, db leave it.\n",
+    .name = "ops",
+    .usage = "[NAME...]",
+    .about = "every operation: name, equation, gradient, domain of its test",
+    .run = run,
+    .more = "x, a, b are operands, y the result, g the gradient that arrives at y; dx, da, db "
+            "leave it.\n",
 };

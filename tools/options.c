@@ -1,4 +1,5 @@
-/* options.c: the command line, strictly: an unknown option, a missing or a wrong value is one sentence that names the option. */
+/* options.c: the command line, strictly: an unknown option, a missing or a wrong value is one
+ * sentence that names the option. */
 #include "tools.h"
 #include <errno.h>
 #include <math.h>
@@ -10,12 +11,14 @@ int read_shape(const command *c, const char *text, int64_t *dim)
 {
     int rank = 0;
     if (strcmp(text, "()") == 0) return 0;
-    for (const char *s = text; ; s++) {
+    for (const char *s = text;; s++) {
         char *end;
         errno = 0;
         long long n = strtoll(s, &end, 10);
         if (*s < '0' || *s > '9' || errno || (*end && *end != 'x')) break;
-        if (rank == EG_RANK_MAX) return say("%s: the shape \"%s\" has more than %d axes", c->name, text, EG_RANK_MAX), -1;
+        if (rank == EG_RANK_MAX)
+            return say("%s: the shape \"%s\" has more than %d axes", c->name, text, EG_RANK_MAX),
+                   -1;
         dim[rank++] = n;
         if (!*end) return rank;
         s = end;
@@ -38,11 +41,13 @@ static bool read_real(const char *text, double *value)
     return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
 }
 
-static const char *shown(const option *o)               /* "--out" or "-o", as messages name it */
+static const char *shown(const option *o) /* "--out" or "-o", as messages name it */
 {
     static char name[64];
-    if (o->name) snprintf(name, sizeof name, "--%s", o->name);
-    else snprintf(name, sizeof name, "-%c", o->letter);
+    if (o->name)
+        snprintf(name, sizeof name, "--%s", o->name);
+    else
+        snprintf(name, sizeof name, "-%c", o->letter);
     return name;
 }
 
@@ -50,7 +55,10 @@ static bool chosen(const option *o, const char *text, const char **value)
 {
     size_t n = strlen(text);
     for (const char *c = o->argument; *c; c += strcspn(c, "|"), c += *c == '|')
-        if (n && strcspn(c, "|") == n && strncmp(c, text, n) == 0) { *value = text; return true; }
+        if (n && strcspn(c, "|") == n && strncmp(c, text, n) == 0) {
+            *value = text;
+            return true;
+        }
     return false;
 }
 
@@ -65,12 +73,18 @@ static bool take(const option *o, char *text, void *values)
     case INPUT:
     case OUTPUT:
         *(const char **)at = text;
-        if (!*text) { say("%s needs a value that is not empty", shown(o)); return false; }
+        if (!*text) {
+            say("%s needs a value that is not empty", shown(o));
+            return false;
+        }
         break;
     case OUTPUTS: {
         list *l = at;
         const char **more = realloc(l->item, (size_t)(l->count + 1) * sizeof *more);
-        if (!more) { say("out of memory"); return false; }
+        if (!more) {
+            say("out of memory");
+            return false;
+        }
         l->item = more;
         l->item[l->count++] = text;
         break;
@@ -78,13 +92,16 @@ static bool take(const option *o, char *text, void *values)
     case WHOLE: {
         int64_t *value = at;
         good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
-        if (!good) say("%s must be a whole number from %.15g to %.15g, not \"%s\"", shown(o), o->low, o->high, text);
+        if (!good)
+            say("%s must be a whole number from %.15g to %.15g, not \"%s\"", shown(o), o->low,
+                o->high, text);
         break;
     }
     case REAL: {
         double *value = at;
         good = read_real(text, value) && *value >= o->low && *value <= o->high;
-        if (!good) say("%s must be a number from %g to %g, not \"%s\"", shown(o), o->low, o->high, text);
+        if (!good)
+            say("%s must be a number from %g to %g, not \"%s\"", shown(o), o->low, o->high, text);
         break;
     }
     case CHOICE:
@@ -103,12 +120,14 @@ static const char *option_name(int k)
     return NULL;
 }
 
-static const option *find(const command *c, const char *word, char **value)     /* NULL after saying why */
+/* NULL after saying why */
+static const option *find(const command *c, const char *word, char **value)
 {
     *value = NULL;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
         size_t n = o->name ? strlen(o->name) : 0;
-        if (word[1] == '-' && n && strncmp(word + 2, o->name, n) == 0 && (!word[2 + n] || word[2 + n] == '=')) {
+        if (word[1] == '-' && n && strncmp(word + 2, o->name, n) == 0 &&
+            (!word[2 + n] || word[2 + n] == '=')) {
             if (word[2 + n]) *value = (char *)word + 3 + n;
             return o;
         }
@@ -119,8 +138,10 @@ static const option *find(const command *c, const char *word, char **value)     
     }
     options_now = c->options;
     const char *near = word[1] == '-' ? nearest(word + 2, option_name) : NULL;
-    if (near) say("%s has no option %s; is it --%s?", c->name, word, near);
-    else say("%s has no option %s; see %s %s --help", c->name, word, program(), c->name);
+    if (near)
+        say("%s has no option %s; is it --%s?", c->name, word, near);
+    else
+        say("%s has no option %s; see %s %s --help", c->name, word, program(), c->name);
     return NULL;
 }
 
@@ -149,25 +170,42 @@ parsed read_options(const command *c, int count, char **word, void *values, word
     static char empty[1];
     bool only_words = false;
     for (int k = 0; k < count; k++) {
-        if (!only_words && (!c->first || k == 0) && (strcmp(word[k], "--help") == 0 || strcmp(word[k], "-h") == 0)) {
+        if (!only_words && (!c->first || k == 0) &&
+            (strcmp(word[k], "--help") == 0 || strcmp(word[k], "-h") == 0)) {
             print_help(stdout, c);
             return HELPED;
         }
-        if ((c->first && k == 0) || only_words || word[k][0] != '-' || !word[k][1]) { word[w->count++] = word[k]; continue; }
-        if (strcmp(word[k], "--") == 0) { only_words = true; continue; }
-        if (strcmp(word[k], "--help") == 0) { print_help(stdout, c); return HELPED; }
+        if ((c->first && k == 0) || only_words || word[k][0] != '-' || !word[k][1]) {
+            word[w->count++] = word[k];
+            continue;
+        }
+        if (strcmp(word[k], "--") == 0) {
+            only_words = true;
+            continue;
+        }
+        if (strcmp(word[k], "--help") == 0) {
+            print_help(stdout, c);
+            return HELPED;
+        }
         char *value;
         const option *o = find(c, word[k], &value);
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
-        if (o->kind == FLAG && value) { say("%s takes no value", shown(o)); return REFUSED; }
+        if (o->kind == FLAG && value) {
+            say("%s takes no value", shown(o));
+            return REFUSED;
+        }
         if (w->given & bit && o->kind != OUTPUTS) {
             say("%s is given twice", shown(o));
             return REFUSED;
         }
-        if (o->kind == MAYBE && !value) value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
+        if (o->kind == MAYBE && !value)
+            value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
-            if (k + 1 == count) { say("%s needs a value: %s", shown(o), o->argument); return REFUSED; }
+            if (k + 1 == count) {
+                say("%s needs a value: %s", shown(o), o->argument);
+                return REFUSED;
+            }
             value = word[++k];
         }
         if (!take(o, value, values)) return REFUSED;
@@ -187,14 +225,16 @@ static int left_side(const option *o, char *out, size_t room)
 {
     char letter[4] = "";
     if (o->letter) snprintf(letter, sizeof letter, "-%c", o->letter);
-    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "", o->name ? "--" : "",
-                    o->name ? o->name : "", o->argument ? " " : "", o->argument ? o->argument : "");
+    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "",
+                    o->name ? "--" : "", o->name ? o->name : "", o->argument ? " " : "",
+                    o->argument ? o->argument : "");
 }
 
 void print_help(FILE *file, const command *c)
 {
     char text[128];
-    fprintf(file, "usage: %s %s%s%s\n%s\n", program(), c->name, *c->usage ? " " : "", c->usage, c->about);
+    fprintf(file, "usage: %s %s%s%s\n%s\n", program(), c->name, *c->usage ? " " : "", c->usage,
+            c->about);
     if (c->more) fprintf(file, "\n%s", c->more);
     int width = 0;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {

@@ -5,11 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct predict { const char *off; int64_t threads; } predict;
+typedef struct predict {
+    const char *off;
+    int64_t threads;
+} predict;
 static const option options[] = {
-    { 0, "heads-off", TEXT, "L.H[,L.H...]", "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1",
+    { 0, "heads-off", TEXT, "L.H[,L.H...]",
+      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1",
       offsetof(predict, off), 0, 0, false },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024, false },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024,
+      false },
     { 0 }
 };
 
@@ -30,8 +35,10 @@ static int answer_lines(eg_ctx *cx, eg_trainer *t)
     for (long long number = 1; !status && (n = getline(&line, &room, stdin)) >= 0; number++) {
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         snprintf(where, sizeof where, "line %lld", number);
-        if (strlen(line) != (size_t)n) status = say("%s: a zero byte", where);
-        else if (!answer(t, line)) status = say_error(cx, where);
+        if (strlen(line) != (size_t)n)
+            status = say("%s: a zero byte", where);
+        else if (!answer(t, line))
+            status = say_error(cx, where);
         fflush(stdout);
     }
     if (!status && ferror(stdin)) status = say("standard input: %s", strerror(errno));
@@ -45,7 +52,9 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count < 1) return say("predict needs a model, such as reverse.safetensors from %s train reverse", program());
+    if (w.count < 1)
+        return say("predict needs a model, such as reverse.safetensors from %s train reverse",
+                   program());
     if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
@@ -62,8 +71,12 @@ static int run(const command *c, int count, char **word)
 }
 
 const command predict_command = {
-    .name = "predict", .usage = "MODEL [INPUT...]",
+    .name = "predict",
+    .usage = "MODEL [INPUT...]",
     .about = "what a trained model answers; without INPUT, to each line of standard input",
-    .more = "After -- come inputs that begin with -.\n", .options = options, .run = run,
-    .input = "the model", .input_count = 1,
+    .more = "After -- come inputs that begin with -.\n",
+    .options = options,
+    .run = run,
+    .input = "the model",
+    .input_count = 1,
 };

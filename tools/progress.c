@@ -13,19 +13,25 @@ double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- the log: one JSON object a line ----------------------------------------------------------------------------------------- */
+/* -- the log: one JSON object a line ---------------------------------------------------------- */
 static void json_text(FILE *f, const char *s)
 {
     fputc('"', f);
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20) fprintf(f, "\\u%04x", (unsigned)*s);
-        else fputc(*s, f);
+        if (*s == '"' || *s == '\\')
+            fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            fprintf(f, "\\u%04x", (unsigned)*s);
+        else
+            fputc(*s, f);
     }
     fputc('"', f);
 }
 
-static void field(const progress *g, const char *name, double x) { fprintf(g->log, ", \"%s\": %.16g", name, x); }
+static void field(const progress *g, const char *name, double x)
+{
+    fprintf(g->log, ", \"%s\": %.16g", name, x);
+}
 
 static bool logged(progress *g)
 {
@@ -43,7 +49,11 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_progress now = eg_trainer_now(t);
-    *g = (progress){ .bar = is_terminal(stdout), .log_path = log_path, .first = now.step, .goal = o->goal, .start = seconds(),
+    *g = (progress){ .bar = is_terminal(stdout),
+                     .log_path = log_path,
+                     .first = now.step,
+                     .goal = o->goal,
+                     .start = seconds(),
                      .text = eg_data_free(eg_trainer_data(t)) };
     g->whole = -1;
     g->unseen = now.held;
@@ -51,18 +61,36 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     g->smooth = g->lowest = NAN;
     if (!log_path) return true;
     g->log = fopen(log_path, append ? "a" : "w");
-    if (!g->log) { say("--log %s: %s", log_path, strerror(errno)); return false; }
+    if (!g->log) {
+        say("--log %s: %s", log_path, strerror(errno));
+        return false;
+    }
     fputs("{\"data\": ", g->log);
     json_text(g->log, eg_data_name(eg_trainer_data(t)));
     fprintf(g->log, ", \"model\": \"%s\"", o->model);
-    const struct { const char *name; double value; } fields[] = {
-        { "layers", (double)o->layers }, { "d_model", (double)o->d_model }, { "heads", (double)o->heads },
-        { "width", (double)o->width }, { "dropout", o->dropout }, { "lr", o->lr }, { "batch", (double)o->batch },
-        { "steps", (double)o->steps }, { "seed", (double)o->seed }, { "goal", o->goal }, { "context", (double)o->context },
-        { "micro_batches", (double)o->micro_batches }, { "label_smoothing", o->smoothing }, { "early_stop", (double)o->early_stop },
-        { "parameters", (double)eg_params_size(eg_trainer_params(t)) }, { "step", (double)now.step },
+    const struct {
+        const char *name;
+        double value;
+    } fields[] = {
+        { "layers", (double)o->layers },
+        { "d_model", (double)o->d_model },
+        { "heads", (double)o->heads },
+        { "width", (double)o->width },
+        { "dropout", o->dropout },
+        { "lr", o->lr },
+        { "batch", (double)o->batch },
+        { "steps", (double)o->steps },
+        { "seed", (double)o->seed },
+        { "goal", o->goal },
+        { "context", (double)o->context },
+        { "micro_batches", (double)o->micro_batches },
+        { "label_smoothing", o->smoothing },
+        { "early_stop", (double)o->early_stop },
+        { "parameters", (double)eg_params_size(eg_trainer_params(t)) },
+        { "step", (double)now.step },
     };
-    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) field(g, fields[k].name, fields[k].value);
+    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+        field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);
     return logged(g);
 }
@@ -96,22 +124,34 @@ bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
         fputs("}\n", g->log);
     }
     bool good = logged(g);
-    if (g->log && fclose(g->log) && good) { say("--log %s: %s", g->log_path, strerror(errno)); good = false; }
+    if (g->log && fclose(g->log) && good) {
+        say("--log %s: %s", g->log_path, strerror(errno));
+        good = false;
+    }
     g->log = NULL;
     return good;
 }
 
-/* -- the screen -------------------------------------------------------------------------------------------------------------- */
-static void short_number(char *out, size_t room, double x)      /* 41k */
+/* -- the screen ------------------------------------------------------------------------------- */
+static void short_number(char *out, size_t room, double x) /* 41k */
 {
-    snprintf(out, room, x >= 1e6 ? "%.1fM" : x >= 1e3 ? "%.0fk" : "%.0f", x >= 1e6 ? x / 1e6 : x >= 1e3 ? x / 1e3 : x);
+    snprintf(out, room,
+             x >= 1e6   ? "%.1fM"
+             : x >= 1e3 ? "%.0fk"
+                        : "%.0f",
+             x >= 1e6   ? x / 1e6
+             : x >= 1e3 ? x / 1e3
+                        : x);
 }
 
 static void time_left(char *out, size_t room, double s)
 {
-    if (s < 100) snprintf(out, room, "%.0f s", ceil(s));
-    else if (s < 6000) snprintf(out, room, "%.0f min", ceil(s / 60));
-    else snprintf(out, room, "%.1f h", s / 3600);
+    if (s < 100)
+        snprintf(out, room, "%.0f s", ceil(s));
+    else if (s < 6000)
+        snprintf(out, room, "%.0f min", ceil(s / 60));
+    else
+        snprintf(out, room, "%.1f h", s / 3600);
 }
 
 /* The bar leaves its own step out: it has 80 columns. */
@@ -120,18 +160,23 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
     char rate[16], left[16];
     double took = seconds() - g->start;
     short_number(rate, sizeof rate, p->rate);
-    time_left(left, sizeof left, took / (double)(p->step - g->first) * (double)(p->steps - p->step));
+    time_left(left, sizeof left,
+              took / (double)(p->step - g->first) * (double)(p->steps - p->step));
     if (g->text) {
         char unseen[32] = "";
         if (p->held >= 0) snprintf(unseen, sizeof unseen, "  unseen %.3f", p->held / log(2));
-        return snprintf(out, room, "step %4lld  loss %.4f  %.3f bits a character%s  %s characters/s  at most %s left", (long long)p->step,
-                        p->loss, p->loss / log(2), unseen, rate, left);
+        return snprintf(
+            out, room,
+            "step %4lld  loss %.4f  %.3f bits a character%s  %s characters/s  at most %s left",
+            (long long)p->step, p->loss, p->loss / log(2), unseen, rate, left);
     }
     if (g->bar)
-        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left", p->loss, 100 * p->accuracy,
-                        100 * g->whole, rate, left);
-    return snprintf(out, room, "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left",
-                    (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
+        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left",
+                        p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
+    return snprintf(
+        out, room,
+        "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left",
+        (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
 }
 
 void progress_clear(const progress *g)
@@ -181,12 +226,13 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
                   double least)
 {
     if (!unusual(u, x, least)) return;
-    if (g->log) fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n", (long long)p->step, name, x,
-                        u->was);
+    if (g->log)
+        fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n",
+                (long long)p->step, name, x, u->was);
     if (g->alarms++ >= ALARM_LINES) return;
     progress_clear(g);
-    printf("step %4lld  ALARM: %s %.4g, where %.4g ± %.2g was usual%s\n", (long long)p->step, name, x, u->was, u->deviation,
-           g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
+    printf("step %4lld  ALARM: %s %.4g, where %.4g ± %.2g was usual%s\n", (long long)p->step, name,
+           x, u->was, u->deviation, g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
 }
 
 /* -- divergence: the mean loss of the last 5 steps or so has risen above the lowest one by a
@@ -220,7 +266,10 @@ static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
     int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,
         first = -1, found = 0;
     double *largest = calloc((size_t)count, sizeof *largest);
-    if (!largest || eg_trainer_saturation(t, largest)) { free(largest); return false; }
+    if (!largest || eg_trainer_saturation(t, largest)) {
+        free(largest);
+        return false;
+    }
     for (int k = 0; k < count; k++) {
         if (!(largest[k] > SATURATED)) continue;
         first = found++ ? first : k;
@@ -241,8 +290,9 @@ static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
     return true;
 }
 
-/* -- the curve ---------------------------------------------------------------------------------------------------------------- */
-static bool looked(const progress *g, const eg_progress *p) /* at the unseen part, in this step */
+/* -- the curve -------------------------------------------------------------------------------- */
+/* at the unseen part, in this step */
+static bool looked(const progress *g, const eg_progress *p)
 {
     return p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
 }
@@ -253,7 +303,7 @@ static void remember(progress *g, const eg_progress *p)
     if (g->points == g->room) {
         int64_t room = g->room ? 2 * g->room : 1024;
         double *more = realloc(g->point, (size_t)room * 3 * sizeof *more);
-        if (!more) return;              /* the curve ends here */
+        if (!more) return; /* the curve ends here */
         g->point = more, g->room = room;
     }
     double *at = g->point + 3 * g->points++;
@@ -264,23 +314,29 @@ bool progress_curve(const progress *g, eg_trainer *t)
 {
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
     if (!g->curve || !g->points) return true;
-    const double unit = g->text ? log(2) : 1;           /* of a text: bits, as everywhere on the screen */
+    const double unit = g->text ? log(2) : 1; /* of a text: bits, as everywhere on the screen */
     int64_t n = g->points, looks = 0;
-    double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n, *u = column + 2 * n, *v = column + 3 * n;
-    if (!column) { say("out of memory"); return false; }
+    double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n,
+           *u = column + 2 * n, *v = column + 3 * n;
+    if (!column) {
+        say("out of memory");
+        return false;
+    }
     for (int64_t k = 0; k < n; k++) {
         x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1] / unit;
         if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2] / unit;
     }
     const eg_curve curves[] = { { "training", n, x, y }, { "unseen", looks, u, v } };
-    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves, .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
+    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves,
+                             .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
                              .y_name = g->text ? "bits a character" : "loss", .logarithmic = true);
     free(column);
     if (bad) say_error(cx, NULL);
     return !bad;
 }
 
-/* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are slow. */
+/* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are
+ * slow. */
 bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {
     g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
@@ -293,9 +349,11 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();
     bool last = p->step == p->steps || (g->goal > 0 && p->exact >= g->goal);
-    if (g->bar ? last || now - g->shown >= 0.1 : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {
+    if (g->bar ? last || now - g->shown >= 0.1
+               : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {
         g->shown = now;
-        if (g->bar) draw(g, p, last);
+        if (g->bar)
+            draw(g, p, last);
         else {
             char text[256];
             describe(g, p, text, sizeof text);

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tools/listing.h"              /* listing: examples/04_attention.c's function, made by the Makefile */
+#include "tools/listing.h" /* listing: examples/04_attention.c's function, made by the Makefile */
 
 enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
 
-static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)     /* of the test set, as text */
+/* of the test set, as text */
+static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
     eg_data_write(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
@@ -16,7 +17,7 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
     return true;
 }
 
-/* -- five predictions -------------------------------------------------------------------------------------------------------- */
+/* -- five predictions ------------------------------------------------------------------------- */
 static bool predictions(eg_trainer *t)
 {
     char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
@@ -32,15 +33,24 @@ static bool predictions(eg_trainer *t)
             if (columns(cell[r][j]) > wide[j]) wide[j] = columns(cell[r][j]);
     putchar('\n');
     for (int r = 0; r < rows; r++) {
-        for (int j = 0; j < 3; j++) { pad(stdout, cell[r][j], wide[j]); fputs("   ", stdout); }
+        for (int j = 0; j < 3; j++) {
+            pad(stdout, cell[r][j], wide[j]);
+            fputs("   ", stdout);
+        }
         puts(r == 0 ? "" : strcmp(cell[r][1], cell[r][2]) == 0 ? "right" : "WRONG");
     }
     return true;
 }
 
-/* -- where it looks while it writes ---------------------------------------------------------------------------------------------
- * Rows: the symbols of the answer, at the places that write them. Columns: what each place looks at. */
-typedef struct view { eg_tensor *w; int rows, columns; const char *row[EG_LONGEST]; const char *const *column; } view;
+/* -- where it looks while it writes
+ * Rows: the symbols of the answer, at the places that write them. Columns: what each place looks
+ * at. */
+typedef struct view {
+    eg_tensor *w;
+    int rows, columns;
+    const char *row[EG_LONGEST];
+    const char *const *column;
+} view;
 
 static bool look(eg_trainer *t, const char *input, view *v)
 {
@@ -50,15 +60,18 @@ static bool look(eg_trainer *t, const char *input, view *v)
     int32_t token[EG_LONGEST];
     int inputs = eg_data_read(d, input, EG_LONGEST, token);
     const char *const *row;
-    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);       /* layer h i j */
+    /* layer h i j */
+    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);
     if (!w) return false;
     int n = (int)eg_dim(w, -1), first = 0;
-    if (apart) {                        /* a row is named after what it writes */
+    if (apart) { /* a row is named after what it writes */
         v->rows = (int)eg_dim(w, 2);
         v->columns = n;
         for (int k = 0; k < v->rows; k++) v->row[k] = row[k];
-    } else if (decoder) {                      /* the place before a symbol writes it */
-        first = inputs < n && strcmp(v->column[inputs], eg_data_symbol(d, EG_SEP)) == 0 ? inputs : inputs - 1;
+    } else if (decoder) { /* the place before a symbol writes it */
+        first = inputs < n && strcmp(v->column[inputs], eg_data_symbol(d, EG_SEP)) == 0
+                    ? inputs
+                    : inputs - 1;
         v->rows = n - 1 - first;
         v->columns = n - 1;
         for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
@@ -67,7 +80,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
         v->rows = v->columns = answer ? eg_data_read(d, answer, EG_LONGEST, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
-    if (v->rows < 1) return false;      /* an answer without symbols */
+    if (v->rows < 1) return false; /* an answer without symbols */
     v->w = eg_slice(eg_slice(w, 2, first, first + v->rows, 1), 3, 0, v->columns, 1);
     return eg_ok(v->w);
 }
@@ -82,7 +95,8 @@ static double own_symbol(view *v, int64_t layer, int64_t head)
     return sum / v->rows;
 }
 
-static bool plain(const eg_example *e, bool pairs)  /* short, and of a task no symbol twice: a map that is easy to read */
+/* short, and of a task no symbol twice: a map that is easy to read */
+static bool plain(const eg_example *e, bool pairs)
 {
     bool good = e->inputs >= 6 && e->inputs <= 16;
     for (int k = 0; good && !pairs && k < e->inputs; k++)
@@ -108,26 +122,32 @@ static bool best_map(eg_trainer *t, char *shown_input)
     for (int k = 0; mass && k < LOOKED && example(t, k, input, truth, &e); k++) {
         eg_mark m = eg_push(cx);
         if (look(t, input, &v)) {
-            for (int64_t n = 0; n < layers * heads; n++) mass[n] += own_symbol(&v, n / heads, n % heads);
+            for (int64_t n = 0; n < layers * heads; n++)
+                mass[n] += own_symbol(&v, n / heads, n % heads);
             seen++;
             if (chosen < 0) chosen = k;
         }
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) { chosen = k; break; }
+        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
+            chosen = k;
+            break;
+        }
     int64_t best = 0;
     for (int64_t n = 1; seen && n < layers * heads; n++)
         if (mass[n] > mass[best]) best = n;
     eg_mark m = eg_push(cx);
     if (seen && example(t, chosen, shown_input, truth, &e) && look(t, shown_input, &v)) {
         bool apart = strcmp(eg_trainer_config(t)->model, "seq2seq") == 0;
-        printf("\n%slayer %lld, head %lld, while it answers %s: a row writes its symbol, the columns are what it looks at\n"
+        printf("\n%slayer %lld, head %lld, while it answers %s: a row writes its symbol, the "
+               "columns are what it looks at\n"
                "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
-               apart ? "cross attention, " : "", (long long)(best / heads), (long long)(best % heads), shown_input,
-               100 * mass[best] / seen);
-        eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads), .rows = v.row, .columns = v.column,
-                         .colour = in_colour(stdout), .width = terminal_width());
+               apart ? "cross attention, " : "", (long long)(best / heads),
+               (long long)(best % heads), shown_input, 100 * mass[best] / seen);
+        eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads),
+                         .rows = v.row, .columns = v.column, .colour = in_colour(stdout),
+                         .width = terminal_width());
     } else if (!eg_error(cx))
         example(t, 0, shown_input, truth, &e);
     eg_pop(cx, m);
@@ -135,11 +155,15 @@ static bool best_map(eg_trainer *t, char *shown_input)
     return !eg_error(cx);
 }
 
-/* -- what to type next ------------------------------------------------------------------------------------------------------- */
-static void quoted(const char *s)                   /* one word of a shell */
+/* -- what to type next ------------------------------------------------------------------------ */
+static void quoted(const char *s) /* one word of a shell */
 {
-    static const char plain_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
-    if (*s && strspn(s, plain_bytes) == strlen(s)) { fputs(s, stdout); return; }
+    static const char plain_bytes[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
+    if (*s && strspn(s, plain_bytes) == strlen(s)) {
+        fputs(s, stdout);
+        return;
+    }
     putchar('\'');
     for (; *s; s++) fputs(*s == '\'' ? "'\\''" : (char[]){ *s, 0 }, stdout);
     putchar('\'');
@@ -159,7 +183,8 @@ static void next(eg_trainer *t, const char *path, const char *input)
     quoted(input);
     bool here = access(data, R_OK) == 0 && strcmp(name, data) != 0;
     printf("   # every head, on an input of your own\n");
-    printf("  %s train --pairs %s   # %s: input TAB output, one a line\n", program(), here ? data : "FILE",
+    printf("  %s train --pairs %s   # %s: input TAB output, one a line\n", program(),
+           here ? data : "FILE",
            here ? "dates in ten ways, or a file of your own" : "a file of your own");
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
@@ -168,30 +193,37 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
 {
     double limit = eg_trainer_config(t)->clip_norm;
     if (limit > 0)
-        printf("gradient clipped to %g in %lld of %lld steps", limit, (long long)p->clipped, (long long)p->step);
+        printf("gradient clipped to %g in %lld of %lld steps", limit, (long long)p->clipped,
+               (long long)p->step);
     else
         printf("no gradient was clipped");
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
     if (p->best < 0 || p->best_step == p->step) return;
     const bool text = eg_data_free(eg_trainer_data(t));
-    printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step, text ? p->best / log(2) : p->best,
-           text ? " bits a character" : "", p->stopped ? "; stopped early" : "");
-    if (best) printf("that model is saved in %s; %s has the last one\n", best, path);
-    else printf("%s has the last model, not that one: --best FILE keeps it\n", path);
+    printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step,
+           text ? p->best / log(2) : p->best, text ? " bits a character" : "",
+           p->stopped ? "; stopped early" : "");
+    if (best)
+        printf("that model is saved in %s; %s has the last one\n", best, path);
+    else
+        printf("%s has the last model, not that one: --best FILE keeps it\n", path);
 }
 
 static void saved(const eg_progress *p, const progress *g, const char *path)
 {
-    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step, p->seconds, seconds() - g->start, path);
+    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step,
+           p->seconds, seconds() - g->start, path);
 }
 
-/* -- a text: how well it is foretold, and how it may go on ---------------------------------------------------------------------- */
-static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p, const progress *g)
+/* -- a text: how well it is foretold, and how it may go on ------------------------------------ */
+static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
+                     const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     size_t bytes;
-    printf("%.3f bits a character on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n", s->loss / log(2), (long long)s->tokens,
-           exp(s->loss), 100 * (double)s->right / (double)s->tokens);
+    printf("%.3f bits a character on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n",
+           s->loss / log(2), (long long)s->tokens, exp(s->loss),
+           100 * (double)s->right / (double)s->tokens);
     const char *text = eg_trainer_generate(t, .length = 300, .temperature = 0.8, .bytes = &bytes);
     if (!text) return say_error(cx, NULL);
     puts("\nA text of its own (temperature 0.8):\n");
@@ -201,8 +233,10 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
     saved(p, g, path);
     printf("\nNext:\n  %s generate ", program());
     quoted(path);
-    puts(" --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
-    if (p->best >= 0 && p->best_step != p->step) return EXIT_SUCCESS;   /* more steps would fit the seen text only */
+    puts(
+        " --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
+    /* more steps would fit the seen text only */
+    if (p->best >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
     printf("  %s train --resume ", program());
     quoted(path);
     printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));
@@ -216,25 +250,31 @@ static void print_listing(const char *model)
     const char *at = strstr(listing, causal);
     const bool encoder = !strcmp(model, "encoder"), both = !strcmp(model, "seq2seq");
     printf("\nThe attention that was trained, in eingrad (examples/04_attention.c%s):\n\n",
-           encoder ? ", without its causal mask" : both ? "; .where in the decoder's attention to itself alone" : "");
-    if (encoder && at) printf("%.*s%s", (int)(at - listing), listing, at + strlen(causal));
-    else fputs(listing, stdout);
+           encoder ? ", without its causal mask"
+           : both  ? "; .where in the decoder's attention to itself alone"
+                   : "");
+    if (encoder && at)
+        printf("%.*s%s", (int)(at - listing), listing, at + strlen(causal));
+    else
+        fputs(listing, stdout);
 }
 
-int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p, const progress *g)
+int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p,
+         const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     char input[TEXT_ROOM] = "";
     eg_trainer_check_report r;
     if (g->text) return show_text(t, path, best, s, p, g);
-    printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact, (long long)s->sequences,
-           100 * (double)s->exact / (double)s->sequences);
+    printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact,
+           (long long)s->sequences, 100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
-        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n", 100 * g->goal, program(), path,
-               (long long)(2 * p->steps));
-    if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r)) return say_error(cx, NULL);
-    printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right, (long long)r.entries, r.worst,
-           r.worst_name ? r.worst_name : "none");
+        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n",
+               100 * g->goal, program(), path, (long long)(2 * p->steps));
+    if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r))
+        return say_error(cx, NULL);
+    printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right,
+           (long long)r.entries, r.worst, r.worst_name ? r.worst_name : "none");
     clipping(t, p, path, best);
     saved(p, g, path);
     print_listing(eg_trainer_config(t)->model);

@@ -11,7 +11,7 @@
 int say(const char *format, ...)
 {
     va_list ap;
-    fflush(stdout);                         /* what came before is seen before */
+    fflush(stdout); /* what came before is seen before */
     fputs("eingrad: ", stderr);
     va_start(ap, format);
     vfprintf(stderr, format, ap);
@@ -23,8 +23,11 @@ int say(const char *format, ...)
 /* The library's sentence in the words of the command line: its options, no functions of C. */
 static const char *in_own_words(const char *error, char *out, size_t room)
 {
-    static const struct { const char *library, *program; } wording[] = {
-        { "ask for it with .broadcast", "ask for it with --broadcast" }, { "; eg_cast one of them", "" },
+    static const struct {
+        const char *library, *program;
+    } wording[] = {
+        { "ask for it with .broadcast", "ask for it with --broadcast" },
+        { "; eg_cast one of them", "" },
     };
     snprintf(out, room, "%s", error);
     for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
@@ -65,7 +68,7 @@ bool is_picture(const char *path)
     return end && end > path && (strcasecmp(end, ".png") == 0 || strcasecmp(end, ".svg") == 0);
 }
 
-/* -- columns ----------------------------------------------------------------------------------------------------------------- */
+/* -- columns ---------------------------------------------------------------------------------- */
 int columns(const char *utf8)
 {
     int n = 0;
@@ -79,7 +82,7 @@ void pad(FILE *file, const char *text, int width)
     fprintf(file, "%s%*s", text, n > 0 ? n : 0, "");
 }
 
-/* -- the terminal ------------------------------------------------------------------------------------------------------------ */
+/* -- the terminal ----------------------------------------------------------------------------- */
 bool is_terminal(FILE *file)
 {
     const char *term = getenv("TERM");
@@ -101,17 +104,21 @@ int terminal_width(void)
     return given && read_whole(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
 }
 
-/* -- names ------------------------------------------------------------------------------------------------------------------- */
+/* -- names ------------------------------------------------------------------------------------ */
 enum { LONGEST = 32 };
 
-/* Insertions, deletions, replacements and exchanges of neighbours that turn one into the other. Damerau 1964. */
+/* Insertions, deletions, replacements and exchanges of neighbours that turn one into the other.
+ * Damerau 1964. */
 static int distance(const char *a, const char *b)
 {
     int m = (int)strlen(a), n = (int)strlen(b), d[LONGEST + 1][LONGEST + 1];
     if (m > LONGEST || n > LONGEST) return LONGEST;
     for (int i = 0; i <= m; i++)
         for (int j = 0; j <= n; j++) {
-            if (i == 0 || j == 0) { d[i][j] = i + j; continue; }
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
             int least = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             if (d[i - 1][j] + 1 < least) least = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < least) least = d[i][j - 1] + 1;
@@ -129,7 +136,10 @@ const char *nearest(const char *word, const char *(*name)(int))
     int least = 1 + (int)(length > 3 ? 2 : length / 2);
     for (int k = 0; (one = name(k)); k++) {
         int d = length > 2 && strncmp(one, word, length) == 0 ? 0 : distance(word, one);
-        if (d < least) { least = d; best = one; }
+        if (d < least) {
+            least = d;
+            best = one;
+        }
     }
     return best;
 }
@@ -142,8 +152,10 @@ void set_program(const char *argv0)
     static char here[4096];
     if (!argv0 || !*argv0) return;
     called = argv0;
-    if (*argv0 == '/' && getcwd(here, sizeof here)) {           /* below the present folder: say it from here */
+    /* below the present folder: say it from here */
+    if (*argv0 == '/' && getcwd(here, sizeof here)) {
         size_t n = strlen(here);
-        if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/')) called = argv0 + n + 1;
+        if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/'))
+            called = argv0 + n + 1;
     }
 }

@@ -1,110 +1,145 @@
-/* tools.h: what the commands of the program share. A command is one file with one row; main.c lists the rows.
- * Everything below the command line is the public interface of the library: the program is a user of it. */
+/* tools.h: what the commands of the program share. A command is one file with one row; main.c lists
+ * the rows. Everything below the command line is the public interface of the library: the program
+ * is a user of it. */
 #ifndef EG_TOOLS_H
 #define EG_TOOLS_H
 #include <eingrad.h>
 
-/* -- options.c: a row says what an option is called, what it takes, and where the value goes --------------------------------- */
+/* -- options.c: a row says what an option is called, what it takes, and where the value goes */
 typedef enum option_kind {
-    FLAG, TEXT, INPUT, OUTPUT, OUTPUTS, MAYBE, WHOLE, REAL, CHOICE
+    FLAG,
+    TEXT,
+    INPUT,
+    OUTPUT,
+    OUTPUTS,
+    MAYBE,
+    WHOLE,
+    REAL,
+    CHOICE
 } option_kind;
 /* bool, const char *, a file that is read, one that is written, several (list), text or "" where no
  * value follows, int64_t, double, const char * */
 typedef struct option {
-    char letter;                        /* 'o' of -o; 0: none                                               */
-    const char *name;                   /* "out" of --out; NULL: none                                       */
+    char letter;      /* 'o' of -o; 0: none */
+    const char *name; /* "out" of --out; NULL: none */
     option_kind kind;
-    const char *argument, *help;        /* "FILE", "where to write it"; CHOICE: "encoder|decoder"           */
-    size_t at;                          /* offset in the command's own struct                               */
-    double low, high;                   /* WHOLE, REAL: the range, both ends included                       */
-    bool kept;                          /* a checkpoint has it: when it is resumed, another value is refused */
+    const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
+    size_t at;                   /* offset in the command's own struct */
+    double low, high;            /* WHOLE, REAL: the range, both ends included */
+    bool kept; /* a checkpoint has it: when it is resumed, another value is refused */
 } option;
-typedef struct list { int count; const char **item; } list;
+typedef struct list {
+    int count;
+    const char **item;
+} list;
 
 typedef struct command {
-    const char *name, *usage, *about;   /* "mask", "PREDICATE i=SIZE ...", one line                         */
-    const char *more;                   /* the rest of --help                                               */
-    const option *options;              /* ended by a row of zeros; NULL: none                              */
-    const char *first;                  /* what the next word is, whatever it begins with; NULL: it may be an option */
-    int (*run)(const struct command *, int count, char **word);    /* the words after the command's name; exit status */
-    void (*list)(FILE *);               /* the end of --help that is computed; NULL: none                   */
+    const char *name, *usage, *about; /* "mask", "PREDICATE i=SIZE ...", one line */
+    const char *more;                 /* the rest of --help */
+    const option *options;            /* ended by a row of zeros; NULL: none */
+    /* what the next word is, whatever it begins with; NULL: it may be an option */
+    const char *first;
+    /* the words after the command's name; exit status */
+    int (*run)(const struct command *, int count, char **word);
+    void (*list)(FILE *);               /* the end of --help that is computed; NULL: none */
     const char *input;                  /* "the model": what words that are files are called */
-    int input_first, input_count;       /* which words those are                             */
-    bool (*prints)(const void *values); /* is anything printed? NULL: yes                    */
+    int input_first, input_count;       /* which words those are */
+    bool (*prints)(const void *values); /* is anything printed? NULL: yes */
 } command;
 
 typedef struct words {
     int count;
-    char **word;                        /* those that are no options, in order                              */
-    uint64_t given;                     /* bit k: the k-th option was there                                 */
+    char **word;    /* those that are no options, in order */
+    uint64_t given; /* bit k: the k-th option was there */
 } words;
 typedef enum parsed { PARSED, HELPED, REFUSED } parsed;
-/* Reads the words into `values` and moves those that are no options to the front. HELPED: --help was printed; REFUSED: said why. */
+/* Reads the words into `values` and moves those that are no options to the front. HELPED: --help
+ * was printed; REFUSED: said why. */
 parsed read_options(const command *, int count, char **word, void *values, words *);
 bool was_given(const words *, const command *, const char *name);
 void print_help(FILE *, const command *);
-bool read_whole(const char *text, int64_t *value);      /* a whole number, nothing else                      */
-int  read_shape(const command *, const char *text, int64_t *dim);   /* "4x8", "()" is a scalar: the rank; −1 after saying why */
+bool read_whole(const char *text, int64_t *value); /* a whole number, nothing else */
+/* "4x8", "()" is a scalar: the rank; −1 after saying why */
+int read_shape(const command *, const char *text, int64_t *dim);
 
 /* -- files.c: each file that a command reads or writes is told here before it is opened;
  * read_options tells those of the rows and words. False after saying why: an output that is an
  * input too, or another output, or that no file can be. */
-bool use_file(const char *part, const char *path, bool written);    /* "--out"; NULL: nothing */
+bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
 bool use_stream(const char *part, int descriptor, bool written);
-bool same_file(const char *a, const char *b);   /* not there yet: one folder, one name */
-bool hold_streams(void);                /* takes descriptors 0, 1, 2; false: it cannot */
+bool same_file(const char *a, const char *b); /* not there yet: one folder, one name */
+bool hold_streams(void);                      /* takes descriptors 0, 1, 2; false: it cannot */
 
-/* -- model.c ----------------------------------------------------------------------------------- */
-bool all_finite(eg_tensor *);           /* no NaN and no infinity */
-bool finite_model(eg_trainer *, const char *path);  /* are its parameters? false after saying */
-eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *);     /* NULL after saying why */
+/* -- model.c ---------------------------------------------------------------------------------- */
+bool all_finite(eg_tensor *);                      /* no NaN and no infinity */
+bool finite_model(eg_trainer *, const char *path); /* are its parameters? false after saying */
+eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after saying why */
 
-/* -- text.c ------------------------------------------------------------------------------------------------------------------ */
-int  say(const char *format, ...) __attribute__((format(printf, 1, 2)));    /* "eingrad: …" to stderr; returns EXIT_FAILURE */
-int  say_error(eg_ctx *, const char *where);            /* the context's error, after "where: " if it is not NULL */
-/* the same of a model that was not loaded: that its text, which `text` does not give, may have been moved */
-int  say_load_error(eg_ctx *, const char *model, const char *text);
-int  say_error_of(eg_ctx *, const char *path, const char *shown);   /* the same, with `shown` where it says `path`    */
-bool is_picture(const char *path);                      /* ends in .png or .svg                              */
-int  columns(const char *utf8);                         /* of a terminal, one a character                    */
-void pad(FILE *, const char *text, int width);          /* the text, then blanks up to the width             */
+/* -- text.c ----------------------------------------------------------------------------------- */
+/* "eingrad: …" to stderr; returns EXIT_FAILURE */
+int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* the context's error, after "where: " if it is not NULL */
+int say_error(eg_ctx *, const char *where);
+/* the same of a model that was not loaded: that its text, which `text` does not give, may have been
+ * moved */
+int say_load_error(eg_ctx *, const char *model, const char *text);
+/* the same, with `shown` where it says `path` */
+int say_error_of(eg_ctx *, const char *path, const char *shown);
+bool is_picture(const char *path);             /* ends in .png or .svg */
+int columns(const char *utf8);                 /* of a terminal, one a character */
+void pad(FILE *, const char *text, int width); /* the text, then blanks up to the width */
 bool is_terminal(FILE *);
-bool in_colour(FILE *);                                 /* a terminal, and NO_COLOR (no-color.org) is not set */
-int  terminal_width(void);                              /* 80 where nothing is known                         */
-const char *nearest(const char *word, const char *(*name)(int k));      /* NULL: none is near                */
-const char *program(void);                              /* how the user calls this program                   */
+bool in_colour(FILE *);   /* a terminal, and NO_COLOR (no-color.org) is not set */
+int terminal_width(void); /* 80 where nothing is known */
+const char *nearest(const char *word, const char *(*name)(int k)); /* NULL: none is near */
+const char *program(void); /* how the user calls this program */
 void set_program(const char *argv0);
 
-/* -- progress.c, show.c: what `train` prints and logs ------------------------------------------------------------------------ */
-typedef struct usual { int64_t count; double mean, variance, was, deviation; } usual;  /* what a number was lately        */
+/* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
+/* what a number was lately */
+typedef struct usual {
+    int64_t count;
+    double mean, variance, was, deviation;
+} usual;
 typedef struct progress {
-    bool  bar;                          /* one line of a terminal, drawn again and again; else plain lines         */
-    FILE *log; const char *log_path;    /* JSON lines; NULL: none                                           */
-    int64_t first;                      /* steps done before this run                                       */
-    double  goal, start, shown, whole;  /* seconds of eg's monotonic clock; whole: exact sequences, smoothed       */
-    bool  text;                         /* bits a character, not sequences                                  */
-    usual loss, norm; int alarms;
+    bool bar; /* one line of a terminal, drawn again and again; else plain lines */
+    FILE *log;
+    const char *log_path; /* JSON lines; NULL: none */
+    int64_t first;        /* steps done before this run */
+    /* seconds of eg's monotonic clock; whole: exact sequences, smoothed */
+    double goal, start, shown, whole;
+    bool text; /* bits a character, not sequences */
+    usual loss, norm;
+    int alarms;
     double smooth, lowest,
-        guess;        /* loss over some steps, its minimum; the loss of a uniform guess   */
-    bool risen, told; /* the loss diverges; a saturated head was shown                    */
+        guess;        /* loss over some steps, its minimum; the loss of a uniform guess */
+    bool risen, told; /* the loss diverges; a saturated head was shown */
     /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
-    const char *curve; double *point, unseen; int64_t points, room;
+    const char *curve;
+    double *point, unseen;
+    int64_t points, room;
 } progress;
 double seconds(void);
-bool progress_open (progress *, eg_trainer *, const char *log_path, bool append);  /* false after saying why        */
-bool progress_step (progress *, eg_trainer *, const eg_progress *);
-bool progress_curve(const progress *, eg_trainer *);    /* writes it, if it was asked for; false after saying why */
-void progress_clear(const progress *);  /* the bar goes away before something else is printed               */
+/* false after saying why */
+bool progress_open(progress *, eg_trainer *, const char *log_path, bool append);
+bool progress_step(progress *, eg_trainer *, const eg_progress *);
+/* writes it, if it was asked for; false after saying why */
+bool progress_curve(const progress *, eg_trainer *);
+void progress_clear(const progress *); /* the bar goes away before something else is printed */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
-bool heads_off(eg_trainer *, const char *names);        /* evaluate.c: "0.1,1.3"; false after saying why        */
+/* evaluate.c: "0.1,1.3"; false after saying why */
+bool heads_off(eg_trainer *, const char *names);
 /* the end of `train`; exit status */
 /* path, best: where the last model is and the one of smallest unseen loss, or NULL */
-int  show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *, const progress *);
+int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
+         const progress *);
 
-/* -- heads.c ----------------------------------------------------------------------------------------------------------------- */
-/* layer h i j: what each head does, and how alike they are; apart: the queries are places of another sequence than the keys */
+/* -- heads.c ---------------------------------------------------------------------------------- */
+/* layer h i j: what each head does, and how alike they are; apart: the queries are places of
+ * another sequence than the keys */
 void print_heads(eg_tensor *weights, bool apart);
 
-extern const command train_command, predict_command, evaluate_command, generate_command, attend_command, einsum_command, explain_command,
-    gradcheck_command, mask_command, ops_command, info_command;
+extern const command train_command, predict_command, evaluate_command, generate_command,
+    attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
+    info_command;
 #endif

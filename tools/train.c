@@ -1,4 +1,5 @@
-/* eingrad train: a model on a task, on the user's pairs or on a text, from the first step or from a checkpoint. */
+/* eingrad train: a model on a task, on the user's pairs or on a text, from the first step or from a
+ * checkpoint. */
 #include "tools.h"
 #include <math.h>
 #include <signal.h>
@@ -14,7 +15,7 @@ typedef struct train {
     bool force;
 } train;
 #define MODEL(member) offsetof(train, model.member)
-#define AT(member) offsetof(train, member), 0, 0, false
+#define AT(member)    offsetof(train, member), 0, 0, false
 static const option options[] = {
     { 0, "pairs", INPUT, "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
     { 0, "text", INPUT, "FILE",
@@ -93,18 +94,21 @@ static const option options[] = {
     { 0 }
 };
 
-/* -- what to train ----------------------------------------------------------------------------------------------------------- */
+/* -- what to train ---------------------------------------------------------------------------- */
 static const char *task_name(int k) { return eg_task_at(k) ? eg_task_at(k)->name : NULL; }
 
-static const eg_task *task_of(const char *name)         /* NULL after saying why */
+static const eg_task *task_of(const char *name) /* NULL after saying why */
 {
     const eg_task *task = eg_task_find(name);
     if (task) return task;
     char all[512] = "";
-    for (int k = 0; eg_task_at(k); k++) snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
+    for (int k = 0; eg_task_at(k); k++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
     const char *near = nearest(name, task_name);
-    if (near) say("there is no task \"%s\"; is it %s?", name, near);
-    else say("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name, all);
+    if (near)
+        say("there is no task \"%s\"; is it %s?", name, near);
+    else
+        say("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name, all);
     return NULL;
 }
 
@@ -115,7 +119,8 @@ static void file_of(const train *o, const char *task, char *out, size_t room)
     const eg_task *row = task ? eg_task_find(task) : NULL;
     const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
     bool other = model && strcmp(model, asked) != 0;
-    const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task, *slash = strrchr(name, '/');
+    const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task,
+               *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
     const char *dot = file ? strrchr(name, '.') : NULL;
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
@@ -144,7 +149,7 @@ static bool read_milestones(const char *text, int64_t *out)
     return true;
 }
 
-static bool schedule_of(const train *o, eg_schedule *s)     /* false after saying why */
+static bool schedule_of(const train *o, eg_schedule *s) /* false after saying why */
 {
     int64_t given = s->warmup + s->step_size + s->decay_steps;
     bool some = o->schedule || o->milestones || given || s->gamma > 0;
@@ -177,7 +182,9 @@ static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w,
     eg_trainer_args a = o->model;
     a.size = sizeof a;
     if (!schedule_of(o, &a.schedule)) return NULL;
-    a.data = o->text ? eg_data_corpus(cx, o->text) : o->pairs ? eg_data_pairs(cx, o->pairs) : eg_data_task(cx, row);
+    a.data = o->text    ? eg_data_corpus(cx, o->text)
+             : o->pairs ? eg_data_pairs(cx, o->pairs)
+                        : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
     if (!t) say_error(cx, NULL);
@@ -188,23 +195,31 @@ static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w,
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
     if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
-        say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path, (long long)*(const int64_t *)has);
-    else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has && *(const double *)given >= *(const double *)has))
-        say("--%s is %g, but %s has %g", k->name, *(const double *)given, path, *(const double *)has);
-    else if (k->kind == CHOICE && strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
-        say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path, *(const char *const *)has);
+        say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
+            (long long)*(const int64_t *)has);
+    else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has &&
+                                  *(const double *)given >= *(const double *)has))
+        say("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
+            *(const double *)has);
+    else if (k->kind == CHOICE &&
+             strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
+        say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path,
+            *(const char *const *)has);
     else
         return true;
     return false;
 }
 
-static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w, const char *path)
+static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
+                           const char *path)
 {
     eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
-    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text ? NULL : o->pairs ? o->pairs : task;
+    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text    ? NULL
+                                                                  : o->pairs ? o->pairs
+                                                                             : task;
     if (asked && strcmp(name, asked) != 0) {
         say("%s was trained on %s, not on %s", path, name, asked);
         return NULL;
@@ -218,16 +233,18 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
         return NULL;
     }
     for (const option *k = options; k->name; k++)
-        if (k->kept && w->given >> (k - options) & 1 && !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
+        if (k->kept && w->given >> (k - options) & 1 &&
+            !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
             return NULL;
     if (eg_trainer_now(t).step > has.model.steps) {
-        say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path, (long long)eg_trainer_now(t).step);
+        say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path,
+            (long long)eg_trainer_now(t).step);
         return NULL;
     }
     return t;
 }
 
-/* -- may the checkpoint be written, and can it? Found out before training ---------------------- */
+/* -- may the checkpoint be written, and can it? Found out before training --------------------- */
 static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
                         int64_t *step)
 {
@@ -242,13 +259,14 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
             path, has.differs, path);
     else if (has.step > steps)
         say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
-            "--force replaces it", which, path, (long long)has.step, (long long)steps, path);
+            "--force replaces it",
+            which, path, (long long)has.step, (long long)steps, path);
     else
         return true;
     return false;
 }
 
-static size_t bytes_of(eg_trainer *t)                   /* of a checkpoint, but for its header */
+static size_t bytes_of(eg_trainer *t) /* of a checkpoint, but for its header */
 {
     size_t n = 0;
     for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)
@@ -286,7 +304,7 @@ static bool try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *p
     return true;
 }
 
-/* -- the run ----------------------------------------------------------------------------------------------------------------- */
+/* -- the run ---------------------------------------------------------------------------------- */
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
@@ -317,13 +335,20 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
     eg_data *d = eg_trainer_data(t);
     const eg_task *task = eg_data_text(d) || eg_data_free(d) ? NULL : eg_task_find(eg_data_name(d));
     bool text = eg_data_free(d);
-    if (task) printf("%s: %s\n", task->name, task->about);
-    else if (text) printf("%s: %lld characters, %d different ones, the last tenth unseen; context %lld\n", eg_data_name(d),
-                          (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST, (long long)o->context);
-    else printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST);
-    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model, (long long)o->layers, (long long)o->d_model,
-           (long long)o->heads, (long long)eg_params_size(eg_trainer_params(t)));
-    printf("batch %lld, seed %llu, threads %d\n", (long long)o->batch, (unsigned long long)o->seed, eg_threads(cx, 0));
+    if (task)
+        printf("%s: %s\n", task->name, task->about);
+    else if (text)
+        printf("%s: %lld characters, %d different ones, the last tenth unseen; context %lld\n",
+               eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST,
+               (long long)o->context);
+    else
+        printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d),
+               eg_data_symbols(d) - EG_FIRST);
+    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model,
+           (long long)o->layers, (long long)o->d_model, (long long)o->heads,
+           (long long)eg_params_size(eg_trainer_params(t)));
+    printf("batch %lld, seed %llu, threads %d\n", (long long)o->batch, (unsigned long long)o->seed,
+           eg_threads(cx, 0));
     eg_progress now = eg_trainer_now(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
@@ -333,9 +358,14 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
  * nohup's ignored SIGHUP stays ignored; so does SIGPIPE, where it was. */
 static void on_signals(void (*handler)(int))
 {
-    static const struct { int number, flags; bool unless_ignored; } signals[] = {
-        { SIGINT, (int)SA_RESETHAND, false }, { SIGTERM, (int)SA_RESETHAND, false },
-        { SIGHUP, 0, true }, { SIGPIPE, 0, true },
+    static const struct {
+        int number, flags;
+        bool unless_ignored;
+    } signals[] = {
+        { SIGINT, (int)SA_RESETHAND, false },
+        { SIGTERM, (int)SA_RESETHAND, false },
+        { SIGHUP, 0, true },
+        { SIGPIPE, 0, true },
     };
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++) {
         int number = signals[k].number, flags = signals[k].flags | SA_RESTART;
@@ -360,18 +390,23 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
-    bool of_file = eg_data_text(d) || eg_data_free(d);  /* a checkpoint can name it alone */
+    bool of_file = eg_data_text(d) || eg_data_free(d); /* a checkpoint can name it alone */
     if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
     if (!try_outputs(cx, t, o, path, from, &u.kept) ||
-        !progress_open(&u.g, t, o->log, o->resume != NULL)) return EXIT_FAILURE;
+        !progress_open(&u.g, t, o->log, o->resume != NULL))
+        return EXIT_FAILURE;
     introduce(t, cx);
     on_signals(stop);
     u.saved = seconds();
     u.g.curve = o->curve;
     eg_progress p = eg_trainer_now(t);
-    bool done = p.step >= p.steps || p.stopped || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
-    if (done) printf("%s has nothing left to do: %s\n", path, p.step >= p.steps ? "all its steps are done" :
-                     p.stopped ? "it was stopped early" : "its goal is reached");
+    bool done =
+        p.step >= p.steps || p.stopped || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
+    if (done)
+        printf("%s has nothing left to do: %s\n", path,
+               p.step >= p.steps ? "all its steps are done"
+               : p.stopped       ? "it was stopped early"
+                                 : "its goal is reached");
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
@@ -379,7 +414,11 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     if (!bad && !done && !u.log_failed && !behind) bad = eg_trainer_save(t, path);
     if (!bad && !progress_curve(&u.g, t)) return EXIT_FAILURE;
     free(u.g.point);
-    if (bad) { say_error(cx, NULL); progress_close(&u.g, NULL, NULL); return EXIT_FAILURE; }
+    if (bad) {
+        say_error(cx, NULL);
+        progress_close(&u.g, NULL, NULL);
+        return EXIT_FAILURE;
+    }
     if (u.log_failed) return EXIT_FAILURE;
     if (stopped) {
         progress_close(&u.g, NULL, NULL);
@@ -389,7 +428,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     eg_score s;
     if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
-    if (!isfinite(s.loss)) return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
+    if (!isfinite(s.loss))
+        return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
     return show(t, path, o->best, &s, &p, &u.g);
 }
 
@@ -402,21 +442,32 @@ static int run(const command *c, int count, char **word)
     const char *task = w.count ? w.word[0] : NULL;
     if (w.count > 1) return say("train takes one task, and there is \"%s\" too", w.word[1]);
     if ((task != NULL) + (o.pairs != NULL) + (o.text != NULL) > 1)
-        return say("train takes a task, --pairs or --text, not both %s and %s", task ? task : o.pairs, o.text ? o.text : o.pairs);
-    if (!task && !o.pairs && !o.text && o.resume && *o.resume && eg_task_find(o.resume) && access(o.resume, F_OK)) {
-        task = o.resume;                                /* train --resume reverse */
+        return say("train takes a task, --pairs or --text, not both %s and %s",
+                   task ? task : o.pairs, o.text ? o.text : o.pairs);
+    if (!task && !o.pairs && !o.text && o.resume && *o.resume && eg_task_find(o.resume) &&
+        access(o.resume, F_OK)) {
+        task = o.resume; /* train --resume reverse */
         o.resume = "";
     }
     bool needs_name = !o.resume || !(*o.resume || o.out);
     if (!task && !o.pairs && !o.text && needs_name)
-        return say("train needs a task or --pairs FILE or --text FILE; %s train --help lists the tasks", program());
+        return say(
+            "train needs a task or --pairs FILE or --text FILE; %s train --help lists the tasks",
+            program());
     if (task && !task_of(task)) return EXIT_FAILURE;
     char path[4096] = "";
     if (task || o.pairs || o.text) file_of(&o, task, path, sizeof path);
-    const char *from = !o.resume ? NULL : *o.resume ? o.resume : o.out ? o.out : path, *to = o.out ? o.out : from ? from : path;
+    const char *from = !o.resume   ? NULL
+                       : *o.resume ? o.resume
+                       : o.out     ? o.out
+                                   : path,
+               *to = o.out  ? o.out
+                     : from ? from
+                            : path;
     if (!o.out && !use_file("the checkpoint", to, true)) return EXIT_FAILURE;
     if (from && !same_file(from, to) && !use_file("--resume", from, false)) return EXIT_FAILURE;
-    if (o.curve && !is_picture(o.curve)) return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
+    if (o.curve && !is_picture(o.curve))
+        return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     if (!cx) return say_error(cx, NULL);
     eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
@@ -428,14 +479,20 @@ static int run(const command *c, int count, char **word)
 static void list_tasks(FILE *file)
 {
     fputs("\ntasks:\n", file);
-    for (int k = 0; eg_task_at(k); k++) fprintf(file, "  %-10s %s\n", task_name(k), eg_task_at(k)->about);
+    for (int k = 0; eg_task_at(k); k++)
+        fprintf(file, "  %-10s %s\n", task_name(k), eg_task_at(k)->about);
 }
 
 const command train_command = {
-    .name = "train", .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
-    .about = "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
-    .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the outputs occur more than once.\n"
+    .name = "train",
+    .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
+    .about =
+        "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
+    .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the "
+            "outputs occur more than once.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
             "interrupt saves. A run replaces its own checkpoint, another's with --force only.\n",
-    .options = options, .run = run, .list = list_tasks,
+    .options = options,
+    .run = run,
+    .list = list_tasks,
 };

@@ -1,4 +1,5 @@
-/* eingrad/attention.h: attention in any layout, its masks, and looking at its parts; docs/attention.md. Modules are in mha.h and model.h. */
+/* eingrad/attention.h: attention in any layout, its masks, and looking at its parts;
+ * docs/attention.md. Modules are in mha.h and model.h. */
 #ifndef EINGRAD_ATTENTION_H
 #define EINGRAD_ATTENTION_H
 #include <eingrad/ops.h>
@@ -6,44 +7,78 @@
 extern "C" {
 #endif
 
-/* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack: "ibhd,jbhd,jbhe->ibhe" -----------
- * Any layout; batches and heads anywhere; grouped heads are letters: "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax;
- * several combine. A row with nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change nothing. Gradients of any order; by q, k and v the first keeps no weights.
- * Refused: a letter in one operand only that is not in the output; no letter that only q and k share, or none to attend over; mixed
- * types; masks with letters that the scores lack; several axes of the key to attend over where the query has as many letters for itself
- * ("bihd,bjgd,bjge": is g the head h?), unless they are merged, (j k). Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022. */
-typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form; /* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum; the same up to rounding */
+/* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack:
+ * "ibhd,jbhd,jbhe->ibhe" Any layout; batches and heads anywhere; grouped heads are letters: "b i g
+ * r d, b j g d, b j g e -> b i g r e". Masks as in softmax; several combine. A row with nothing to
+ * attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change nothing.
+ * Gradients of any order; by q, k and v the first keeps no weights. Refused: a letter in one
+ * operand only that is not in the output; no letter that only q and k share, or none to attend
+ * over; mixed types; masks with letters that the scores lack; several axes of the key to attend
+ * over where the query has as many letters for itself
+ * ("bihd,bjgd,bjge": is g the head h?), unless they are merged, (j k). Vaswani et al. 2017, eq. 1;
+ * tiles: Dao et al. 2022. */
+/* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum; the
+ * same up to rounding */
+typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 typedef struct eg_attention_args {
     size_t size;
-    const char *spec; eg_tensor *q, *k, *v;
-    const char *where; eg_masked keep, bias;
-    int64_t offset;                     /* added to the last letter of `where` that is no key, and to i in alibi: a cache's length */
-    double scale;                       /* 1/√(product of the letters that only query and key share)                          */
-    double dropout;                     /* on the weights, after the softmax                                                  */
-    eg_tensor **weights;                /* out: the weights before dropout, letters of `weights_axes`                         */
-    const char *weights_axes;           /* NULL: output letters without the value's own, the summed letters last              */
-    eg_tensor **dropped;                /* out: the weights after dropout                                                     */
-    eg_form form;                       /* default: by the sizes alone                                                        */
-    eg_tensor **lse;                    /* out: ln Σ e^scores, letters of the weights without the keys; −inf of nothing        */
-    eg_tensor **scores;                 /* out: scale q·k + bias, after .score, before the masks; letters of the weights       */
-    int64_t *empty;                     /* out: how many rows have nothing to attend to                                       */
-    eg_masked lengths;                  /* { "b", t }: only the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64              */
-    eg_masked alibi;                    /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al. 2022 */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user; /* the scores become score(user, scores), of their shape, before the masks; never fused */
+    const char *spec;
+    eg_tensor *q, *k, *v;
+    const char *where;
+    eg_masked keep, bias;
+    /* added to the last letter of `where` that is no key, and to i in alibi: a cache's length */
+    int64_t offset;
+    double scale;        /* 1/√(product of the letters that only query and key share) */
+    double dropout;      /* on the weights, after the softmax */
+    eg_tensor **weights; /* out: the weights before dropout, letters of `weights_axes` */
+    /* NULL: output letters without the value's own, the summed letters last */
+    const char *weights_axes;
+    eg_tensor **dropped; /* out: the weights after dropout */
+    eg_form form;        /* default: by the sizes alone */
+    /* out: ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
+    eg_tensor **lse;
+    /* out: scale q·k + bias, after .score, before the masks; letters of the weights */
+    eg_tensor **scores;
+    int64_t *empty; /* out: how many rows have nothing to attend to */
+    /* { "b", t }: only the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
+    eg_masked lengths;
+    /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
+     * 2022 */
+    eg_masked alibi;
+    /* the scores become score(user, scores), of their shape, before the masks; never fused */
+    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    void *user;
 } eg_attention_args;
-/* Asking for weights, scores or lse changes no bit of y; they are differentiable too, and weights and scores need memory for themselves. */
+/* Asking for weights, scores or lse changes no bit of y; they are differentiable too, and weights
+ * and scores need memory for themselves. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
-/* -- masks -------------------------------------------------------------------------------------------------------------------- */
-EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset, const int64_t *sizes); /* the predicate as bool over `axes` */
-EG_API eg_tensor *eg_mask_ignore  (eg_tensor *ignore); /* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's scaled_dot_product_attention takes is a .keep (bool) or a .bias (float) as it is */
-EG_API eg_tensor *eg_mask_additive(eg_tensor *added);  /* a float mask of 0 and −inf → a .keep; other numbers are refused: they are a .bias */
-EG_API eg_tensor *eg_alibi_slopes(eg_ctx *, int64_t heads); /* (heads) for .alibi: 2^(−8k/n), k = 1 … n; between powers of two every other one of the next. Press et al. 2022 */
+/* -- masks ------------------------------------------------------------------------------------ */
+/* the predicate as bool over `axes` */
+EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset,
+                                const int64_t *sizes);
+/* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's
+ * scaled_dot_product_attention takes is a .keep (bool) or a .bias (float) as it is */
+EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
+/* a float mask of 0 and −inf → a .keep; other numbers are refused: they are a .bias */
+EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
+/* (heads) for .alibi: 2^(−8k/n), k = 1 … n; between powers of two every other one of the next.
+ * Press et al. 2022 */
+EG_API eg_tensor *eg_alibi_slopes(eg_ctx *, int64_t heads);
 
 #ifndef __cplusplus
-#define eg_attention(...)     eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
+#define eg_attention(...) eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #else
 } /* extern "C" */
-inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_attention_with(&o); }
+inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
+                               eg_attention_args o = eg_attention_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.q = q;
+    o.k = k;
+    o.v = v;
+    return eg_attention_with(&o);
+}
 #endif
 #endif

@@ -1,6 +1,8 @@
-/* eingrad/check.h: assertions for the Check library (https://libcheck.github.io/check/). Header only; link with -lcheck.
+/* eingrad/check.h: assertions for the Check library (https://libcheck.github.io/check/). Header
+ * only; link with -lcheck.
  *
- *     START_TEST(product) { eg_assert_grad(f, NULL, A, B); } END_TEST      the failure text is the report, with the names A, B
+ *     START_TEST(product) { eg_assert_grad(f, NULL, A, B); } END_TEST      the failure text is the
+ * report, with the names A, B
  *
  * Every one of them fails with eingrad's own sentence where the context has an error already. */
 #ifndef EINGRAD_CHECK_H
@@ -10,33 +12,46 @@
 #include <math.h>
 #include <string.h>
 
-/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
-/* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f, user, count, xs, .full = true). */
+/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was
+ * tested; docs/gradcheck.md. */
+/* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f,
+ * user, count, xs, .full = true). */
 #ifndef __cplusplus
-#define eg_assert_grad(f, user, ...)  eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 1, __FILE__, __LINE__)
-#define eg_assert_grad2(f, user, ...) eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 2, __FILE__, __LINE__)
-#define eg_assert_gradcheck(...)      eg_assert_passed_(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__), __FILE__, __LINE__)
+#define eg_assert_grad(f, user, ...) \
+    eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 1, __FILE__, __LINE__)
+#define eg_assert_grad2(f, user, ...) \
+    eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 2, __FILE__, __LINE__)
+#define eg_assert_gradcheck(...) \
+    eg_assert_passed_(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__), __FILE__, __LINE__)
 #else
-#define eg_assert_grad(f, user, ...)  eg_assert_grad_of_((f), (user), #__VA_ARGS__, 1, __FILE__, __LINE__, __VA_ARGS__)
-#define eg_assert_grad2(f, user, ...) eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
-#define eg_assert_gradcheck(...)      eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
+#define eg_assert_grad(f, user, ...) \
+    eg_assert_grad_of_((f), (user), #__VA_ARGS__, 1, __FILE__, __LINE__, __VA_ARGS__)
+#define eg_assert_grad2(f, user, ...) \
+    eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
+#define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
-/* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals NaN. */
-#define eg_assert_close(a, b, tolerance) eg_assert_close_((a), (b), (tolerance), #a, #b, __FILE__, __LINE__)
+/* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals
+ * NaN. */
+#define eg_assert_close(a, b, tolerance) \
+    eg_assert_close_((a), (b), (tolerance), #a, #b, __FILE__, __LINE__)
 /* x has the shape that the string says; reads sizes as eg_axes does. */
 #ifndef __cplusplus
-#define eg_assert_axes(...)                                                                                                 \
-    do { if (!eg_axes(__VA_ARGS__)) ck_abort_msg("%s", eg_assert_why_(EG_ARGS_(eg_axes_args, __VA_ARGS__)->x)); } while (0)
+#define eg_assert_axes(...)                                                             \
+    do {                                                                                \
+        if (!eg_axes(__VA_ARGS__))                                                      \
+            ck_abort_msg("%s", eg_assert_why_(EG_ARGS_(eg_axes_args, __VA_ARGS__)->x)); \
+    } while (0)
 #else
-#define eg_assert_axes(...)           eg_assert_axes_of_(__VA_ARGS__)
+#define eg_assert_axes(...) eg_assert_axes_of_(__VA_ARGS__)
 #endif
 /* The context's error contains this text; the error is cleared. */
-#define eg_assert_error(cx, substring)                                                                                      \
-    do {                                                                                                                    \
-        const char *eg_said_ = eg_error(cx);                                                                                \
-        ck_assert_msg(eg_said_ != NULL, "no error; expected one with '%s'", (substring));                                   \
-        ck_assert_msg(strstr(eg_said_, (substring)) != NULL, "the error is '%s'; expected '%s' in it", eg_said_, (substring)); \
-        eg_clear(cx);                                                                                                       \
+#define eg_assert_error(cx, substring)                                                    \
+    do {                                                                                  \
+        const char *eg_said_ = eg_error(cx);                                              \
+        ck_assert_msg(eg_said_ != NULL, "no error; expected one with '%s'", (substring)); \
+        ck_assert_msg(strstr(eg_said_, (substring)) != NULL,                              \
+                      "the error is '%s'; expected '%s' in it", eg_said_, (substring));   \
+        eg_clear(cx);                                                                     \
     } while (0)
 #define eg_assert_ok(cx) ck_assert_msg(!eg_error(cx), "%s", eg_error(cx))
 
@@ -49,12 +64,13 @@ static inline const char *eg_assert_why_(const eg_tensor *x)
 static inline void eg_assert_passed_(const eg_gradcheck_args *o, const char *file, int line)
 {
     const eg_report *r = eg_gradcheck_with(o);
-    ck_assert_msg(r != NULL, "%s:%d: %s", file, line, eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
+    ck_assert_msg(r != NULL, "%s:%d: %s", file, line,
+                  eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
     ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
 }
 
-static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count, eg_tensor *const *xs, int order,
-                                   const char *file, int line)
+static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count,
+                                   eg_tensor *const *xs, int order, const char *file, int line)
 {
     eg_gradcheck_args o;
     memset(&o, 0, sizeof o);
@@ -73,27 +89,37 @@ template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tenso
     if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
 }
 template <class... X_>
-inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order, const char *file, int line, X_... x)
+inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order,
+                               const char *file, int line, X_... x)
 {
     eg_tensor *const xs[] = { x... };
     eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
 }
-inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user, int count, eg_tensor *const *xs,
+inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
+                                    int count, eg_tensor *const *xs,
                                     eg_gradcheck_args o = eg_gradcheck_args())
 {
-    o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs;
+    o.size = sizeof o;
+    o.f = f;
+    o.user = user;
+    o.count = count;
+    o.xs = xs;
     eg_assert_passed_(&o, file, line);
 }
 #endif
 
-static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance, const char *a_text, const char *b_text,
-                                    const char *file, int line)
+static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance,
+                                    const char *a_text, const char *b_text, const char *file,
+                                    int line)
 {
     ck_assert_msg(eg_ok(a), "%s:%d: %s: %s", file, line, a_text, eg_assert_why_(a));
     ck_assert_msg(eg_ok(b), "%s:%d: %s: %s", file, line, b_text, eg_assert_why_(b));
-    ck_assert_msg(eg_type(a) == eg_type(b), "%s:%d: %s is %s, %s is %s", file, line, a_text, eg_type_name(eg_type(a)), b_text, eg_type_name(eg_type(b)));
-    ck_assert_msg(eg_rank(a) == eg_rank(b), "%s:%d: %s has rank %d, %s has rank %d", file, line, a_text, eg_rank(a), b_text, eg_rank(b));
-    if (eg_type(a) == EG_C128) {        /* no double holds an element: real parts, then imaginary ones */
+    ck_assert_msg(eg_type(a) == eg_type(b), "%s:%d: %s is %s, %s is %s", file, line, a_text,
+                  eg_type_name(eg_type(a)), b_text, eg_type_name(eg_type(b)));
+    ck_assert_msg(eg_rank(a) == eg_rank(b), "%s:%d: %s has rank %d, %s has rank %d", file, line,
+                  a_text, eg_rank(a), b_text, eg_rank(b));
+    /* no double holds an element: real parts, then imaginary ones */
+    if (eg_type(a) == EG_C128) {
         eg_assert_close_(eg_real(a), eg_real(b), tolerance, a_text, b_text, file, line);
         eg_assert_close_(eg_imag(a), eg_imag(b), tolerance, a_text, b_text, file, line);
         return;
@@ -101,30 +127,48 @@ static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance
     int64_t index[EG_RANK_MAX] = { 0 }, size = eg_size(a), first = -1, worst = -1;
     double largest = 1, apart = 0;
     for (int k = 0; k < eg_rank(a); k++)
-        ck_assert_msg(eg_dim(a, k) == eg_dim(b, k), "%s:%d: axis %d of %s has size %lld, of %s %lld", file, line, k, a_text,
+        ck_assert_msg(eg_dim(a, k) == eg_dim(b, k),
+                      "%s:%d: axis %d of %s has size %lld, of %s %lld", file, line, k, a_text,
                       (long long)eg_dim(a, k), b_text, (long long)eg_dim(b, k));
     for (int pass = 0; pass < 2; pass++)
         for (int64_t n = 0; n < size; n++) {
             int64_t rest = n;
-            for (int k = eg_rank(a); k-- > 0; ) { index[k] = rest % eg_dim(a, k); rest /= eg_dim(a, k); }
-            double p = eg_get_n(a, eg_rank(a), index), q = eg_get_n(b, eg_rank(b), index), d = fabs(p - q);
-            if (pass == 0) { if (isfinite(q) && fabs(q) > largest) largest = fabs(q); continue; }
+            for (int k = eg_rank(a); k-- > 0;) {
+                index[k] = rest % eg_dim(a, k);
+                rest /= eg_dim(a, k);
+            }
+            double p = eg_get_n(a, eg_rank(a), index), q = eg_get_n(b, eg_rank(b), index),
+                   d = fabs(p - q);
+            if (pass == 0) {
+                if (isfinite(q) && fabs(q) > largest) largest = fabs(q);
+                continue;
+            }
             if (p == q || (isnan(p) && isnan(q)) || d <= tolerance * largest) continue;
             if (first < 0) first = n;
-            if (worst < 0 || !(d <= apart)) { worst = n; apart = d; }
+            if (worst < 0 || !(d <= apart)) {
+                worst = n;
+                apart = d;
+            }
         }
     if (first < 0) return;
     char text[2][160];
     for (int t = 0; t < 2; t++) {
         int64_t rest = t ? worst : first;
         size_t w = 0;
-        for (int k = eg_rank(a); k-- > 0; ) { index[k] = rest % eg_dim(a, k); rest /= eg_dim(a, k); }
+        for (int k = eg_rank(a); k-- > 0;) {
+            index[k] = rest % eg_dim(a, k);
+            rest /= eg_dim(a, k);
+        }
         text[t][0] = 0;
         for (int k = 0; k < eg_rank(a) && w < sizeof text[t]; k++)
-            w += (size_t)snprintf(text[t] + w, sizeof text[t] - w, k ? ", %lld" : "[%lld", (long long)index[k]);
-        if (w < sizeof text[t]) snprintf(text[t] + w, sizeof text[t] - w, "%s is %.9g, not %.9g", eg_rank(a) ? "]" : "the value",
-                                         eg_get_n(a, eg_rank(a), index), eg_get_n(b, eg_rank(b), index));
+            w += (size_t)snprintf(text[t] + w, sizeof text[t] - w, k ? ", %lld" : "[%lld",
+                                  (long long)index[k]);
+        if (w < sizeof text[t])
+            snprintf(text[t] + w, sizeof text[t] - w, "%s is %.9g, not %.9g",
+                     eg_rank(a) ? "]" : "the value", eg_get_n(a, eg_rank(a), index),
+                     eg_get_n(b, eg_rank(b), index));
     }
-    ck_abort_msg("%s:%d: %s differs from %s beyond %g: first %s; worst %s", file, line, a_text, b_text, tolerance, text[0], text[1]);
+    ck_abort_msg("%s:%d: %s differs from %s beyond %g: first %s; worst %s", file, line, a_text,
+                 b_text, tolerance, text[0], text[1]);
 }
 #endif

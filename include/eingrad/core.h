@@ -1,12 +1,14 @@
 /* eingrad/core.h: contexts, tensors, views.
  *
- * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and the scope (eg_push … eg_pop).
- * A tensor belongs to the scope that is open when it is made; nobody frees one tensor.
- * Failure: the first error stays in the context with its sentence; every later operation returns the context's poison tensor at
- * once. Nest freely and ask eg_error() once. NULL operands behave like poison. Nothing here aborts, exits or prints unasked.
- * A failure that finds no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence is kept by
- * the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open.
- * A context and its tensors belong to one thread at a time. Options: absent or zero means the default, EG_OFF a real zero. */
+ * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and
+ * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; nobody
+ * frees one tensor. Failure: the first error stays in the context with its sentence; every later
+ * operation returns the context's poison tensor at once. Nest freely and ask eg_error() once. NULL
+ * operands behave like poison. Nothing here aborts, exits or prints unasked. A failure that finds
+ * no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence
+ * is kept by the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open. A
+ * context and its tensors belong to one thread at a time. Options: absent or zero means the
+ * default, EG_OFF a real zero. */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
 #include <stdbool.h>
@@ -22,198 +24,270 @@ extern "C" {
 #define EG_API
 #endif
 
-typedef struct eg_ctx    eg_ctx;
+typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
-typedef struct eg_owner  eg_owner;
-typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype; /* EG_DEFAULT: the context's          */
-typedef struct eg_mark { void *scope; uint64_t serial; } eg_mark;
+typedef struct eg_owner eg_owner;
+/* EG_DEFAULT: the context's */
+typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype;
+typedef struct eg_mark {
+    void *scope;
+    uint64_t serial;
+} eg_mark;
 
-#define EG_OFF      (-1073741824)       /* an option that is really zero                                 */
-#define EG_END      INT64_MIN           /* eg_slice: from the first / to the last, whatever the direction */
+#define EG_OFF      (-1073741824) /* an option that is really zero */
+#define EG_END      INT64_MIN /* eg_slice: from the first / to the last, whatever the direction */
 #define EG_RANK_MAX 32
 
-/* -- context ------------------------------------------------------------------------------------------------------------- */
+/* -- context ---------------------------------------------------------------------------------- */
 typedef struct eg_open_args {
-    size_t   size;
-    eg_dtype dtype;                     /* of tensors made without one; EG_F32                            */
-    uint64_t seed;                      /* 0                                                              */
-    int      threads;                   /* all cores                                                      */
-    void  *(*realloc)(void *user, void *p, size_t old_size, size_t new_size); /* Lua's contract: new_size 0 frees */
-    void    *user;                      /* handed to realloc                                              */
-    bool     flush;                     /* subnormal numbers become 0: see eg_flush                       */
+    size_t size;
+    eg_dtype dtype; /* of tensors made without one; EG_F32 */
+    uint64_t seed;  /* 0 */
+    int threads;    /* all cores */
+    /* Lua's contract: new_size 0 frees */
+    void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
+    void *user; /* handed to realloc */
+    bool flush; /* subnormal numbers become 0: see eg_flush */
 } eg_open_args;
-EG_API eg_ctx *eg_open_with(const eg_open_args *);       /* NULL if there is no memory, or for a bad option: eg_error(NULL) says which */
-EG_API void    eg_close(eg_ctx *);                       /* frees everything that lives in it; NULL is fine */
-EG_API const char *eg_error(const eg_ctx *);             /* NULL, or the first failure in one sentence; of a NULL context never NULL, see below */
-EG_API void    eg_clear(eg_ctx *);                       /* forget the failure; NULL: the thread's          */
-EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) /* record a failure (the first wins); returns the poison tensor */
+/* NULL if there is no memory, or for a bad option: eg_error(NULL) says which */
+EG_API eg_ctx *eg_open_with(const eg_open_args *);
+EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fine */
+/* NULL, or the first failure in one sentence; of a NULL context never NULL, see below */
+EG_API const char *eg_error(const eg_ctx *);
+EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
+/* record a failure (the first wins); returns the poison tensor */
+EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-/* If an error is recorded, puts these words and ": " before its sentence; returns the poison tensor. For a module that calls operations:
- * eg_fail_in(cx, "linear \"%s\"", name) where one of them failed and eg_error(cx) was NULL before. */
+/* If an error is recorded, puts these words and ": " before its sentence; returns the poison
+ * tensor. For a module that calls operations: eg_fail_in(cx, "linear \"%s\"", name) where one of
+ * them failed and eg_error(cx) was NULL before. */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-EG_API void    eg_seed(eg_ctx *, uint64_t seed);         /* restart the random draws                      */
-EG_API uint64_t eg_draws(const eg_ctx *);                /* number of the next random draw …              */
-EG_API void    eg_set_draws(eg_ctx *, uint64_t);         /* … and setting it: a resumed run draws the same */
-EG_API int     eg_threads(eg_ctx *, int threads);        /* set (0: leave); returns the number in force; same bits for any number */
+EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
+EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw … */
+/* … and setting it: a resumed run draws the same */
+EG_API void eg_set_draws(eg_ctx *, uint64_t);
+/* set (0: leave); returns the number in force; same bits for any number */
+EG_API int eg_threads(eg_ctx *, int threads);
 EG_API eg_dtype eg_default_type(const eg_ctx *);
-EG_API void    eg_train(eg_ctx *);                       /* dropout draws (the state after eg_open)       */
-EG_API void    eg_eval(eg_ctx *);                        /* dropout is the identity                       */
-EG_API bool    eg_training(const eg_ctx *);
-EG_API bool    eg_nograd(eg_ctx *, bool on);             /* while on, results do not remember how they were made; returns the old state */
+EG_API void eg_train(eg_ctx *); /* dropout draws (the state after eg_open) */
+EG_API void eg_eval(eg_ctx *);  /* dropout is the identity */
+EG_API bool eg_training(const eg_ctx *);
+/* while on, results do not remember how they were made; returns the old state */
+EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
  * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). Such a number
  * costs 100 cycles and more, and a trained model's gradients are full of them. Off by default, and
  * off while a gradient check runs. Outside the library's calls the thread's own mode is as it was;
  * a plan (eg_plan_run) computes in that mode. eg_flush returns the old state. */
-EG_API bool     eg_flush(eg_ctx *, bool on);
-EG_API bool     eg_flushes(const eg_ctx *);
+EG_API bool eg_flush(eg_ctx *, bool on);
+EG_API bool eg_flushes(const eg_ctx *);
 /* Around a loop of your own over numbers: between the two this thread computes as the operations
  * of the context do. begin returns what end takes; they nest. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
-EG_API void     eg_flush_end(uint64_t begun);
+EG_API void eg_flush_end(uint64_t begun);
 typedef struct eg_usage {
-    uint64_t mallocs;                   /* calls of the allocator so far (a warm training step makes none) */
-    size_t   bytes, peak;               /* held from the allocator now, and at most                       */
-    size_t   used, used_peak;           /* in tensors now, and at most since eg_stats_reset               */
-    uint64_t nodes;                     /* operations applied                                             */
+    uint64_t mallocs;       /* calls of the allocator so far (a warm training step makes none) */
+    size_t bytes, peak;     /* held from the allocator now, and at most */
+    size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
+    uint64_t nodes;         /* operations applied */
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *);
-EG_API void    eg_stats_reset(eg_ctx *);                 /* used_peak starts again from now               */
-EG_API const char *eg_version(void);                     /* "0.1.0"                                       */
+EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
+EG_API const char *eg_version(void);  /* "0.1.0" */
 
-/* -- scopes and owners ----------------------------------------------------------------------------------------------------- */
-EG_API eg_mark eg_push(eg_ctx *);                        /* tensors made from here on …                   */
-EG_API void    eg_pop(eg_ctx *, eg_mark);                /* … are gone here; using one later is an error that names the operation */
-EG_API eg_tensor *eg_keep(eg_tensor *x);                 /* a copy of x (no history) in the scope around the open one */
-EG_API eg_owner *eg_owner_open(eg_ctx *);                /* lives in the scope that is open now, whichever is open when it grows */
-EG_API void    eg_owner_close(eg_owner *);               /* early end; NULL is fine                       */
+/* -- scopes and owners ------------------------------------------------------------------------ */
+EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
+/* … are gone here; using one later is an error that names the operation */
+EG_API void eg_pop(eg_ctx *, eg_mark);
+/* a copy of x (no history) in the scope around the open one */
+EG_API eg_tensor *eg_keep(eg_tensor *x);
+/* lives in the scope that is open now, whichever is open when it grows */
+EG_API eg_owner *eg_owner_open(eg_ctx *);
+EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *);
-EG_API void   *eg_owner_alloc(eg_owner *, size_t bytes); /* zeroed; NULL after recording "out of memory"  */
-EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims); /* zeros that live as long as the owner */
+/* zeroed; NULL after recording "out of memory" */
+EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
+/* zeros that live as long as the owner */
+EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
 
-/* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------------------------------------ */
-EG_API eg_tensor *eg_from_n   (eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
-/* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double, double _Complex, int32_t, int64_t or bool,
- * a compound literal too: eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a type. */
+/* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------ */
+EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
+/* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double,
+ * double _Complex, int32_t, int64_t or bool, a compound literal too: eg_from(cx, (int64_t[]){ 0,
+ * -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a type. */
 typedef struct eg_from_args {
-    size_t size; eg_ctx *cx; eg_dtype dtype; const void *data;
-    int64_t d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17, d18, d19, d20, d21, d22, d23, d24, d25, d26,
-        d27, d28, d29, d30, d31, d32;
+    size_t size;
+    eg_ctx *cx;
+    eg_dtype dtype;
+    const void *data;
+    int64_t d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17, d18,
+        d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
-EG_API eg_tensor *eg_full_n   (eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank, const int64_t *dims);   /* [low, high)       */
-EG_API eg_tensor *eg_normal_n (eg_ctx *, eg_dtype, double mean, double deviation, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);           /* i64 in [low, high) */
-EG_API eg_tensor *eg_scalar   (eg_ctx *, double value);                                                       /* rank 0            */
-EG_API eg_tensor *eg_complex  (eg_tensor *re, eg_tensor *im);            /* c128, without history; parts f32 or f64 of one shape */
-EG_API eg_tensor *eg_arange   (eg_ctx *, eg_dtype, double start, double stop, double step);                   /* ⌈(stop−start)/step⌉ values */
+EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
+/* [low, high) */
+EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
+                               const int64_t *dims);
+EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation, int rank,
+                              const int64_t *dims);
+/* i64 in [low, high) */
+EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* rank 0 */
+/* c128, without history; parts f32 or f64 of one shape */
+EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
+/* ⌈(stop−start)/step⌉ values */
+EG_API eg_tensor *eg_arange(eg_ctx *, eg_dtype, double start, double stop, double step);
 EG_API eg_tensor *eg_zeros_like(const eg_tensor *x);
-EG_API eg_tensor *eg_ones_like (const eg_tensor *x);
+EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
 #ifndef __cplusplus
-#define eg_open(...)                 eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
-#define EG_DIMS_(...)                (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ }
-#define EG_TYPE_(v)                  _Generic((v), float: EG_F32, double: EG_F64, double _Complex: EG_C128, int: EG_I32, long: EG_I64, \
-                                              long long: EG_I64, _Bool: EG_BOOL)
-/* The dtype is that of the C type. Commas in a compound literal's braces part the macro's arguments, so `data` is only its beginning: if
- * that is (X)…, the type is that of X or of what X points to. */
-#define eg_from(context, ...)        eg_from_with(&(eg_from_args){ .size = sizeof(eg_from_args), .cx = (context), \
-                                         .dtype = EG_DATA_TYPE_(__VA_ARGS__, 0), .data = __VA_ARGS__, EG_END })
-#define EG_SECOND_(a, b, ...)        b
-#define EG_SECOND_OF_(...)           EG_SECOND_(__VA_ARGS__)
-#define EG_FIRST_(a, ...)            a
-#define EG_FIRST_OF_(...)            EG_FIRST_(__VA_ARGS__)
-#define EG_PAREN_(...)               ~, EG_ENCLOSED_TYPE_,              /* (…) becomes two arguments                */
-#define EG_ENCLOSED_(...)            (__VA_ARGS__),
-#define EG_DATA_TYPE_(data, ...)     EG_SECOND_OF_(EG_PAREN_ data, EG_POINTED_TYPE_, 0)(data)
-#define EG_POINTED_TYPE_(data)       EG_TYPE_(*(data))
-#define EG_ENCLOSED_TYPE_(data)      EG_ARRAY_TYPE_(EG_FIRST_OF_(EG_ENCLOSED_ data, 0))
-#define EG_ARRAY_OF_(T, dtype)       void (*)(T *): dtype, void (*)(const T *): dtype
-#define EG_ARRAY_TYPE_(X)            _Generic((void (*)(__typeof__ X))0, EG_ARRAY_OF_(float, EG_F32), EG_ARRAY_OF_(double, EG_F64), \
-                                         EG_ARRAY_OF_(double _Complex, EG_C128), EG_ARRAY_OF_(int, EG_I32), EG_ARRAY_OF_(long, EG_I64), \
-                                         EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(_Bool, EG_BOOL))
-#define eg_zeros(cx, ...)            eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
-#define eg_ones(cx, ...)             eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
-#define eg_full(cx, value, ...)      eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
-#define eg_uniform(cx, low, high, ...) eg_uniform_n((cx), EG_DEFAULT, (low), (high), EG_DIMS_(__VA_ARGS__))
-#define eg_normal(cx, mean, dev, ...)  eg_normal_n((cx), EG_DEFAULT, (mean), (dev), EG_DIMS_(__VA_ARGS__))
+#define eg_open(...) eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
+#define EG_DIMS_(...) \
+    (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
+#define EG_TYPE_(v)                    \
+    _Generic((v), float                \
+             : EG_F32, double          \
+             : EG_F64, double _Complex \
+             : EG_C128, int            \
+             : EG_I32, long            \
+             : EG_I64, long long       \
+             : EG_I64, _Bool           \
+             : EG_BOOL)
+/* The dtype is that of the C type. Commas in a compound literal's braces part the macro's
+ * arguments, so `data` is only its beginning: if that is (X)…, the type is that of X or of what X
+ * points to. */
+#define eg_from(context, ...)                                             \
+    eg_from_with(&(eg_from_args){ .size = sizeof(eg_from_args),           \
+                                  .cx = (context),                        \
+                                  .dtype = EG_DATA_TYPE_(__VA_ARGS__, 0), \
+                                  .data = __VA_ARGS__,                    \
+                                  EG_END })
+#define EG_SECOND_(a, b, ...)    b
+#define EG_SECOND_OF_(...)       EG_SECOND_(__VA_ARGS__)
+#define EG_FIRST_(a, ...)        a
+#define EG_FIRST_OF_(...)        EG_FIRST_(__VA_ARGS__)
+#define EG_PAREN_(...)           ~, EG_ENCLOSED_TYPE_, /* (…) becomes two arguments */
+#define EG_ENCLOSED_(...)        (__VA_ARGS__),
+#define EG_DATA_TYPE_(data, ...) EG_SECOND_OF_(EG_PAREN_ data, EG_POINTED_TYPE_, 0)(data)
+#define EG_POINTED_TYPE_(data)   EG_TYPE_(*(data))
+#define EG_ENCLOSED_TYPE_(data)  EG_ARRAY_TYPE_(EG_FIRST_OF_(EG_ENCLOSED_ data, 0))
+#define EG_ARRAY_OF_(T, dtype)   void (*)(T *) : dtype, void(*)(const T *) : dtype
+/* clang-format off */
+#define EG_ARRAY_TYPE_(X)            _Generic((void (*)(__typeof__ X))0, EG_ARRAY_OF_(float,      \
+      EG_F32), EG_ARRAY_OF_(double, EG_F64),                                                      \
+                                         EG_ARRAY_OF_(double _Complex, EG_C128),                  \
+                                           EG_ARRAY_OF_(int, EG_I32), EG_ARRAY_OF_(long, EG_I64), \
+                                         EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(_Bool,     \
+                                           EG_BOOL))
+/* clang-format on */
+#define eg_zeros(cx, ...)       eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
+#define eg_ones(cx, ...)        eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
+#define eg_full(cx, value, ...) eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
+#define eg_uniform(cx, low, high, ...) \
+    eg_uniform_n((cx), EG_DEFAULT, (low), (high), EG_DIMS_(__VA_ARGS__))
+#define eg_normal(cx, mean, dev, ...) \
+    eg_normal_n((cx), EG_DEFAULT, (mean), (dev), EG_DIMS_(__VA_ARGS__))
 #define eg_randint(cx, low, high, ...) eg_randint_n((cx), (low), (high), EG_DIMS_(__VA_ARGS__))
 #endif
 
-/* -- asking ------------------------------------------------------------------------------------------------------------------ */
-EG_API eg_ctx  *eg_context(const eg_tensor *);
+/* -- asking ----------------------------------------------------------------------------------- */
+EG_API eg_ctx *eg_context(const eg_tensor *);
 EG_API eg_dtype eg_type(const eg_tensor *);
-EG_API const char *eg_type_name(eg_dtype);               /* "f32"                                         */
-EG_API int      eg_rank(const eg_tensor *);              /* 0 of poison                                   */
-EG_API int64_t  eg_dim(const eg_tensor *, int axis);     /* axis −1 is the last; 0 after an error         */
+EG_API const char *eg_type_name(eg_dtype);          /* "f32" */
+EG_API int eg_rank(const eg_tensor *);              /* 0 of poison */
+EG_API int64_t eg_dim(const eg_tensor *, int axis); /* axis −1 is the last; 0 after an error */
 EG_API const int64_t *eg_dims(const eg_tensor *);
-EG_API int64_t  eg_size(const eg_tensor *);              /* number of elements                            */
-EG_API bool     eg_ok(const eg_tensor *);                /* neither NULL nor poison                       */
+EG_API int64_t eg_size(const eg_tensor *); /* number of elements */
+EG_API bool eg_ok(const eg_tensor *);      /* neither NULL nor poison */
 
-/* -- values out: row-major whatever the storage (copied into the open scope if it is not); NULL and an error for another dtype */
-EG_API const float   *eg_f32 (eg_tensor *);
-EG_API const double  *eg_f64 (eg_tensor *);
-EG_API const int32_t *eg_i32 (eg_tensor *);
-EG_API const int64_t *eg_i64 (eg_tensor *);
-EG_API const bool    *eg_bool(eg_tensor *);
-EG_API const double  *eg_c128(eg_tensor *);              /* real and imaginary part in turn, as C's double complex has them */
-EG_API const void    *eg_raw (eg_tensor *, int64_t *strides);   /* the storage itself; strides (rank of them, in elements) may be NULL */
-EG_API double   eg_item(eg_tensor *);                    /* of one element, any dtype but c128; NaN after an error */
-EG_API double   eg_get_n(eg_tensor *, int rank, const int64_t *index);
+/* -- values out: row-major whatever the storage (copied into the open scope if it is not); NULL and
+ * an error for another dtype */
+EG_API const float *eg_f32(eg_tensor *);
+EG_API const double *eg_f64(eg_tensor *);
+EG_API const int32_t *eg_i32(eg_tensor *);
+EG_API const int64_t *eg_i64(eg_tensor *);
+EG_API const bool *eg_bool(eg_tensor *);
+/* real and imaginary part in turn, as C's double complex has them */
+EG_API const double *eg_c128(eg_tensor *);
+/* the storage itself; strides (rank of them, in elements) may be NULL */
+EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
+/* of one element, any dtype but c128; NaN after an error */
+EG_API double eg_item(eg_tensor *);
+EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
-#define eg_get(x, ...)               eg_get_n((x), EG_DIMS_(__VA_ARGS__))    /* one element, likewise     */
+#define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
-EG_API int      eg_print(FILE *, eg_tensor *);           /* as NumPy prints; −1 after an error            */
-EG_API size_t   eg_format(eg_tensor *, char *out, size_t room); /* the same into out, as snprintf counts  */
+EG_API int eg_print(FILE *, eg_tensor *); /* as NumPy prints; −1 after an error */
+/* the same into out, as snprintf counts */
+EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
 
-/* -- values in: each bumps the storage's version, so that a gradient that still needs the old value notices ------------------- */
-EG_API float   *eg_mut_f32 (eg_tensor *);                /* refuses what is not row-major; eg_assign writes to any view */
-EG_API double  *eg_mut_f64 (eg_tensor *);
-EG_API int32_t *eg_mut_i32 (eg_tensor *);
-EG_API int64_t *eg_mut_i64 (eg_tensor *);
-EG_API bool    *eg_mut_bool(eg_tensor *);
-EG_API double  *eg_mut_c128(eg_tensor *);
-EG_API int      eg_assign(eg_tensor *target, eg_tensor *value); /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
-EG_API int      eg_fill(eg_tensor *target, double value);
+/* -- values in: each bumps the storage's version, so that a gradient that still needs the old value
+ * notices */
+/* refuses what is not row-major; eg_assign writes to any view */
+EG_API float *eg_mut_f32(eg_tensor *);
+EG_API double *eg_mut_f64(eg_tensor *);
+EG_API int32_t *eg_mut_i32(eg_tensor *);
+EG_API int64_t *eg_mut_i64(eg_tensor *);
+EG_API bool *eg_mut_bool(eg_tensor *);
+EG_API double *eg_mut_c128(eg_tensor *);
+/* target[…] = value (same shape and dtype, any strides); 0, or −1 */
+EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
+EG_API int eg_fill(eg_tensor *target, double value);
 
-/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit -------------------------------- */
-EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);         /* y[i_p(0), i_p(1)…] = x[i0, i1…]              */
-EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);            /* the two exchanged                            */
-EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);        /* never copies: says which axes block it; −1 is inferred */
-EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);     /* a view if there is one, else a copy          */
-EG_API eg_tensor *eg_slice(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step); /* x[start:stop:step], Python's rules; EG_END */
-EG_API eg_tensor *eg_select(eg_tensor *x, int axis, int64_t index);              /* x[…, index, …], one axis less                */
-EG_API eg_tensor *eg_flip(eg_tensor *x, int axis);                               /* y[i] = x[n−1−i]                              */
-EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);      /* NumPy's broadcast_to; −1 keeps a size        */
-EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);                            /* drops an axis of size 1                      */
-EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);                          /* new axis of size 1 at this place of the result */
-EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b); /* y[…,k] = x[k, k+offset], new axis last   */
-EG_API eg_tensor *eg_unfold(eg_tensor *x, int axis, int64_t size, int64_t step); /* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
-EG_API int        eg_split(eg_tensor *x, int axis, int count, const int64_t *sizes, eg_tensor **parts); /* sizes NULL: equal; 0 or −1 */
+/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
+/* y[i_p(0), i_p(1)…] = x[i0, i1…] */
+EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
+EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b); /* the two exchanged */
+/* never copies: says which axes block it; −1 is inferred */
+EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
+/* a view if there is one, else a copy */
+EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
+/* x[start:stop:step], Python's rules; EG_END */
+EG_API eg_tensor *eg_slice(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
+/* x[…, index, …], one axis less */
+EG_API eg_tensor *eg_select(eg_tensor *x, int axis, int64_t index);
+EG_API eg_tensor *eg_flip(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
+/* NumPy's broadcast_to; −1 keeps a size */
+EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
+EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis); /* drops an axis of size 1 */
+/* new axis of size 1 at this place of the result */
+EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
+/* y[…,k] = x[k, k+offset], new axis last */
+EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
+/* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
+EG_API eg_tensor *eg_unfold(eg_tensor *x, int axis, int64_t size, int64_t step);
+/* sizes NULL: equal; 0 or −1 */
+EG_API int eg_split(eg_tensor *x, int axis, int count, const int64_t *sizes, eg_tensor **parts);
 #ifndef __cplusplus
-#define eg_permute(x, ...)           eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
-#define eg_view(x, ...)              eg_view_n((x), EG_DIMS_(__VA_ARGS__))
-#define eg_reshape(x, ...)           eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
-#define eg_expand(x, ...)            eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_permute(x, ...) \
+    eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
+#define eg_view(x, ...)    eg_view_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_reshape(x, ...) eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_expand(x, ...)  eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
 #endif
-EG_API bool       eg_is_row_major(const eg_tensor *x);
-EG_API eg_tensor *eg_contiguous(eg_tensor *x);                                   /* x itself if row-major, else a row-major copy */
-EG_API eg_tensor *eg_copy(eg_tensor *x);                                         /* a row-major copy, with gradient              */
-EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);                               /* as C converts; gradient between float types; to bool: x ≠ 0 */
-EG_API eg_tensor *eg_detach(eg_tensor *x);                                       /* the same values without history              */
-EG_API eg_tensor *eg_real  (eg_tensor *z);                                       /* the parts of c128: f64, views without history; */
-EG_API eg_tensor *eg_imag  (eg_tensor *z);                                       /* eg_assign to one writes into z               */
+EG_API bool eg_is_row_major(const eg_tensor *x);
+/* x itself if row-major, else a row-major copy */
+EG_API eg_tensor *eg_contiguous(eg_tensor *x);
+EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
+/* as C converts; gradient between float types; to bool: x ≠ 0 */
+EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
+EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
+EG_API eg_tensor *eg_real(eg_tensor *z);   /* the parts of c128: f64, views without history; */
+EG_API eg_tensor *eg_imag(eg_tensor *z);   /* eg_assign to one writes into z */
 
 #ifdef __cplusplus
 } /* extern "C" */
-inline eg_ctx *eg_open(eg_open_args a = eg_open_args()) { a.size = sizeof a; return eg_open_with(&a); }
+inline eg_ctx *eg_open(eg_open_args a = eg_open_args())
+{
+    a.size = sizeof a;
+    return eg_open_with(&a);
+}
 inline eg_dtype eg_type_of_(const float *) { return EG_F32; }
 inline eg_dtype eg_type_of_(const double *) { return EG_F64; }
 inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
@@ -225,22 +299,60 @@ template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(c
     static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
     return EG_C128;
 }
-#define EG_CXX_DIMS_(call) const int64_t dims_[] = { (int64_t)d... }; const int rank_ = (int)sizeof...(d); return call
-template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d) /* a pointer or an array, a temporary one too */
+#define EG_CXX_DIMS_(call)                     \
+    const int64_t dims_[] = { (int64_t)d... }; \
+    const int rank_ = (int)sizeof...(d);       \
+    return call
+/* a pointer or an array, a temporary one too */
+template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
 {
     EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
 }
-template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d) { EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d) { EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d) { EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d) { EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_)); }
-template <class... D_> inline double eg_get(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_get_n(x, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_view_n(x, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d) { EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_)); }
-template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d) { const int axes_[] = { (int)d... }; return eg_permute_n(x, (int)sizeof...(d), axes_); }
+template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d)
+{
+    EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d)
+{
+    EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d)
+{
+    EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_));
+}
+template <class... D_> inline double eg_get(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_get_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_view_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
+{
+    const int axes_[] = { (int)d... };
+    return eg_permute_n(x, (int)sizeof...(d), axes_);
+}
 #undef EG_CXX_DIMS_
 #endif
 #endif

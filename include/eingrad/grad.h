@@ -6,145 +6,217 @@
 extern "C" {
 #endif
 
-/* -- differentiation ---------------------------------------------------------------------------------------------------------- */
-/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be differentiated
- * again. seed NULL: y has one element and the seed is 1. An x that y does not depend on gets zeros:
- * the derivative of a constant, which gradients of gradients often are. Refused: integer y or x, seed
- * of another shape or dtype, an operand that was changed in place since it was used; and a y that was
- * made under eg_nograd, unless it is one of the xs. Returns 0, or −1 (and dxs are poison). eg_jvp and
- * the others below too. */
+/* -- differentiation -------------------------------------------------------------------------- */
+/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be
+ * differentiated again. seed NULL: y has one element and the seed is 1. An x that y does not depend
+ * on gets zeros: the derivative of a constant, which gradients of gradients often are. Refused:
+ * integer y or x, seed of another shape or dtype, an operand that was changed in place since it was
+ * used; and a y that was made under eg_nograd, unless it is one of the xs. Returns 0, or −1 (and
+ * dxs are poison). eg_jvp and the others below too. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL, not zeros, where y does not reach xs[k] (PyTorch: allow_unused).
- * Refused as well: a y that reaches none of the xs, with the reason: the operation that cuts the path
- * (eg_detach, floor), one that reads what was made under eg_nograd, or that no x was read. */
-EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+ * Refused as well: a y that reaches none of the xs, with the reason: the operation that cuts the
+ * path (eg_detach, floor), one that reads what was made under eg_nograd, or that no x was read. */
+EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
+                           eg_tensor **dxs);
 
-/* Zero or missing? How x reaches y in what was recorded: not at all; only through operations whose gradient is zero by definition or that
- * give integers (floor, detach, argmax, a comparison), cut (may be NULL) being one of them; or by a way that eg_grad follows. */
+/* Zero or missing? How x reaches y in what was recorded: not at all; only through operations whose
+ * gradient is zero by definition or that give integers (floor, detach, argmax, a comparison), cut
+ * (may be NULL) being one of them; or by a way that eg_grad follows. */
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
-/* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs, both ends included): operations from y
- * outward, x's hooks in the order given, before the rule of the operation that made x. Returns what takes g's place, or NULL to keep it.
- * Refused: a hook that would call itself, by a sweep that reaches its own x. */
+/* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs,
+ * both ends included): operations from y outward, x's hooks in the order given, before the rule of
+ * the operation that made x. Returns what takes g's place, or NULL to keep it. Refused: a hook that
+ * would call itself, by a sweep that reaches its own x. */
 typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
-EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user); /* f NULL: x's hooks go; 0, or −1 if x is no float tensor   */
+/* f NULL: x's hooks go; 0, or −1 if x is no float tensor */
+EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 
-/* Whose error? The user's call that made x, "mul (model.c:88)" with elfutils' libdw and -g, else "mul (main+0x1a)"; in the open scope */
+/* Whose error? The user's call that made x, "mul (model.c:88)" with elfutils' libdw and -g, else
+ * "mul (main+0x1a)"; in the open scope */
 EG_API const char *eg_origin(eg_tensor *x);
-EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);         /* x with a name (copied) for messages and graphs          */
-EG_API const char *eg_name_of(const eg_tensor *x);                 /* NULL: it has none                                        */
+/* x with a name (copied) for messages and graphs */
+EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
+EG_API const char *eg_name_of(const eg_tensor *x); /* NULL: it has none */
 
-/* Where did the NaN come from? While on, the first operation whose result has a NaN or infinity that none of its operands has is the error:
- * einsum "ij,jk->ik" (model.c:88), the element, and in a sweep whose gradient it is. Every result is read once more. Returns the old state. */
+/* Where did the NaN come from? While on, the first operation whose result has a NaN or infinity
+ * that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the element, and in
+ * a sweep whose gradient it is. Every result is read once more. Returns the old state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
-/* The same afterwards, in what was recorded: from a y with a NaN or infinity along operands that have
- * one to the result (or leaf) that made it: none of its operands has one, or an infinite constant has
- * become a NaN there. NULL: all of y is finite. eg_origin names it. It reads those results once. */
+/* The same afterwards, in what was recorded: from a y with a NaN or infinity along operands that
+ * have one to the result (or leaf) that made it: none of its operands has one, or an infinite
+ * constant has become a NaN there. NULL: all of y is finite. eg_origin names it. It reads those
+ * results once. */
 EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
-/* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape, name, source line. −1 after an error. */
+/* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape,
+ * name, source line. −1 after an error. */
 EG_API int eg_graph_print(FILE *, eg_tensor *y);
-EG_API int eg_graph_dot(FILE *, eg_tensor *y);                     /* the same for Graphviz: dot -Tsvg                         */
+EG_API int eg_graph_dot(FILE *, eg_tensor *y); /* the same for Graphviz: dot -Tsvg */
 
-/* Forward mode, along the tape that is there already. All of it has a history of its own, of any order; under eg_nograd none, and then
- * eg_jacobian frees each row's temporaries. Refused: what eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
-EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs); /* Σ_k ∂y/∂xs[k] vs[k], of y's shape  */
-EG_API int        eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv); /* hv[k] = Σ_l ∂²y/∂xs[k]∂xs[l] vs[l], y of one element: forward over reverse (Pearlmutter 1994) */
-EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);         /* ∂y/∂x: y's axes, then x's; the cheaper of both modes     */
-EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b); /* ∂²y/∂a∂b: a's axes, then b's; y of one element      */
+/* Forward mode, along the tape that is there already. All of it has a history of its own, of any
+ * order; under eg_nograd none, and then eg_jacobian frees each row's temporaries. Refused: what
+ * eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
+/* Σ_k ∂y/∂xs[k] vs[k], of y's shape */
+EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs);
+/* hv[k] = Σ_l ∂²y/∂xs[k]∂xs[l] vs[l], y of one element: forward over reverse (Pearlmutter 1994) */
+EG_API int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs,
+                  eg_tensor **hv);
+/* ∂y/∂x: y's axes, then x's; the cheaper of both modes */
+EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);
+/* ∂²y/∂a∂b: a's axes, then b's; y of one element */
+EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 
-/* y = f(user, xs), of which nothing is kept but y: the sweep calls f again, with the same random draws and train or eval state, and
- * takes the gradient through that; of any order, in both modes. What f reads through `user` gets its gradient too, and may not change in
- * between. Refused: f that returns another shape or reads other tensors when it is called again. xs[0] names the context. Chen et al. 2016 */
+/* y = f(user, xs), of which nothing is kept but y: the sweep calls f again, with the same random
+ * draws and train or eval state, and takes the gradient through that; of any order, in both modes.
+ * What f reads through `user` gets its gradient too, and may not change in between. Refused: f that
+ * returns another shape or reads other tensors when it is called again. xs[0] names the context.
+ * Chen et al. 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one ------------------------------ */
-typedef struct eg_sample {              /* how the table test calls the row; ended by { 0 }                                   */
-    eg_tensor *(*call)(eg_tensor *const *x);                      /* through its public function                              */
-    const char *shapes;                 /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool                       */
-    double low, high;                   /* float operands are drawn from here (0, 0: from [-2, 2])                            */
+/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one
+ */
+typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
+    eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
+    const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
+    double low, high;   /* float operands are drawn from here (0, 0: from [-2, 2]) */
 } eg_sample;
 typedef enum eg_uses {
-    EG_USES_ALL, EG_USES_NOTHING, EG_USES_OPERANDS,
-    EG_USES_OTHERS,                     /* the cotangent of operand i reads the operands except i */
+    EG_USES_ALL,
+    EG_USES_NOTHING,
+    EG_USES_OPERANDS,
+    EG_USES_OTHERS, /* the cotangent of operand i reads the operands except i */
     EG_USES_RESULT,
-    EG_USES_INTEGERS                    /* the operands that are no floats: indices, masks        */
+    EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
 typedef struct eg_op {
     const char *name, *equation, *gradient;
-    int   arity;                        /* −1: any number of operands                                                         */
-    bool (*shape)(eg_tensor *y);        /* calls eg_result; false after eg_fail                                               */
-    bool (*forward)(eg_tensor *y);      /* fills y; false after eg_fail                                                       */
-    eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);        /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
-    eg_uses uses;                       /* what the rule reads                                                                */
+    int arity;                     /* −1: any number of operands */
+    bool (*shape)(eg_tensor *y);   /* calls eg_result; false after eg_fail */
+    bool (*forward)(eg_tensor *y); /* fills y; false after eg_fail */
+    /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
+    eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);
+    eg_uses uses; /* what the rule reads */
     const eg_sample *samples;
-    eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);        /* tangent of y, made of public operations; dx[i] NULL: operand i does not move; it reads what the rule reads. NULL member: made from the rule, which is linear in g */
-    bool (*forward_c128)(eg_tensor *y); /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
+    /* tangent of y, made of public operations; dx[i] NULL: operand i does not move; it reads what
+     * the rule reads. NULL member: made from the rule, which is linear in g */
+    eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
+    /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
+    bool (*forward_c128)(eg_tensor *y);
 } eg_op;
-EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *operands); /* attr is copied */
-EG_API eg_tensor *eg_operand(const eg_tensor *y, int i);          /* in shape, forward and rule                               */
-EG_API int        eg_operands(const eg_tensor *y);
+/* attr is copied */
+EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
+                           eg_tensor *const *operands);
+EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
+EG_API int eg_operands(const eg_tensor *y);
 EG_API const void *eg_attr(const eg_tensor *y);
-EG_API bool       eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims); /* declares y; row-major                  */
-EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);/* the rule "zero by definition"                             */
-EG_API eg_tensor *eg_jvp_linear   (eg_tensor *y, eg_tensor *const *dx); /* the jvp of rows linear in all their float operands together: the row itself on the tangents */
-EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx); /* … of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on the tangents */
-EG_API const eg_op *eg_op_of(const eg_tensor *y);                 /* the row that made y; NULL for a leaf                     */
-EG_API const eg_op *eg_op_at(int k);                              /* the table: k = 0, 1, …; NULL past its end                */
+/* declares y; row-major */
+EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
+/* the rule "zero by definition" */
+EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);
+/* the jvp of rows linear in all their float operands together: the row itself on the tangents */
+EG_API eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx);
+/* … of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on the
+ * tangents */
+EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
+EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL for a leaf */
+EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
-/* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry by entry; docs/gradcheck.md --
- * While it runs every tensor that f reads is f64 (inputs, parameters reached through `user`, constants made in f), random draws
- * are put back before each call, and entries that share memory move together.
- * a analytic, n numeric, err the numeric side's own estimate, s the largest |n|: right if |a − n| ≤ rtol |n| + atol s + err;
- * an entry is covered if 0 in place of a would have been refused. An input without a covered entry is tried again scaled by 0.1
- * and 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there, WRONG if not. */
-typedef enum eg_verdict { EG_RIGHT, EG_WRONG, EG_KINK, EG_NOISE, EG_UNTESTED, EG_ZERO, EG_EMPTY } eg_verdict;
+/* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry
+ * by entry; docs/gradcheck.md -- While it runs every tensor that f reads is f64 (inputs, parameters
+ * reached through `user`, constants made in f), random draws are put back before each call, and
+ * entries that share memory move together. a analytic, n numeric, err the numeric side's own
+ * estimate, s the largest |n|: right if |a − n| ≤ rtol |n| + atol s + err; an entry is covered if 0
+ * in place of a would have been refused. An input without a covered entry is tried again scaled by
+ * 0.1 and 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there,
+ * WRONG if not. */
+typedef enum eg_verdict {
+    EG_RIGHT,
+    EG_WRONG,
+    EG_KINK,
+    EG_NOISE,
+    EG_UNTESTED,
+    EG_ZERO,
+    EG_EMPTY
+} eg_verdict;
 typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
     size_t size;
-    eg_function *f; void *user; int count; eg_tensor *const *xs;  /* at most 64 inputs, f32 or f64                            */
-    const char *names;                  /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more names than inputs are refused */
-    const char *axes;                   /* "i j, j k": their letters; NULL: numbers only                                      */
-    double rtol, atol;                  /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12                                     */
-    int    order;                       /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th                    */
-    int    directions;                  /* > 0: that many random directions of each input instead of every entry: cheap        */
-    uint64_t seed;                      /* of W and of the directions                                                         */
-    bool   full;                        /* the Jacobian of f's result, element by element, instead of ⟨f, W⟩ with one random W */
-    bool   mutate;                      /* also make every cotangent wrong in four ways and demand that the check fails        */
-    eg_oracle oracle;                   /* what n is                                                                          */
+    /* at most 64 inputs, f32 or f64 */
+    eg_function *f;
+    void *user;
+    int count;
+    eg_tensor *const *xs;
+    /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more names than inputs
+     * are refused */
+    const char *names;
+    const char *axes;  /* "i j, j k": their letters; NULL: numbers only */
+    double rtol, atol; /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12 */
+    int order;         /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th */
+    /* > 0: that many random directions of each input instead of every entry: cheap */
+    int directions;
+    uint64_t seed; /* of W and of the directions */
+    /* the Jacobian of f's result, element by element, instead of ⟨f, W⟩ with one random W */
+    bool full;
+    /* also make every cotangent wrong in four ways and demand that the check fails */
+    bool mutate;
+    eg_oracle oracle; /* what n is */
 } eg_gradcheck_args;
 typedef struct eg_entry {
-    int input; int64_t index;           /* row-major; −1: a random direction                                                  */
-    double analytic, numeric, left, right, error;                 /* left, right: one-sided slopes                            */
+    int input;
+    int64_t index;                                /* row-major; −1: a random direction */
+    double analytic, numeric, left, right, error; /* left, right: one-sided slopes */
     eg_verdict verdict;
-    int64_t output;                     /* with .full the element of f's result; else −1                                      */
-    int64_t shared;                     /* entries of all inputs that lie in this place of memory                             */
-    const char *at;                     /* NULL: at xs; else the point, as "scaled by 0.1"                                    */
+    int64_t output; /* with .full the element of f's result; else −1 */
+    int64_t shared; /* entries of all inputs that lie in this place of memory */
+    const char *at; /* NULL: at xs; else the point, as "scaled by 0.1" */
 } eg_entry;
-typedef struct eg_note { eg_verdict verdict; int input; const char *text; } eg_note; /* a finding; RIGHT: no failure; input −1: of no one input */
+/* a finding; RIGHT: no failure; input −1: of no one input */
+typedef struct eg_note {
+    eg_verdict verdict;
+    int input;
+    const char *text;
+} eg_note;
 typedef struct eg_report {
-    bool    passed;                     /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too                   */
-    int64_t entries, right, covered;    /* checked; right; and those where 0 for the analytic value would have failed          */
-    double  worst;                      /* largest |a − n| / s                                                                */
-    int     shown; const eg_entry *entry;                         /* the worst first, at most 16                              */
-    const eg_verdict *input;            /* one per input                                                                      */
-    const char *text;                   /* the report in words, as eg_report_print writes it                                  */
-    double  margin;                     /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit                        */
-    int     order; const struct eg_report *higher;                /* of this report; the report of the next order, or NULL    */
-    int     notes; const eg_note *note;
-    int64_t mutants, caught, harmless, survivors;                 /* .mutate; harmless: the cotangent stayed what it was       */
-    int64_t calls, sweeps;              /* cost of all orders: of f, and of the reverse sweep                                  */
+    bool passed; /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too */
+    /* checked; right; and those where 0 for the analytic value would have failed */
+    int64_t entries, right, covered;
+    double worst; /* largest |a − n| / s */
+    int shown;
+    const eg_entry *entry;   /* the worst first, at most 16 */
+    const eg_verdict *input; /* one per input */
+    const char *text;        /* the report in words, as eg_report_print writes it */
+    double margin;           /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
+    /* of this report; the report of the next order, or NULL */
+    int order;
+    const struct eg_report *higher;
+    int notes;
+    const eg_note *note;
+    /* .mutate; harmless: the cotangent stayed what it was */
+    int64_t mutants, caught, harmless, survivors;
+    int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
 } eg_report;
-EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *); /* in the open scope; NULL after an error; never prints */
+/* in the open scope; NULL after an error; never prints */
+EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
 EG_API int eg_report_print(FILE *, const eg_report *);
 
 #ifndef __cplusplus
-#define eg_gradcheck(...)     eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
 #else
 } /* extern "C" */
-inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs, eg_gradcheck_args o = eg_gradcheck_args()) { o.size = sizeof o; o.f = f; o.user = user; o.count = count; o.xs = xs; return eg_gradcheck_with(&o); }
+inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
+                                     eg_gradcheck_args o = eg_gradcheck_args())
+{
+    o.size = sizeof o;
+    o.f = f;
+    o.user = user;
+    o.count = count;
+    o.xs = xs;
+    return eg_gradcheck_with(&o);
+}
 #endif
 #endif

@@ -1,7 +1,7 @@
 /* eingrad/mha.h: multi-head attention as a module, its cache, rotary positions.
  *
- * Letters: i query, j key, m width of an operand, h head, d key width, e value width; every other letter is a batch letter.
- * Lives, fails and is named as nn.h says. */
+ * Letters: i query, j key, m width of an operand, h head, d key width, e value width; every other
+ * letter is a batch letter. Lives, fails and is named as nn.h says. */
 #ifndef EINGRAD_MHA_H
 #define EINGRAD_MHA_H
 #include <eingrad/nn.h>
@@ -9,97 +9,141 @@
 extern "C" {
 #endif
 
-/* -- cache: keys and values of the places so far, for decoding step by step ------------------------------------------------------
- * A slot for every attention of a model, filled as it runs; each tensor is made once, with room for `room` places. No history is kept,
- * so a run with a cache is refused while the context records (eg_nograd). */
+/* -- cache: keys and values of the places so far, for decoding step by step
+ * A slot for every attention of a model, filled as it runs; each tensor is made once, with room for
+ * `room` places. No history is kept, so a run with a cache is refused while the context records
+ * (eg_nograd). */
 typedef struct eg_cache eg_cache;
-EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);  /* lives as the owner; NULL after an error                            */
-EG_API int64_t   eg_cache_length(const eg_cache *);      /* places in slot 0                                                   */
-EG_API int64_t   eg_cache_room(const eg_cache *);
-EG_API int       eg_cache_cut(eg_cache *, int64_t length); /* forgets places from `length` on; 0: the memory's keys too; 0 or −1 */
-/* Batch b becomes what index[b] was (beams); as many as index has, at least 1, fewer or more than before. 0 or −1 */
-EG_API int       eg_cache_pick(eg_cache *, eg_tensor *index);
+/* lives as the owner; NULL after an error */
+EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
+EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
+EG_API int64_t eg_cache_room(const eg_cache *);
+/* forgets places from `length` on; 0: the memory's keys too; 0 or −1 */
+EG_API int eg_cache_cut(eg_cache *, int64_t length);
+/* Batch b becomes what index[b] was (beams); as many as index has, at least 1, fewer or more than
+ * before. 0 or −1 */
+EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
-/* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),  θ = (i + offset) base^(−2k/d), k the pair's number -----
- * "bihd, id": the letters of x, then those of place and width. Pairs: k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and
- * 2k + 1 (RoFormer). Su et al. 2021, eq. 34. Refused: an odd width, letters that x does not have. */
-typedef struct eg_rotary_args { size_t size; const char *spec; eg_tensor *x; double base; int64_t offset; bool interleaved; } eg_rotary_args; /* base 10000 */
+/* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),  θ = (i + offset)
+ * base^(−2k/d), k the pair's number "bihd, id": the letters of x, then those of place and width.
+ * Pairs: k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer). Su et al.
+ * 2021, eq. 34. Refused: an odd width, letters that x does not have. */
+/* base 10000 */
+typedef struct eg_rotary_args {
+    size_t size;
+    const char *spec;
+    eg_tensor *x;
+    double base;
+    int64_t offset;
+    bool interleaved;
+} eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
-/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1, in time and memory O(length) --------------
- * The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or "j <= i" (then as many keys as queries and .offset), .keep of keys.
- * No other mask, bias or dropout. .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5, 9, 10 */
+/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1, in time
+ * and memory O(length) The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or "j <= i"
+ * (then as many keys as queries and .offset), .keep of keys. No other mask, bias or dropout.
+ * .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5, 9, 10 */
 EG_API eg_tensor *eg_linear_attention_with(const eg_attention_args *);
 
-/* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias --------------------------------
- * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani et al. 2017, §3.2.2.
- *   "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"   eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim"
- * Forms keep the same numbers in other tensors:
- *   EG_SEPARATE  W_q (m h d) W_k (m h d) W_v (m h e) W_o (h e m), b_q (h d) b_k (h d) b_v (h e) b_o (m)
- *   EG_PACKED    W_qkv (m c h d), b_qkv (c h d), c = q, k, v; W_o, b_o.   Needs qdim = kdim = vdim, d_k = d_v, as many key heads as heads
- *   EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …, b_q.0 (d) …; b_o. Heads may have widths of their own
- * kv_heads < heads: heads share keys and values in groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.
+/* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
+ * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani
+ * et al. 2017, §3.2.2. "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"
+ * eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim" Forms keep the same numbers in other
+ * tensors: EG_SEPARATE  W_q (m h d) W_k (m h d) W_v (m h e) W_o (h e m), b_q (h d) b_k (h d) b_v (h
+ * e) b_o (m) EG_PACKED    W_qkv (m c h d), b_qkv (c h d), c = q, k, v; W_o, b_o.   Needs qdim =
+ * kdim = vdim, d_k = d_v, as many key heads as heads EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …,
+ * b_q.0 (d) …; b_o. Heads may have widths of their own kv_heads < heads: heads share keys and
+ * values in groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.
  * Shazeer 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
-typedef eg_tensor *eg_core(const struct eg_attention_args *);       /* what stands in the place of eg_attention_with               */
+/* what stands in the place of eg_attention_with */
+typedef eg_tensor *eg_core(const struct eg_attention_args *);
 typedef struct eg_mha {
-    const char *name, *batch;           /* batch: the batch letters of the layout                                              */
+    const char *name, *batch; /* batch: the batch letters of the layout */
     eg_mha_form form;
     int64_t d_model, heads, kv_heads, d_k, d_v, qdim, kdim, vdim, d_out;
-    const int64_t *d_k_each, *d_v_each; /* NULL: all heads alike                                                               */
-    double dropout, scale, rotary; bool interleaved;
+    const int64_t *d_k_each, *d_v_each; /* NULL: all heads alike */
+    double dropout, scale, rotary;
+    bool interleaved;
     const char *where;
     eg_core *core;
-    eg_tensor *alibi;                   /* (h) slopes; NULL: none                                                              */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;
-    eg_tensor *W_q, *W_k, *W_v, *W_o;   /* NULL where the form has other tensors                                               */
-    eg_tensor *b_q, *b_k, *b_v, *b_o;   /* NULL: none                                                                          */
-    eg_tensor *W_qkv, *b_qkv;           /* packed                                                                              */
-    eg_tensor **W_each[4], **b_each[3]; /* per head: q, k, v, o                                                                */
+    eg_tensor *alibi; /* (h) slopes; NULL: none */
+    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    void *user;
+    eg_tensor *W_q, *W_k, *W_v, *W_o;   /* NULL where the form has other tensors */
+    eg_tensor *b_q, *b_k, *b_v, *b_o;   /* NULL: none */
+    eg_tensor *W_qkv, *b_qkv;           /* packed */
+    eg_tensor **W_each[4], **b_each[3]; /* per head: q, k, v, o */
     const struct eg__mha_specs *specs;
 } eg_mha;
 typedef struct eg_mha_args {
     size_t size;
-    eg_params *params; const char *name;
-    int64_t d_model, heads;             /* heads is needed; d_model only where a width below is left out                       */
-    int64_t d_k, d_v;                   /* d_model / heads, which must divide                                                  */
-    int64_t kdim, vdim, d_out;          /* widths of key, value and result: d_model                                            */
-    double dropout;                     /* on the weights, after the softmax: 0                                                */
-    double scale;                       /* 1/√d_k                                                                              */
+    eg_params *params;
+    const char *name;
+    int64_t d_model, heads;    /* heads is needed; d_model only where a width below is left out */
+    int64_t d_k, d_v;          /* d_model / heads, which must divide */
+    int64_t kdim, vdim, d_out; /* widths of key, value and result: d_model */
+    double dropout;            /* on the weights, after the softmax: 0 */
+    double scale;              /* 1/√d_k */
     bool no_bias, no_q_bias, no_k_bias, no_v_bias, no_o_bias;
-    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o;                /* names, if not these                            */
-    int64_t qdim;                       /* width of the query: d_model                                                         */
+    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* names, if not these */
+    int64_t qdim;                                              /* width of the query: d_model */
     eg_mha_form form;
-    const int64_t *d_k_each, *d_v_each; /* `heads` widths each (per head); d_v_each NULL: d_k_each                             */
-    int64_t kv_heads;                   /* heads, which it must divide; 1: multi-query                                         */
-    const char *layout;                 /* "b i m": axes of the query; key and value have j for i. "i b m", "i (b c=2) m", "i m" … */
-    double rotary; bool interleaved;    /* base of the rotary positions; 0: none                                               */
-    const char *where;                  /* beside the one of a run: local "i - 64 < j <= i", block-sparse "i/64 == j/64 | j < 64" */
-    eg_core *core;                      /* eg_attention_with; eg_linear_attention_with                                         */
-    double init;                        /* standard deviation of a normal draw; 0: Xavier of the logical matrices, m × hd      */
-    const char *W_qkv, *b_qkv;          /* names                                                                               */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;           /* (b h i j) → the scores to use, before the masks */
-    bool alibi;                         /* − m_h |i − j| on the scores, slopes m of eg_alibi_slopes. Press et al. 2022           */
+    /* `heads` widths each (per head); d_v_each NULL: d_k_each */
+    const int64_t *d_k_each, *d_v_each;
+    int64_t kv_heads; /* heads, which it must divide; 1: multi-query */
+    /* "b i m": axes of the query; key and value have j for i. "i b m", "i (b c=2) m", "i m" … */
+    const char *layout;
+    double rotary;
+    bool interleaved; /* base of the rotary positions; 0: none */
+    /* beside the one of a run: local "i - 64 < j <= i", block-sparse "i/64 == j/64 | j < 64" */
+    const char *where;
+    eg_core *core; /* eg_attention_with; eg_linear_attention_with */
+    /* standard deviation of a normal draw; 0: Xavier of the logical matrices, m × hd */
+    double init;
+    const char *W_qkv, *b_qkv; /* names */
+    /* (b h i j) → the scores to use, before the masks */
+    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    void *user;
+    /* − m_h |i − j| on the scores, slopes m of eg_alibi_slopes. Press et al. 2022 */
+    bool alibi;
 } eg_mha_args;
 typedef struct eg_mha_run_args {
     size_t size;
-    const eg_mha *mha; eg_tensor *query;
-    eg_tensor *key, *value;             /* the query; the key                                                                  */
-    const char *where;                  /* over b h i j: "j <= i"                                                              */
-    eg_masked keep, bias;               /* {"bj", pad}, {"hij", relative}                                                      */
-    int64_t offset;                     /* added to i and |i| in where, and to i in rotary positions and slopes: a cache's length */
-    eg_tensor **weights, **dropped;     /* out: (b h i j) before and after dropout; the result's numbers stay the same         */
-    eg_cache *cache; int slot;          /* keys and values are appended to the slot, and all that is there attended to; i counts on */
-    bool memory;                        /* with cache: the same keys at every step, so they are projected at the first only    */
-    eg_tensor *gain;                    /* (h): factor of each head's result; 0 switches a head off. Michel et al. 2019        */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); void *user;           /* the module's                                   */
-    double fill;                        /* score of what where and keep mask, −1e9 in older code: a row with nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
-    eg_masked lengths, alibi; eg_form form; eg_tensor **scores, **lse; int64_t *empty; /* as eg_attention's; alibi: {"h", slopes} instead of the module's */
+    const eg_mha *mha;
+    eg_tensor *query;
+    eg_tensor *key, *value; /* the query; the key */
+    const char *where;      /* over b h i j: "j <= i" */
+    eg_masked keep, bias;   /* {"bj", pad}, {"hij", relative} */
+    /* added to i and |i| in where, and to i in rotary positions and slopes: a cache's length */
+    int64_t offset;
+    /* out: (b h i j) before and after dropout; the result's numbers stay the same */
+    eg_tensor **weights, **dropped;
+    /* keys and values are appended to the slot, and all that is there attended to; i counts on */
+    eg_cache *cache;
+    int slot;
+    /* with cache: the same keys at every step, so they are projected at the first only */
+    bool memory;
+    /* (h): factor of each head's result; 0 switches a head off. Michel et al. 2019 */
+    eg_tensor *gain;
+    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    void *user; /* the module's */
+    /* score of what where and keep mask, −1e9 in older code: a row with nothing to attend to is
+     * then uniform. 0: −∞, and such a row is 0 */
+    double fill;
+    /* as eg_attention's; alibi: {"h", slopes} instead of the module's */
+    eg_masked lengths, alibi;
+    eg_form form;
+    eg_tensor **scores, **lse;
+    int64_t *empty;
 } eg_mha_run_args;
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
-EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which); /* "W_q" (m h d) … "b_o" of any form, with its gradient; uneven heads: (m s), s over all; NULL if there is none */
-EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);  /* the numbers, from any form to any form; 0 or −1                     */
+/* "W_q" (m h d) … "b_o" of any form, with its gradient; uneven heads: (m s), s over all; NULL if
+ * there is none */
+EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
+/* the numbers, from any form to any form; 0 or −1 */
+EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus
 #define eg_rotary(...)           eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
@@ -108,9 +152,30 @@ EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);  /* the numbers, from an
 #define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
 #else
 } /* extern "C" */
-inline eg_tensor *eg_rotary(const char *spec, eg_tensor *x, eg_rotary_args o = eg_rotary_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rotary_with(&o); }
-inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_attention_args o = eg_attention_args()) { o.size = sizeof o; o.spec = spec; o.q = q; o.k = k; o.v = v; return eg_linear_attention_with(&o); }
+inline eg_tensor *eg_rotary(const char *spec, eg_tensor *x, eg_rotary_args o = eg_rotary_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_rotary_with(&o);
+}
+inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
+                                      eg_attention_args o = eg_attention_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.q = q;
+    o.k = k;
+    o.v = v;
+    return eg_linear_attention_with(&o);
+}
 EG_CXX_NEW_(eg_mha, eg_mha_args)
-inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args()) { o.size = sizeof o; o.mha = m; o.query = x; return eg_mha_run_with(&o); }
+inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
+{
+    o.size = sizeof o;
+    o.mha = m;
+    o.query = x;
+    return eg_mha_run_with(&o);
+}
 #endif
 #endif

@@ -1,9 +1,12 @@
-/* eingrad/ops.h: einsum and every other operation, attention.h included. Their gradients and the check of gradients are in grad.h.
+/* eingrad/ops.h: einsum and every other operation, attention.h included. Their gradients and the
+ * check of gradients are in grad.h.
  *
- * Results go to the open scope of their operands' context and share nothing with them unless the line says "view".
- * Every operation refuses (sticky error, poison result): operands of two contexts, of mixed dtypes, of shapes that do not fit;
- * the message names the operation, the index, the operand and both sizes. Those that take a spec point at the letter.
- * Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works on, ellipsis. */
+ * Results go to the open scope of their operands' context and share nothing with them unless the
+ * line says "view". Every operation refuses (sticky error, poison result): operands of two
+ * contexts, of mixed dtypes, of shapes that do not fit; the message names the operation, the index,
+ * the operand and both sizes. Those that take a spec point at the letter. Notation
+ * (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works
+ * on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -11,176 +14,285 @@
 extern "C" {
 #endif
 
-/* -- contraction and moves --------------------------------------------------------------------------------------------------- */
+/* -- contraction and moves -------------------------------------------------------------------- */
 typedef struct eg_einsum_args {
     size_t size;
-    const char *spec; int count; eg_tensor *const *operands;
-    bool broadcast;                     /* allow a size of 1 under a letter, as NumPy does                                    */
-    eg_tensor *out;                     /* written in place and returned: any view of the result's shape and dtype            */
-    bool accumulate;                    /* out += the result                                                                  */
-    const int (*path)[2]; int steps;    /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are appended; NULL: the cheapest found */
-    int64_t limit;                      /* bytes of the largest result between two steps, in the gradient too; EG_OFF: none   */
+    const char *spec;
+    int count;
+    eg_tensor *const *operands;
+    bool broadcast; /* allow a size of 1 under a letter, as NumPy does */
+    /* written in place and returned: any view of the result's shape and dtype */
+    eg_tensor *out;
+    bool accumulate; /* out += the result */
+    /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
+     * appended; NULL: the cheapest found */
+    const int (*path)[2];
+    int steps;
+    /* bytes of the largest result between two steps, in the gradient too; EG_OFF: none */
+    int64_t limit;
 } eg_einsum_args;
-/* out: an operand in the same memory is read as it was (the result then goes through a copy); bumps the version, as eg_assign does.
- * Refused: out while the context records (it would have no history), with elements that share their place, of another shape or dtype;
- * a path of other length or with a place that does not exist; a limit that no order found keeps (the message has both numbers). */
+/* out: an operand in the same memory is read as it was (the result then goes through a copy); bumps
+ * the version, as eg_assign does. Refused: out while the context records (it would have no
+ * history), with elements that share their place, of another shape or dtype; a path of other length
+ * or with a place that does not exist; a limit that no order found keeps (the message has both
+ * numbers). */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
-EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands); /* sum over the letters that are not in the output, integers and bool in i64; a change of order alone is a view */
-EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b); /* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
-EG_API const char *eg_kernel_info(void);                /* the micro-kernel under einsum, and why it was chosen: one line            */
-EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b); /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
+/* sum over the letters that are not in the output, integers and bool in i64; a change of order
+ * alone is a view */
+EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
+/* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
+EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b);
+/* the micro-kernel under einsum, and why it was chosen: one line */
+EG_API const char *eg_kernel_info(void);
+/* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
+EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
+                        eg_tensor *b);
 typedef struct eg_rearrange_args {
     size_t size;
-    const char *spec; eg_tensor *x;
-    int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x_, y, z;  /* sizes of letters (x_ is x)     */
+    const char *spec;
+    eg_tensor *x;
+    /* sizes of letters (x_ is x) */
+    int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x_, y, z;
 } eg_rearrange_args;
-EG_API eg_tensor *eg_rearrange_with(const eg_rearrange_args *);   /* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one exists */
+/* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one exists
+ */
+EG_API eg_tensor *eg_rearrange_with(const eg_rearrange_args *);
 typedef struct eg_axes_args {
     size_t size;
-    const char *spec; eg_tensor *x;
-    int64_t *o0, *o1, *o2, *o3, *o4, *o5, *o6, *o7, *o8, *o9, *o10, *o11, *o12, *o13, *o14, *o15, *o16, *o17, *o18, *o19,
-            *o20, *o21, *o22, *o23, *o24, *o25, *o26, *o27, *o28, *o29, *o30, *o31;
+    const char *spec;
+    eg_tensor *x;
+    int64_t *o0, *o1, *o2, *o3, *o4, *o5, *o6, *o7, *o8, *o9, *o10, *o11, *o12, *o13, *o14, *o15,
+        *o16, *o17, *o18, *o19, *o20, *o21, *o22, *o23, *o24, *o25, *o26, *o27, *o28, *o29, *o30,
+        *o31;
 } eg_axes_args;
-EG_API bool eg_axes_with(const eg_axes_args *);                   /* asserts the rank (and sizes given as (h=8 d)), reads sizes, in order of the string; false after an error */
+/* asserts the rank (and sizes given as (h=8 d)), reads sizes, in order of the string; false after
+ * an error */
+EG_API bool eg_axes_with(const eg_axes_args *);
 
-/* -- reductions over the bracketed axes: "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes ----- */
-EG_API eg_tensor *eg_sum      (const char *spec, eg_tensor *x);   /* y = Σ x            integers and bool in i64              */
-EG_API eg_tensor *eg_mean     (const char *spec, eg_tensor *x);   /* y = Σ x / n        float                                 */
-EG_API eg_tensor *eg_prod     (const char *spec, eg_tensor *x);   /* y = Π x            gradient right with zeros             */
-EG_API eg_tensor *eg_max      (const char *spec, eg_tensor *x);   /* y = max x          gradient shared evenly among ties     */
-EG_API eg_tensor *eg_min      (const char *spec, eg_tensor *x);   /* y = min x                                                */
-EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);   /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
-typedef struct eg_var_args { size_t size; const char *spec; eg_tensor *x; double correction; } eg_var_args;
-EG_API eg_tensor *eg_var_with(const eg_var_args *);               /* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
-EG_API eg_tensor *eg_std_with(const eg_var_args *);               /* y = √var             gradient 0 where all x are equal     */
-EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p); /* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
-EG_API eg_tensor *eg_argmax   (const char *spec, eg_tensor *x);   /* i64: first largest, row-major over the bracketed axes; NaN wins */
-EG_API eg_tensor *eg_argmin   (const char *spec, eg_tensor *x);
-EG_API eg_tensor *eg_any      (const char *spec, eg_tensor *x);   /* bool               of nothing: false                     */
-EG_API eg_tensor *eg_all      (const char *spec, eg_tensor *x);   /* bool               of nothing: true                      */
+/* -- reductions over the bracketed axes: "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order;
+ * spec NULL: over all axes */
+/* y = Σ x            integers and bool in i64 */
+EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        float */
+/* y = Π x            gradient right with zeros */
+EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x);
+/* y = max x          gradient shared evenly among ties */
+EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x */
+/* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
+EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);
+typedef struct eg_var_args {
+    size_t size;
+    const char *spec;
+    eg_tensor *x;
+    double correction;
+} eg_var_args;
+/* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
+EG_API eg_tensor *eg_var_with(const eg_var_args *);
+/* y = √var             gradient 0 where all x are equal */
+EG_API eg_tensor *eg_std_with(const eg_var_args *);
+/* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
+EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
+/* i64: first largest, row-major over the bracketed axes; NaN wins */
+EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
+/* bool               of nothing: false */
+EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
+/* bool               of nothing: true */
+EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
-/* -- pointwise: y = f(x), same shape, dtype and layout ------------------------------------------------------------------------ */
-EG_API eg_tensor *eg_neg    (eg_tensor *x);                       /* −x                                                       */
-EG_API eg_tensor *eg_abs    (eg_tensor *x);                       /* |x|                dx = g sign x                         */
-EG_API eg_tensor *eg_sign   (eg_tensor *x);                       /* −1, 0, 1           dx = 0                                */
-EG_API eg_tensor *eg_exp    (eg_tensor *x);                       /* e^x                dx = g y                              */
-EG_API eg_tensor *eg_exp2   (eg_tensor *x);                       /* 2^x                dx = g y ln 2                         */
-EG_API eg_tensor *eg_expm1  (eg_tensor *x);                       /* e^x − 1            dx = g e^x                            */
-EG_API eg_tensor *eg_log    (eg_tensor *x);                       /* ln x               dx = g / x                            */
-EG_API eg_tensor *eg_log2   (eg_tensor *x);                       /* log₂ x             dx = g / (x ln 2)                     */
-EG_API eg_tensor *eg_log10  (eg_tensor *x);                       /* log₁₀ x            dx = g / (x ln 10)                    */
-EG_API eg_tensor *eg_log1p  (eg_tensor *x);                       /* ln(1 + x)          dx = g / (1 + x)                      */
-EG_API eg_tensor *eg_sqrt   (eg_tensor *x);                       /* √x                 dx = g / 2y                           */
-EG_API eg_tensor *eg_rsqrt  (eg_tensor *x);                       /* 1/√x               dx = −g y³ / 2                        */
-EG_API eg_tensor *eg_square (eg_tensor *x);                       /* x²                 dx = 2 g x                            */
-EG_API eg_tensor *eg_recip  (eg_tensor *x);                       /* 1/x                dx = −g y²                            */
-EG_API eg_tensor *eg_sin    (eg_tensor *x);                       /* sin x              dx = g cos x                          */
-EG_API eg_tensor *eg_cos    (eg_tensor *x);                       /* cos x              dx = −g sin x                         */
-EG_API eg_tensor *eg_tan    (eg_tensor *x);                       /* tan x              dx = g (1 + y²)                       */
-EG_API eg_tensor *eg_asin   (eg_tensor *x);                       /* arcsin x           dx = g / √(1 − x²)                    */
-EG_API eg_tensor *eg_acos   (eg_tensor *x);                       /* arccos x           dx = −g / √(1 − x²)                   */
-EG_API eg_tensor *eg_atan   (eg_tensor *x);                       /* arctan x           dx = g / (1 + x²)                     */
-EG_API eg_tensor *eg_sinh   (eg_tensor *x);                       /* sinh x             dx = g cosh x                         */
-EG_API eg_tensor *eg_cosh   (eg_tensor *x);                       /* cosh x             dx = g sinh x                         */
-EG_API eg_tensor *eg_asinh  (eg_tensor *x);                       /* arsinh x           dx = g / √(x² + 1)                    */
-EG_API eg_tensor *eg_acosh  (eg_tensor *x);                       /* arcosh x           dx = g / √(x² − 1)                    */
-EG_API eg_tensor *eg_atanh  (eg_tensor *x);                       /* artanh x           dx = g / (1 − x²)                     */
-EG_API eg_tensor *eg_tanh   (eg_tensor *x);                       /* tanh x             dx = g (1 − tanh² x)                  */
-EG_API eg_tensor *eg_sigmoid(eg_tensor *x);                       /* σ = 1/(1 + e^−x)   dx = g σ(x) σ(−x)                     */
-EG_API eg_tensor *eg_erf    (eg_tensor *x);                       /* erf x              dx = g 2/√π e^−x²                     */
-EG_API eg_tensor *eg_relu   (eg_tensor *x);                       /* max(x, 0)          dx = g [x > 0]                        */
-EG_API eg_tensor *eg_leaky_relu(eg_tensor *x, double slope);      /* x > 0 ? x : slope x                                      */
-EG_API eg_tensor *eg_elu    (eg_tensor *x, double alpha);         /* x > 0 ? x : alpha (e^x − 1)                              */
-EG_API eg_tensor *eg_gelu   (eg_tensor *x);                       /* x Φ(x), Φ by erf   Hendrycks, Gimpel 2016                */
-EG_API eg_tensor *eg_gelu_tanh(eg_tensor *x);                     /* x/2 (1 + tanh(√(2/π)(x + 0.044715 x³)))                  */
-EG_API eg_tensor *eg_silu   (eg_tensor *x);                       /* x σ(x)                                                   */
-EG_API eg_tensor *eg_softplus(eg_tensor *x);                      /* ln(1 + e^x)        dx = g σ(x)                           */
-EG_API eg_tensor *eg_floor  (eg_tensor *x);                       /* ⌊x⌋                dx = 0                                */
-EG_API eg_tensor *eg_ceil   (eg_tensor *x);                       /* ⌈x⌉                dx = 0                                */
-EG_API eg_tensor *eg_trunc  (eg_tensor *x);                       /* x without its fraction              dx = 0               */
-EG_API eg_tensor *eg_round  (eg_tensor *x);                       /* nearest whole number, halves to even  dx = 0             */
-EG_API eg_tensor *eg_scale  (eg_tensor *x, double c);             /* c x                                                      */
-EG_API eg_tensor *eg_shift  (eg_tensor *x, double c);             /* x + c                                                    */
-EG_API eg_tensor *eg_powc   (eg_tensor *x, double c);             /* x^c                dx = g c x^(c−1)                      */
-EG_API eg_tensor *eg_clip   (eg_tensor *x, double low, double high); /* min(max(x, low), high)   dx = g [low ≤ x ≤ high]      */
-EG_API eg_tensor *eg_isnan  (eg_tensor *x);                       /* bool                                                     */
+/* -- pointwise: y = f(x), same shape, dtype and layout ---------------------------------------- */
+EG_API eg_tensor *eg_neg(eg_tensor *x);     /* −x */
+EG_API eg_tensor *eg_abs(eg_tensor *x);     /* |x|                dx = g sign x */
+EG_API eg_tensor *eg_sign(eg_tensor *x);    /* −1, 0, 1           dx = 0 */
+EG_API eg_tensor *eg_exp(eg_tensor *x);     /* e^x                dx = g y */
+EG_API eg_tensor *eg_exp2(eg_tensor *x);    /* 2^x                dx = g y ln 2 */
+EG_API eg_tensor *eg_expm1(eg_tensor *x);   /* e^x − 1            dx = g e^x */
+EG_API eg_tensor *eg_log(eg_tensor *x);     /* ln x               dx = g / x */
+EG_API eg_tensor *eg_log2(eg_tensor *x);    /* log₂ x             dx = g / (x ln 2) */
+EG_API eg_tensor *eg_log10(eg_tensor *x);   /* log₁₀ x            dx = g / (x ln 10) */
+EG_API eg_tensor *eg_log1p(eg_tensor *x);   /* ln(1 + x)          dx = g / (1 + x) */
+EG_API eg_tensor *eg_sqrt(eg_tensor *x);    /* √x                 dx = g / 2y */
+EG_API eg_tensor *eg_rsqrt(eg_tensor *x);   /* 1/√x               dx = −g y³ / 2 */
+EG_API eg_tensor *eg_square(eg_tensor *x);  /* x²                 dx = 2 g x */
+EG_API eg_tensor *eg_recip(eg_tensor *x);   /* 1/x                dx = −g y² */
+EG_API eg_tensor *eg_sin(eg_tensor *x);     /* sin x              dx = g cos x */
+EG_API eg_tensor *eg_cos(eg_tensor *x);     /* cos x              dx = −g sin x */
+EG_API eg_tensor *eg_tan(eg_tensor *x);     /* tan x              dx = g (1 + y²) */
+EG_API eg_tensor *eg_asin(eg_tensor *x);    /* arcsin x           dx = g / √(1 − x²) */
+EG_API eg_tensor *eg_acos(eg_tensor *x);    /* arccos x           dx = −g / √(1 − x²) */
+EG_API eg_tensor *eg_atan(eg_tensor *x);    /* arctan x           dx = g / (1 + x²) */
+EG_API eg_tensor *eg_sinh(eg_tensor *x);    /* sinh x             dx = g cosh x */
+EG_API eg_tensor *eg_cosh(eg_tensor *x);    /* cosh x             dx = g sinh x */
+EG_API eg_tensor *eg_asinh(eg_tensor *x);   /* arsinh x           dx = g / √(x² + 1) */
+EG_API eg_tensor *eg_acosh(eg_tensor *x);   /* arcosh x           dx = g / √(x² − 1) */
+EG_API eg_tensor *eg_atanh(eg_tensor *x);   /* artanh x           dx = g / (1 − x²) */
+EG_API eg_tensor *eg_tanh(eg_tensor *x);    /* tanh x             dx = g (1 − tanh² x) */
+EG_API eg_tensor *eg_sigmoid(eg_tensor *x); /* σ = 1/(1 + e^−x)   dx = g σ(x) σ(−x) */
+EG_API eg_tensor *eg_erf(eg_tensor *x);     /* erf x              dx = g 2/√π e^−x² */
+EG_API eg_tensor *eg_relu(eg_tensor *x);    /* max(x, 0)          dx = g [x > 0] */
+EG_API eg_tensor *eg_leaky_relu(eg_tensor *x, double slope); /* x > 0 ? x : slope x */
+EG_API eg_tensor *eg_elu(eg_tensor *x, double alpha);        /* x > 0 ? x : alpha (e^x − 1) */
+EG_API eg_tensor *eg_gelu(eg_tensor *x);      /* x Φ(x), Φ by erf   Hendrycks, Gimpel 2016 */
+EG_API eg_tensor *eg_gelu_tanh(eg_tensor *x); /* x/2 (1 + tanh(√(2/π)(x + 0.044715 x³))) */
+EG_API eg_tensor *eg_silu(eg_tensor *x);      /* x σ(x) */
+EG_API eg_tensor *eg_softplus(eg_tensor *x);  /* ln(1 + e^x)        dx = g σ(x) */
+EG_API eg_tensor *eg_floor(eg_tensor *x);     /* ⌊x⌋                dx = 0 */
+EG_API eg_tensor *eg_ceil(eg_tensor *x);      /* ⌈x⌉                dx = 0 */
+EG_API eg_tensor *eg_trunc(eg_tensor *x);     /* x without its fraction              dx = 0 */
+EG_API eg_tensor *eg_round(eg_tensor *x);     /* nearest whole number, halves to even  dx = 0 */
+EG_API eg_tensor *eg_scale(eg_tensor *x, double c); /* c x */
+EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
+EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
+/* min(max(x, low), high)   dx = g [low ≤ x ≤ high] */
+EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
+EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool */
 
-/* -- two operands: shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left), one dtype -------------------- */
-EG_API eg_tensor *eg_add    (eg_tensor *a, eg_tensor *b);         /* a + b                                                    */
-EG_API eg_tensor *eg_sub    (eg_tensor *a, eg_tensor *b);         /* a − b                                                    */
-EG_API eg_tensor *eg_mul    (eg_tensor *a, eg_tensor *b);         /* a b                da = g b, db = g a                    */
-EG_API eg_tensor *eg_div    (eg_tensor *a, eg_tensor *b);         /* a / b              float; da = g / b, db = −g y / b      */
-EG_API eg_tensor *eg_pow    (eg_tensor *a, eg_tensor *b);         /* a^b                da = g b a^(b−1), db = g y ln a       */
-EG_API eg_tensor *eg_atan2  (eg_tensor *a, eg_tensor *b);         /* the angle of the point (b, a)   da = g b / (a² + b²), db = −g a / (a² + b²) */
-EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);       /* ln(e^a + e^b)     da = g σ(a − b), db = g σ(b − a)       */
-EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);         /* the larger         ties: half each                       */
-EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b);         /* the smaller                                              */
-EG_API eg_tensor *eg_where  (eg_tensor *condition, eg_tensor *a, eg_tensor *b); /* condition (bool) ? a : b                   */
-EG_API eg_tensor *eg_eq (eg_tensor *a, eg_tensor *b);             /* a = b              these six: bool; i32 with i64 too     */
-EG_API eg_tensor *eg_ne (eg_tensor *a, eg_tensor *b);             /* a ≠ b                                                    */
-EG_API eg_tensor *eg_lt (eg_tensor *a, eg_tensor *b);             /* a < b                                                    */
-EG_API eg_tensor *eg_le (eg_tensor *a, eg_tensor *b);             /* a ≤ b                                                    */
-EG_API eg_tensor *eg_gt (eg_tensor *a, eg_tensor *b);             /* a > b                                                    */
-EG_API eg_tensor *eg_ge (eg_tensor *a, eg_tensor *b);             /* a ≥ b                                                    */
-EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b);             /* these four: of bool                                      */
-EG_API eg_tensor *eg_or (eg_tensor *a, eg_tensor *b);
+/* -- two operands: shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left),
+ * one dtype */
+EG_API eg_tensor *eg_add(eg_tensor *a, eg_tensor *b); /* a + b */
+EG_API eg_tensor *eg_sub(eg_tensor *a, eg_tensor *b); /* a − b */
+/* a b                da = g b, db = g a */
+EG_API eg_tensor *eg_mul(eg_tensor *a, eg_tensor *b);
+/* a / b              float; da = g / b, db = −g y / b */
+EG_API eg_tensor *eg_div(eg_tensor *a, eg_tensor *b);
+/* a^b                da = g b a^(b−1), db = g y ln a */
+EG_API eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b);
+/* the angle of the point (b, a)   da = g b / (a² + b²), db = −g a / (a² + b²) */
+EG_API eg_tensor *eg_atan2(eg_tensor *a, eg_tensor *b);
+/* ln(e^a + e^b)     da = g σ(a − b), db = g σ(b − a) */
+EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);
+/* the larger         ties: half each */
+EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
+/* condition (bool) ? a : b */
+EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
+/* a = b              these six: bool; i32 with i64 too */
+EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
+EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */
+EG_API eg_tensor *eg_le(eg_tensor *a, eg_tensor *b);  /* a ≤ b */
+EG_API eg_tensor *eg_gt(eg_tensor *a, eg_tensor *b);  /* a > b */
+EG_API eg_tensor *eg_ge(eg_tensor *a, eg_tensor *b);  /* a ≥ b */
+EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b); /* these four: of bool */
+EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_not(eg_tensor *a);
 
-/* -- softmax; attention is in attention.h --------------------------------------------------------------------------------------
- * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep carries data, bool or integer, non-zero =
- * attend (a float is refused); .bias is added before the softmax, differentiable. A row with nothing to attend to is 0, gradient 0. */
-typedef struct eg_masked { const char *axes; eg_tensor *x; } eg_masked;         /* { "bj", pad }                              */
+/* -- softmax; attention is in attention.h
+ * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep
+ * carries data, bool or integer, non-zero = attend (a float is refused); .bias is added before the
+ * softmax, differentiable. A row with nothing to attend to is 0, gradient 0. */
+typedef struct eg_masked {
+    const char *axes;
+    eg_tensor *x;
+} eg_masked; /* { "bj", pad } */
 typedef struct eg_softmax_args {
     size_t size;
-    const char *spec; eg_tensor *x;
-    const char *where; eg_masked keep, bias;
-    int64_t offset;                     /* added to the last letter of `where` that is not bracketed (the query): a cache's length */
+    const char *spec;
+    eg_tensor *x;
+    const char *where;
+    eg_masked keep, bias;
+    /* added to the last letter of `where` that is not bracketed (the query): a cache's length */
+    int64_t offset;
 } eg_softmax_args;
-EG_API eg_tensor *eg_softmax_with    (const eg_softmax_args *);   /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
-EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);   /* y = x − ln Σ e^x   masked entries −inf                   */
+/* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
+EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);
+/* y = x − ln Σ e^x   masked entries −inf */
+EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);
 
-/* -- norms, losses, dropout --------------------------------------------------------------------------------------------------- */
-typedef struct eg_norm_args { size_t size; const char *spec; eg_tensor *x, *gain, *bias; double eps; } eg_norm_args;
-EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);        /* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5, EG_OFF: 0, and then y and dx are 0 where all x are equal; gain, bias have the bracketed shape. Ba et al. 2016 */
-EG_API eg_tensor *eg_rmsnorm_with  (const eg_norm_args *);        /* y = x/√(mean x² + eps) gain. Zhang, Sennrich 2019        */
+/* -- norms, losses, dropout ------------------------------------------------------------------- */
+typedef struct eg_norm_args {
+    size_t size;
+    const char *spec;
+    eg_tensor *x, *gain, *bias;
+    double eps;
+} eg_norm_args;
+/* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5, EG_OFF: 0, and then y and dx are 0
+ * where all x are equal; gain, bias have the bracketed shape. Ba et al. 2016 */
+EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
+/* y = x/√(mean x² + eps) gain. Zhang, Sennrich 2019 */
+EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
 typedef struct eg_cross_entropy_args {
     size_t size;
-    const char *spec; eg_tensor *logits, *target;                 /* "b l [v]", target (b l) i32 or i64 class numbers         */
-    int64_t ignore;                     /* targets with this number do not count; EG_OFF: number 0; default: none             */
-    double  smoothing;                  /* ε: the target is (1−ε) one-hot + ε/n. Szegedy et al. 2016                          */
-    bool    each;                       /* one loss per target instead of their mean                                          */
-    double  z_loss;                     /* adds z_loss (ln Σ e^logits)² to each: keeps logits from drifting. Chowdhery et al. 2022 (PaLM): 1e-4 */
+    /* "b l [v]", target (b l) i32 or i64 class numbers */
+    const char *spec;
+    eg_tensor *logits, *target;
+    int64_t ignore;   /* targets with this number do not count; EG_OFF: number 0; default: none */
+    double smoothing; /* ε: the target is (1−ε) one-hot + ε/n. Szegedy et al. 2016 */
+    bool each;        /* one loss per target instead of their mean */
+    /* adds z_loss (ln Σ e^logits)² to each: keeps logits from drifting. Chowdhery et al. 2022
+     * (PaLM): 1e-4 */
+    double z_loss;
 } eg_cross_entropy_args;
-EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *); /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
-EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);  /* mean of max(x,0) − x t + ln(1 + e^−|x|)            */
-EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b);             /* mean of (a − b)²                                         */
-EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta); /* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Huber 1964 */
-EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q); /* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
-EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);             /* x m/(1−p), P(m=0) = p; the identity while eg_eval. Counter-based draw per logical index */
+/* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
+EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *);
+/* mean of max(x,0) − x t + ln(1 + e^−|x|) */
+EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);
+EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b); /* mean of (a − b)² */
+/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Huber 1964 */
+EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta);
+/* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
+EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);
+/* x m/(1−p), P(m=0) = p; the identity while eg_eval. Counter-based draw per logical index */
+EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 
-/* -- gather, join, build ------------------------------------------------------------------------------------------------------ */
-EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);  /* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
-EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u); /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
-EG_API eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x);    /* joined along an axis                          */
-EG_API eg_tensor *eg_stack_n (int axis, int count, eg_tensor *const *x);    /* joined along a new axis                       */
+/* -- gather, join, build ---------------------------------------------------------------------- */
+/* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
+EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
+/* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
+EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
+/* joined along an axis */
+EG_API eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x);
+/* joined along a new axis */
+EG_API eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x);
 EG_API eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
-EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);      /* "b [l]": y[l] = Σ_{k ≤ l} x[k]                           */
-EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);     /* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros     */
-EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b); /* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0. Martin, Cundy 2018 */
-typedef struct eg_sort_args { size_t size; const char *spec; eg_tensor *x; bool descending; eg_tensor **order; } eg_sort_args;
-EG_API eg_tensor *eg_sort_with(const eg_sort_args *);             /* "b [l]": x in rising order, equals in theirs; a NaN is the largest. *order: eg_argsort's result */
-EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);          /* i64: the places along [l] that put x in order             */
-typedef struct eg_topk_args { size_t size; const char *spec; eg_tensor *x; int64_t k; bool smallest; eg_tensor **order; } eg_topk_args;
-EG_API eg_tensor *eg_topk_with(const eg_topk_args *);             /* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places; "b [l] -> b", x, 1: without the axis of size 1 */
-EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);               /* x where column − row ≤ k, else 0; last two axes          */
-EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k);               /* x where column − row ≥ k, else 0                         */
-EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last axis; the context's dtype                       */
+/* "b [l]": y[l] = Σ_{k ≤ l} x[k] */
+EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
+/* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros */
+EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
+/* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0. Martin, Cundy 2018 */
+EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b);
+typedef struct eg_sort_args {
+    size_t size;
+    const char *spec;
+    eg_tensor *x;
+    bool descending;
+    eg_tensor **order;
+} eg_sort_args;
+/* "b [l]": x in rising order, equals in theirs; a NaN is the largest. *order: eg_argsort's result
+ */
+EG_API eg_tensor *eg_sort_with(const eg_sort_args *);
+/* i64: the places along [l] that put x in order */
+EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);
+typedef struct eg_topk_args {
+    size_t size;
+    const char *spec;
+    eg_tensor *x;
+    int64_t k;
+    bool smallest;
+    eg_tensor **order;
+} eg_topk_args;
+/* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places; "b [l] ->
+ * b", x, 1: without the axis of size 1 */
+EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
+/* x where column − row ≤ k, else 0; last two axes */
+EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);
+EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k); /* x where column − row ≥ k, else 0 */
+/* new last axis; the context's dtype */
+EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 
 #ifndef __cplusplus
-#define EG_XS_(...)           (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
-#define eg_einsum(spec, ...)  eg_einsum_n((spec), EG_XS_(__VA_ARGS__))      /* operands counted and type-checked               */
-#define eg_einsum_to(out_, spec, ...) eg_einsum_with(&(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
+#define EG_XS_(...)                                                                      \
+    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]) \
+    {                                                                                    \
+        __VA_ARGS__                                                                      \
+    }
+#define eg_einsum(spec, ...) \
+    eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked               */
+#define eg_einsum_to(out_, spec, ...) \
+    eg_einsum_with(                   \
+        &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
 #define eg_concat(axis, ...)  eg_concat_n((axis), EG_XS_(__VA_ARGS__))
 #define eg_stack(axis, ...)   eg_stack_n((axis), EG_XS_(__VA_ARGS__))
 #define EG_ARGS_(type, ...)   (&(type){ .size = sizeof(type), __VA_ARGS__ })
@@ -200,17 +312,40 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);    /* new last ax
 
 #ifdef __cplusplus
 } /* extern "C" */
-template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x) { eg_tensor *const xs[] = { x... }; return eg_einsum_n(spec, (int)sizeof...(x), xs); }
+template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_einsum_n(spec, (int)sizeof...(x), xs);
+}
 template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
 {
     eg_tensor *const xs[] = { x... };
     eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o; o.spec = spec; o.count = (int)sizeof...(x); o.operands = xs; o.out = out;
+    o.size = sizeof o;
+    o.spec = spec;
+    o.count = (int)sizeof...(x);
+    o.operands = xs;
+    o.out = out;
     return eg_einsum_with(&o);
 }
-template <class... X_> inline eg_tensor *eg_concat(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_concat_n(axis, (int)sizeof...(x), xs); }
-template <class... X_> inline eg_tensor *eg_stack(int axis, X_... x) { eg_tensor *const xs[] = { x... }; return eg_stack_n(axis, (int)sizeof...(x), xs); }
-inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x, eg_rearrange_args o = eg_rearrange_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rearrange_with(&o); }
+template <class... X_> inline eg_tensor *eg_concat(int axis, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_concat_n(axis, (int)sizeof...(x), xs);
+}
+template <class... X_> inline eg_tensor *eg_stack(int axis, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_stack_n(axis, (int)sizeof...(x), xs);
+}
+inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x,
+                               eg_rearrange_args o = eg_rearrange_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_rearrange_with(&o);
+}
 template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
 {
     static_assert(sizeof...(out) <= 32, "a tensor has at most 32 axes");
@@ -218,19 +353,86 @@ template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_...
     int64_t **to = &o.o0;
     const int each[] = { 0, (*to++ = out, 0)... };
     (void)each;
-    o.size = sizeof o; o.spec = spec; o.x = x;
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
     return eg_axes_with(&o);
 }
-inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_var_with(&o); }
-inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_std_with(&o); }
-inline eg_tensor *eg_sort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_sort_with(&o); }
-inline eg_tensor *eg_argsort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_argsort_with(&o); }
-inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k, eg_topk_args o = eg_topk_args()) { o.size = sizeof o; o.spec = spec; o.x = x; o.k = k; return eg_topk_with(&o); }
-inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_softmax_with(&o); }
-inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_log_softmax_with(&o); }
-inline eg_tensor *eg_layernorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_layernorm_with(&o); }
-inline eg_tensor *eg_rmsnorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args()) { o.size = sizeof o; o.spec = spec; o.x = x; return eg_rmsnorm_with(&o); }
-inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target, eg_cross_entropy_args o = eg_cross_entropy_args()) { o.size = sizeof o; o.spec = spec; o.logits = logits; o.target = target; return eg_cross_entropy_with(&o); }
+inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_var_with(&o);
+}
+inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_std_with(&o);
+}
+inline eg_tensor *eg_sort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_sort_with(&o);
+}
+inline eg_tensor *eg_argsort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_argsort_with(&o);
+}
+inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k,
+                          eg_topk_args o = eg_topk_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    o.k = k;
+    return eg_topk_with(&o);
+}
+inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_softmax_with(&o);
+}
+inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x,
+                                 eg_softmax_args o = eg_softmax_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_log_softmax_with(&o);
+}
+inline eg_tensor *eg_layernorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_layernorm_with(&o);
+}
+inline eg_tensor *eg_rmsnorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.x = x;
+    return eg_rmsnorm_with(&o);
+}
+inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target,
+                                   eg_cross_entropy_args o = eg_cross_entropy_args())
+{
+    o.size = sizeof o;
+    o.spec = spec;
+    o.logits = logits;
+    o.target = target;
+    return eg_cross_entropy_with(&o);
+}
 #endif
 #include <eingrad/attention.h>
 #endif

@@ -1,12 +1,15 @@
-/* attention.c: y = softmax(scale q·k + bias) v, in any layout: letters say what is a batch, a head, a query, a key.
+/* attention.c: y = softmax(scale q·k + bias) v, in any layout: letters say what is a batch, a head,
+ * a query, a key.
  *
  *   letters of …             become
  *   q and k, not v, not y    the dot product; their sizes multiply to d, the scale is 1/√d
  *   k and v, not q, not y    the softmax: the keys
- *   every other of q or k    axes of the scores: batches first, then queries; keys last, so that a row lies together
+ *   every other of q or k    axes of the scores: batches first, then queries; keys last, so that a
+ * row lies together
  *
- * What is bound becomes an eg_attending (flash.h), on which both forms work: einsum, softmax, einsum (attend.c), or tiles (flash.c), where
- * a letter of q and y alone is a query, and one that k or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
+ * What is bound becomes an eg_attending (flash.h), on which both forms work: einsum, softmax,
+ * einsum (attend.c), or tiles (flash.c), where a letter of q and y alone is a query, and one that k
+ * or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>
@@ -14,16 +17,19 @@
 enum { IN_Q = 1, IN_K = 2, IN_V = 4, IN_Y = 8 };
 typedef struct roles {
     const eg_bound *bound;
-    uint8_t in[EG_AXES_MAX];            /* by axis: which terms have it                                       */
-    int rank, inner;                    /* of the scores; keys                                                */
-    uint16_t score[EG_RANK_MAX];        /* their axes                                                         */
-    double width;                       /* d                                                                  */
-    uint16_t number[EG_AXES_MAX];       /* by axis: its number in the eg_attending                            */
+    uint8_t in[EG_AXES_MAX];      /* by axis: which terms have it */
+    int rank, inner;              /* of the scores; keys */
+    uint16_t score[EG_RANK_MAX];  /* their axes */
+    double width;                 /* d */
+    uint16_t number[EG_AXES_MAX]; /* by axis: its number in the eg_attending */
 } roles;
 
 static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_Q | IN_K); }
 static bool is_key(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_K | IN_V); }
-static int  place(unsigned in) { return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2; }
+static int place(unsigned in)
+{
+    return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2;
+}
 
 /* " 'x' 'y'" of the letters whose terms are `in` */
 static const char *letters(const roles *r, unsigned in, char *text, size_t room)
@@ -31,12 +37,15 @@ static const char *letters(const roles *r, unsigned in, char *text, size_t room)
     size_t w = 0;
     *text = '\0';
     for (int a = 0; a < r->bound->axes && w < room; a++)
-        if (r->in[a] == in) w += (size_t)snprintf(text + w, room - w, " '%.*s'", r->bound->axis[a].length, r->bound->axis[a].text);
+        if (r->in[a] == in)
+            w += (size_t)snprintf(text + w, room - w, " '%.*s'", r->bound->axis[a].length,
+                                  r->bound->axis[a].text);
     return text;
 }
-/* False after a message: the query has two letters for itself and the softmax would run over two axes of the key. Most often a head
- * has one name in the query and another in the key; who means both axes says so by merging them, (j k). Sizes have no say, so that no
- * call works with one length and fails with another. */
+/* False after a message: the query has two letters for itself and the softmax would run over two
+ * axes of the key. Most often a head has one name in the query and another in the key; who means
+ * both axes says so by merging them, (j k). Sizes have no say, so that no call works with one
+ * length and fails with another. */
 static bool keys_are_meant(const roles *r)
 {
     const eg_bound *b = r->bound;
@@ -46,13 +55,17 @@ static bool keys_are_meant(const roles *r)
     for (int a = 0; a < b->axes; a++) own += r->in[a] == (IN_Q | IN_Y);
     for (int x = 0; x < key->rank; x++) {
         bool summed = false;
-        for (int k = key->first[x]; k < key->last[x]; k++) summed |= is_key(r->in[key->item[k].axis]);
+        for (int k = key->first[x]; k < key->last[x]; k++)
+            summed |= is_key(r->in[key->item[k].axis]);
         over += summed;
     }
     if (own < 2 || over < 2) return true;
-    eg__refuse(b, 1, -1, "the softmax would run over%s together, and the query has%s for itself; a head has the same letter in query, key "
-                         "and value; to attend over several axes, merge them in key and value, as in (j k)",
-               letters(r, IN_K | IN_V, keys, sizeof keys), letters(r, IN_Q | IN_Y, queries, sizeof queries));
+    eg__refuse(b, 1, -1,
+               "the softmax would run over%s together, and the query has%s for itself; a head has "
+               "the same letter in query, key "
+               "and value; to attend over several axes, merge them in key and value, as in (j k)",
+               letters(r, IN_K | IN_V, keys, sizeof keys),
+               letters(r, IN_Q | IN_Y, queries, sizeof queries));
     return false;
 }
 
@@ -61,21 +74,30 @@ static bool assign(roles *r, const eg_bound *b)
     static const char *const operand[] = { "query", "key", "value" };
     *r = (roles){ .bound = b, .width = 1 };
     for (int t = 0; t < 3; t++)
-        for (int k = 0; k < b->term[t].items; k++) r->in[b->term[t].item[k].axis] |= (uint8_t)(1 << t);
+        for (int k = 0; k < b->term[t].items; k++)
+            r->in[b->term[t].item[k].axis] |= (uint8_t)(1 << t);
     for (int k = 0; k < b->out.items; k++) r->in[b->out.item[k].axis] |= IN_Y;
     for (int t = 0; t < 3; t++)
         for (int k = 0; k < b->term[t].items; k++) {
             const eg_axis_name *a = &b->axis[b->term[t].item[k].axis];
             if (r->in[b->term[t].item[k].axis] != 1 << t) continue;
-            eg__refuse(b, t, k, "index '%.*s' is in the %s alone and not in the output; nothing says what becomes of it", a->length,
-                       a->text, operand[t]);
+            eg__refuse(b, t, k,
+                       "index '%.*s' is in the %s alone and not in the output; nothing says what "
+                       "becomes of it",
+                       a->length, a->text, operand[t]);
             return false;
         }
     int dots = 0;
-    for (int a = 0; a < b->axes; a++) if (is_dot(r->in[a])) { r->width *= (double)b->axis[a].size; dots++; }
+    for (int a = 0; a < b->axes; a++)
+        if (is_dot(r->in[a])) {
+            r->width *= (double)b->axis[a].size;
+            dots++;
+        }
     if (!dots) {
-        eg__refuse(b, 0, -1, "query and key share no index that value and output lack, so there is no product to sum; the value's width "
-                             "needs a letter of its own, as in \"ibhd,jbhd,jbhe->ibhe\"");
+        eg__refuse(b, 0, -1,
+                   "query and key share no index that value and output lack, so there is no "
+                   "product to sum; the value's width "
+                   "needs a letter of its own, as in \"ibhd,jbhd,jbhe->ibhe\"");
         return false;
     }
     for (int want = 0; want < 4; want++)
@@ -85,12 +107,17 @@ static bool assign(roles *r, const eg_bound *b)
                 bool have = false;
                 for (int s = 0; s < r->rank; s++) have |= r->score[s] == a;
                 if (have || place(r->in[a]) != want) continue;
-                if (r->rank == EG_RANK_MAX) { eg__refuse(b, t, k, "the scores would have more than %d axes", EG_RANK_MAX); return false; }
+                if (r->rank == EG_RANK_MAX) {
+                    eg__refuse(b, t, k, "the scores would have more than %d axes", EG_RANK_MAX);
+                    return false;
+                }
                 r->score[r->rank++] = a;
                 r->inner += want == 3;
             }
     if (r->inner) return keys_are_meant(r);
-    eg__refuse(b, 1, -1, "no index to attend over: it stands in key and value, and neither in the query nor in the output");
+    eg__refuse(b, 1, -1,
+               "no index to attend over: it stands in key and value, and neither in the query nor "
+               "in the output");
     return false;
 }
 
@@ -99,14 +126,16 @@ static bool short_enough(const eg_bound *b)
     for (int t = 0; t <= 3; t++) {
         const eg_bound_term *term = t < 3 ? &b->term[t] : &b->out;
         if (term->items > EG_RANK_MAX) {
-            eg__refuse(b, t < 3 ? t : b->terms, -1, "%d axes; at most %d", term->items, EG_RANK_MAX);
+            eg__refuse(b, t < 3 ? t : b->terms, -1, "%d axes; at most %d", term->items,
+                       EG_RANK_MAX);
             return false;
         }
     }
     return true;
 }
 
-/* The order in which the weights are handed out, as places in r->score: that of the names, or: as in the output, the keys last. */
+/* The order in which the weights are handed out, as places in r->score: that of the names, or: as
+ * in the output, the keys last. */
 static bool handed(const roles *r, int names, int *order)
 {
     const eg_bound *b = r->bound;
@@ -114,40 +143,55 @@ static bool handed(const roles *r, int names, int *order)
     if (names >= 0) {
         const eg_bound_term *t = &b->term[names];
         if (!eg__no_repeats(b, names)) return false;
-        if (t->rank != t->items) { eg__refuse(b, names, -1, "the axes of the weights take no groups"); return false; }
+        if (t->rank != t->items) {
+            eg__refuse(b, names, -1, "the axes of the weights take no groups");
+            return false;
+        }
         for (int s = 0; s < r->rank; s++)
             if (eg__item_of(t, r->score[s]) < 0) {
                 const eg_axis_name *a = &b->axis[r->score[s]];
-                eg__refuse(b, names, -1, "the weights have the index '%.*s', which .weights_axes lacks", a->length, a->text);
+                eg__refuse(b, names, -1,
+                           "the weights have the index '%.*s', which .weights_axes lacks",
+                           a->length, a->text);
                 return false;
             }
         for (int k = 0; k < t->items; k++) {
             int s = 0;
             while (s < r->rank && r->score[s] != t->item[k].axis) s++;
-            if (s == r->rank) { eg__refuse(b, names, k, "not an index of the weights"); return false; }
+            if (s == r->rank) {
+                eg__refuse(b, names, k, "not an index of the weights");
+                return false;
+            }
             order[n++] = s;
         }
         return true;
     }
     for (int k = 0; k < b->out.items; k++)
-        for (int s = 0; s < r->rank; s++) if (r->score[s] == b->out.item[k].axis) order[n++] = s;
-    for (int s = 0; s < r->rank; s++) if (!(r->in[r->score[s]] & IN_Y)) order[n++] = s;
+        for (int s = 0; s < r->rank; s++)
+            if (r->score[s] == b->out.item[k].axis) order[n++] = s;
+    for (int s = 0; s < r->rank; s++)
+        if (!(r->in[r->score[s]] & IN_Y)) order[n++] = s;
     return true;
 }
 
-/* -- the bound string as an eg_attending ------------------------------------------------------------------------------------------- */
+/* -- the bound string as an eg_attending ------------------------------------------------------ */
 static eg_kind kind_of(unsigned in)
 {
-    return is_dot(in) ? EG_KIND_DOT : is_key(in) ? EG_KIND_KEY : in == (IN_Q | IN_Y) ? EG_KIND_QUERY : in == (IN_V | IN_Y) ? EG_KIND_VALUE
-           : EG_KIND_BATCH;
+    return is_dot(in)            ? EG_KIND_DOT
+           : is_key(in)          ? EG_KIND_KEY
+           : in == (IN_Q | IN_Y) ? EG_KIND_QUERY
+           : in == (IN_V | IN_Y) ? EG_KIND_VALUE
+                                 : EG_KIND_BATCH;
 }
 static bool has(const eg_attending *a, int term, uint16_t axis)
 {
-    for (int k = 0; k < a->rank[term]; k++) if (a->label[term][k] == axis) return true;
+    for (int k = 0; k < a->rank[term]; k++)
+        if (a->label[term][k] == axis) return true;
     return false;
 }
 /* The axes of a term, those that stand twice once: of an operand the diagonal is taken. */
-static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t, const uint16_t *number)
+static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t,
+                           const uint16_t *number)
 {
     uint16_t all[EG_RANK_MAX];
     a->rank[term] = 0;
@@ -156,7 +200,9 @@ static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t, co
         if (!has(a, term, all[k])) a->label[term][a->rank[term]++] = all[k];
     }
     return t->x && a->rank[term] < t->items
-           ? eg__einsum(1, (eg_tensor *[]){ t->x }, (const uint16_t *[]){ all }, a->rank[term], a->label[term]) : t->x;
+               ? eg__einsum(1, (eg_tensor *[]){ t->x }, (const uint16_t *[]){ all }, a->rank[term],
+                            a->label[term])
+               : t->x;
 }
 
 /* { "b", t } as a mask over b and the keys: j < t[b] */
@@ -167,25 +213,33 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
     const int term = (int)(t - b->term);
     eg_tensor *x = t->x;
     if (x->dtype != EG_I32 && x->dtype != EG_I64)
-        return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64", eg_type_name(x->dtype));
+        return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64",
+                       eg_type_name(x->dtype));
     if (r->inner != 1)
-        return eg_fail(b->cx, "attention: .lengths counts along one index, but there are %d to attend over; use .keep", r->inner);
+        return eg_fail(b->cx,
+                       "attention: .lengths counts along one index, but there are %d to attend "
+                       "over; use .keep",
+                       r->inner);
     if (has(a, EG_ATT_KEEP2, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
-        return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'", key->length, key->text);
+        return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'",
+                          key->length, key->text);
     for (int64_t k = 0, n = eg_size(x); k < n; k++) {
         const eg_tensor *whole = eg_contiguous(x);
         if (!eg_ok(whole)) return eg__poison(b->cx);
         const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k]
                                                   : ((const int64_t *)(const void *)whole->data)[k];
         if (length >= 0 && length <= key->size) continue;
-        return eg_fail(b->cx, "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld", (long long)length, (long long)k,
-                       key->length, key->text, (long long)key->size);
+        return eg_fail(
+            b->cx, "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
+            (long long)length, (long long)k, key->length, key->text, (long long)key->size);
     }
     a->label[EG_ATT_KEEP2][a->rank[EG_ATT_KEEP2]++] = a->score[r->rank - 1];
-    return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1), eg_unsqueeze(x, x->rank));
+    return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1),
+                 eg_unsqueeze(x, x->rank));
 }
 
-/* Of which query and which key the distance counts: the only ones, that of the query not a letter of the slopes. */
+/* Of which query and which key the distance counts: the only ones, that of the query not a letter
+ * of the slopes. */
 static bool distances(eg_attending *a, const roles *r)
 {
     int queries = 0;
@@ -197,15 +251,23 @@ static bool distances(eg_attending *a, const roles *r)
     }
     a->there = a->score[r->rank - 1];
     if (a->offset > 1ll << 52 || a->offset < -(1ll << 52))
-        return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi", (long long)a->offset), false;
+        return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi",
+                       (long long)a->offset),
+               false;
     if (queries == 1 && r->inner == 1 && !has(a, EG_ATT_SLOPES, a->there)) return true;
-    eg_fail(r->bound->cx, "attention: .alibi counts the distance of one query index from one key index, which are not the slopes'; "
-            "here are %d and %d", queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
+    eg_fail(r->bound->cx,
+            "attention: .alibi counts the distance of one query index from one key index, which "
+            "are not the slopes'; "
+            "here are %d and %d",
+            queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
     return false;
 }
 
-typedef struct more { int alibi, lengths; } more;       /* terms that softmax's masks do not have                      */
-static eg_attending *attending(roles *r, const eg_masking *mask, more extra, double scale, eg_tensor **x)
+typedef struct more {
+    int alibi, lengths;
+} more; /* terms that softmax's masks do not have */
+static eg_attending *attending(roles *r, const eg_masking *mask, more extra, double scale,
+                               eg_tensor **x)
 {
     const eg_bound *b = r->bound;
     const eg_predicate *where;
@@ -213,7 +275,11 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
     if (!eg__masks_where(mask, &where, &moved)) return NULL;
     eg_attending *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
     if (!a) return NULL;
-    *a = (eg_attending){ .scores = r->rank, .inner = r->inner, .scale = scale, .offset = mask->offset, .moved = moved,
+    *a = (eg_attending){ .scores = r->rank,
+                         .inner = r->inner,
+                         .scale = scale,
+                         .offset = mask->offset,
+                         .moved = moved,
                          .masked = where != NULL };
     if (where) memcpy(a->predicate, where, eg__where_bytes(where));
     for (int k = 0; k < b->axes; k++) {
@@ -229,16 +295,21 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
         if (term[t] >= 0) x[t] = distinct(a, t, &b->term[term[t]], r->number);
     }
     distinct(a, EG_ATT_Y, &b->out, r->number);
-    for (int s = 0; s < r->rank - r->inner; s++) {              /* an index that the output lacks is summed at last */
+    /* an index that the output lacks is summed at last */
+    for (int s = 0; s < r->rank - r->inner; s++) {
         if (has(a, EG_ATT_Y, a->score[s])) continue;
         if (a->rank[EG_ATT_Y] == EG_RANK_MAX)
-            return eg__refuse(b, b->terms, -1, "with the indices that are summed at last the result would have more than %d axes",
-                              EG_RANK_MAX), NULL;
+            return eg__refuse(b, b->terms, -1,
+                              "with the indices that are summed at last the result would have more "
+                              "than %d axes",
+                              EG_RANK_MAX),
+                   NULL;
         a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
     }
     if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
     if (extra.alibi >= 0 && !distances(a, r)) return NULL;
-    for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t] && !eg_ok(x[t])) return NULL;
+    for (int t = 0; t < EG_ATT_TERMS; t++)
+        if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
 }
 static eg_tensor *result(const roles *r, const eg_attending *a, eg_tensor *y)
@@ -250,10 +321,13 @@ static eg_tensor *result(const roles *r, const eg_attending *a, eg_tensor *y)
         want[k] = r->number[b->out.item[k].axis];
         same &= k < a->rank[EG_ATT_Y] && a->label[EG_ATT_Y][k] == want[k];
     }
-    return eg__merge(b, same || !eg_ok(y) ? y : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_ATT_Y] }, b->out.items, want));
+    return eg__merge(
+        b, same || !eg_ok(y)
+               ? y
+               : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_ATT_Y] }, b->out.items, want));
 }
 
-/* -- what else is asked for ---------------------------------------------------------------------------------------------------------- */
+/* -- what else is asked for ------------------------------------------------------------------- */
 static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, const int *order)
 {
     int back[EG_RANK_MAX];
@@ -264,21 +338,25 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
     if (!y) return eg_fail(s->cx, "attention: .score returned NULL");
     if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
-        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s", eg_type_name(y->dtype),
-                       eg__dims_text(y, have, sizeof have), eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
+        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s",
+                       eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
+                       eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
 }
 static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
 {
-    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner), eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
+    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner),
+                            eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
 /* The rows' ln Σ in the order of the weights, without the keys */
-static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores, const int *order)
+static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, const eg_tensor *y,
+                          eg_tensor *scores, const int *order)
 {
     const int rows = a->scores - a->inner;
     int axes[EG_RANK_MAX], n = 0;
-    for (int k = 0; k < a->scores; k++) if (order[k] < rows) axes[n++] = order[k];
+    for (int k = 0; k < a->scores; k++)
+        if (order[k] < rows) axes[n++] = order[k];
     if (scores) return eg_permute_n(eg__attend_lse(a, x, scores), rows, axes);
     const size_t bytes = eg__attending_bytes(a);
     eg_attending *l = eg__alloc(x[0]->cx, bytes);
@@ -291,17 +369,23 @@ static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, const eg_t
     return eg__flash_lse(l, y, x);
 }
 
-/* -- a call that was made before: the same strings, types and sizes bind to the same eg_attending -------------------------------------- */
-typedef struct known { int order[EG_RANK_MAX]; _Alignas(16) size_t bytes; } known;      /* the eg_attending follows       */
+/* -- a call that was made before: the same strings, types and sizes bind to the same eg_attending
+ */
+/* the eg_attending follows */
+typedef struct known {
+    int order[EG_RANK_MAX];
+    _Alignas(16) size_t bytes;
+} known;
 enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
-static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs)
+static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask_option *masks,
+                     int n, eg_tensor *const *xs)
 {
     eg_key key;
     uint64_t scale;
     key.n = 0;
-    key.fits = !o->lengths.x;                                               /* lengths are looked at                 */
+    key.fits = !o->lengths.x; /* lengths are looked at */
     memcpy(&scale, &o->scale, sizeof scale);
-    eg__key_word(&key, (uint64_t)n | 3u << 24);                             /* 3: an attention                       */
+    eg__key_word(&key, (uint64_t)n | 3u << 24); /* 3: an attention */
     eg__key_word(&key, scale);
     eg__key_word(&key, (uint64_t)o->offset);
     for (int k = 0; k < MASKS; k++) eg__key_word(&key, (uint64_t)masks[k].term);
@@ -319,7 +403,8 @@ static bool as_given(const roles *r, const eg_attending *a, int n, eg_tensor *co
 {
     const eg_bound *b = r->bound;
     bool same = b->out.rank == b->out.items && a->rank[EG_ATT_Y] == b->out.items;
-    for (int k = 0; same && k < b->out.items; k++) same = a->label[EG_ATT_Y][k] == r->number[b->out.item[k].axis];
+    for (int k = 0; same && k < b->out.items; k++)
+        same = a->label[EG_ATT_Y][k] == r->number[b->out.item[k].axis];
     for (int k = 0; same && k < n; k++) {
         const eg_bound_term *t = &b->term[k];
         same = t->x == xs[k] && t->items == t->rank;
@@ -337,14 +422,20 @@ static void remember(const roles *r, const eg_key *key, const eg_attending *a, c
     memcpy(k + 1, a, bytes);
 }
 
-static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attending *a, eg_tensor *const *x, const int *order)
+static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attending *a,
+                          eg_tensor *const *x, const int *order)
 {
     const eg_dtype type = (eg_dtype)x[EG_ATT_Q]->dtype;
-    const bool fused = !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type) : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+    const bool fused =
+        !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type)
+                                          : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
     double left = 1;
     if (!fused || o->weights || o->dropped || o->scores) s = eg__attend_scores(a, x, &left);
-    if (o->score) { s = scored(o, eg_scale(s, left), a->scores, order); left = 1; }
+    if (o->score) {
+        s = scored(o, eg_scale(s, left), a->scores, order);
+        left = 1;
+    }
     if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, x, s, left);
     if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
@@ -358,23 +449,40 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     return r ? result(r, a, y) : y;
 }
 
-/* The string bound: what is to be attended to, its terms, and the order of the weights' axes; NULL after a message */
-static eg_attending *bound(const eg_attention_args *o, const char *spec, const eg_mask_option *masks, int n, eg_tensor *const *xs,
+/* The string bound: what is to be attended to, its terms, and the order of the weights' axes; NULL
+ * after a message */
+static eg_attending *bound(const eg_attention_args *o, const char *spec,
+                           const eg_mask_option *masks, int n, eg_tensor *const *xs,
                            const char *const *called, roles *r, eg_tensor **x, int *order)
 {
     const eg_bound *b = eg__bind_called("attention", spec, 0, n, xs, 0, NULL, called);
     if (!b) return NULL;
-    if (!b->arrow) return eg__refuse(b, 2, -1, "-> and the output are missing: they say which index the softmax runs over"), NULL;
-    if (!short_enough(b) || !assign(r, b) || !handed(r, o->weights_axes ? n - 1 : -1, order)) return NULL;
-    const eg_masking mask = { .bound = b, .rank = r->rank, .inner = r->inner, .axis = r->score, .where = o->where, .offset = o->offset,
-                              .keep = masks[KEEP].term, .bias = masks[BIAS].term, .elsewhere = o->alibi.x != NULL };
+    if (!b->arrow)
+        return eg__refuse(
+                   b, 2, -1,
+                   "-> and the output are missing: they say which index the softmax runs over"),
+               NULL;
+    if (!short_enough(b) || !assign(r, b) || !handed(r, o->weights_axes ? n - 1 : -1, order))
+        return NULL;
+    const eg_masking mask = { .bound = b,
+                              .rank = r->rank,
+                              .inner = r->inner,
+                              .axis = r->score,
+                              .where = o->where,
+                              .offset = o->offset,
+                              .keep = masks[KEEP].term,
+                              .bias = masks[BIAS].term,
+                              .elsewhere = o->alibi.x != NULL };
     if (!eg__masks_fit(&mask, (eg_dtype)o->q->dtype)) return NULL;
     for (int k = LENGTHS; k < MASKS; k++)
-        if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option)) return NULL;
+        if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option))
+            return NULL;
     if (o->alibi.x && o->alibi.x->dtype != o->q->dtype)
-        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s", eg_type_name(o->alibi.x->dtype),
-                       eg_type_name(o->q->dtype)), NULL;
-    return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term }, eg__opt(o->scale, 1 / sqrt(r->width)), x);
+        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s",
+                       eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
+               NULL;
+    return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term },
+                     eg__opt(o->scale, 1 / sqrt(r->width)), x);
 }
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
@@ -385,41 +493,56 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     const char *called[8] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
-    for (int k = 0; k < 4; k++) if (out[k]) *out[k] = eg__poison(cx);
+    for (int k = 0; k < 4; k++)
+        if (out[k]) *out[k] = eg__poison(cx);
     if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail(cx, "attention: the spec is NULL");
     if (!isfinite(o.scale)) return eg_fail(cx, "attention: .scale is %g", o.scale);
     const double dropout = eg__opt(o.dropout, 0);
-    if (!(dropout >= 0 && dropout <= 1)) return eg_fail(cx, "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);
+    if (!(dropout >= 0 && dropout <= 1))
+        return eg_fail(cx, "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
+                       dropout);
     if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
-        return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given", (int)o.form);
+        return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
+                       (int)o.form);
     if (o.form == EG_FUSED && o.score)
-        return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, which that form does not have");
+        return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, "
+                           "which that form does not have");
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
-            return eg_fail(cx, "attention: the query is %s but %s is %s; eg_cast one of them", eg_type_name(o.q->dtype), called[k],
-                           eg_type_name(xs[k]->dtype));
+            return eg_fail(cx, "attention: the query is %s but %s is %s; eg_cast one of them",
+                           eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];
-    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 }, [BIAS] = { ".bias", o.bias, -1 },
-                               [LENGTHS] = { ".lengths", o.lengths, -1 }, [ALIBI] = { ".alibi", o.alibi, -1 } };
-    const char *spec = eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
+    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 },
+                               [BIAS] = { ".bias", o.bias, -1 },
+                               [LENGTHS] = { ".lengths", o.lengths, -1 },
+                               [ALIBI] = { ".alibi", o.alibi, -1 } };
+    const char *spec =
+        eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
     if (!spec) return eg__poison(cx);
     const eg_key key = key_of(&o, spec, masks, n, xs);
     const known *m = eg__cache_find(cx, &key);
-    eg_attending *a = m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
+    eg_attending *a =
+        m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
     if (!a) return eg__poison(cx);
     if (m) {
         memcpy(a, m + 1, m->bytes);
         memcpy(order, m->order, sizeof order);
-        const int term[] = { 0, 1, 2, [EG_ATT_BIAS] = masks[BIAS].term, [EG_ATT_SLOPES] = masks[ALIBI].term,
+        const int term[] = { 0,
+                             1,
+                             2,
+                             [EG_ATT_BIAS] = masks[BIAS].term,
+                             [EG_ATT_SLOPES] = masks[ALIBI].term,
                              [EG_ATT_KEEP] = masks[KEEP].term };
         for (int t = 0; t <= EG_ATT_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
-    } else if (as_given(&r, a, n, xs)) remember(&r, &key, a, order);
-    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL && !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL)))
+    } else if (as_given(&r, a, n, xs))
+        remember(&r, &key, a, order);
+    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL &&
+        !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL)))
         return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
     a->asked = o.lse != NULL;

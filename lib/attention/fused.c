@@ -1,20 +1,23 @@
-/* flash.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps its operands, its result and two numbers
- * for each row of scores, and the gradient makes the tiles again. Derivatives of the gradient are those of the composed form (attend.c),
- * which means the same: order two and more need memory for the weights. */
+/* flash.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
+ * its operands, its result and two numbers for each row of scores, and the gradient makes the tiles
+ * again. Derivatives of the gradient are those of the composed form (attend.c), which means the
+ * same: order two and more need memory for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
-/* -- operands by term ---------------------------------------------------------------------------------------------------------------- */
+/* -- operands by term ------------------------------------------------------------------------- */
 static int operands_of(const eg_attending *a, eg_tensor *const *x, eg_tensor **operand)
 {
     int n = 0;
-    for (int t = 0; t < EG_ATT_TERMS; t++) if (a->rank[t] >= 0) operand[n++] = x[t];
+    for (int t = 0; t < EG_ATT_TERMS; t++)
+        if (a->rank[t] >= 0) operand[n++] = x[t];
     return n;
 }
 static int term_of(const eg_attending *a, int i)
 {
-    for (int t = 0; t < EG_ATT_TERMS; t++) if (a->rank[t] >= 0 && i-- == 0) return t;
+    for (int t = 0; t < EG_ATT_TERMS; t++)
+        if (a->rank[t] >= 0 && i-- == 0) return t;
     return EG_ATT_TERMS;
 }
 static void terms_of(const eg_attending *a, eg_tensor *const *operand, eg_tensor **x)
@@ -28,7 +31,8 @@ static bool keep_room(eg_tensor *y, bool stats)
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
     eg__flash_open(&f, a, (eg_dtype)y->dtype);
-    const size_t rows = (size_t)(f.list[EG_KIND_BATCH].total * f.list[EG_KIND_QUERY].total * f.width);
+    const size_t rows =
+        (size_t)(f.list[EG_KIND_BATCH].total * f.list[EG_KIND_QUERY].total * f.width);
     if (!(a->memo = eg__memo(y->cx))) return false;
     if (!stats) return true;
     if (!(a->saved = eg__alloc(y->cx, sizeof *a->saved))) return false;
@@ -39,14 +43,17 @@ static bool keep_room(eg_tensor *y, bool stats)
 
 static void place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand, eg_dtype dtype)
 {
-    static const int at[] = { EG_AT_Q, EG_AT_K, EG_AT_V, EG_AT_BIAS, EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2 };
+    static const int at[] = { EG_AT_Q,      EG_AT_K,    EG_AT_V,    EG_AT_BIAS,
+                              EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2 };
     eg_tensor *x[EG_ATT_TERMS];
     terms_of(a, operand, x);
     eg__flash_open(f, a, dtype);
-    for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t]) eg__flash_place(f, at[t], t, x[t]);
+    for (int t = 0; t < EG_ATT_TERMS; t++)
+        if (x[t]) eg__flash_place(f, at[t], t, x[t]);
 }
 
-/* -- the composed form, of views of the operands that nothing else was made of: derivatives by them go no further -------------- */
+/* -- the composed form, of views of the operands that nothing else was made of: derivatives by them
+ * go no further */
 static eg_tensor *own(eg_tensor *x)
 {
     int order[EG_RANK_MAX];
@@ -56,7 +63,8 @@ static eg_tensor *own(eg_tensor *x)
 static void own_terms(const eg_attending *a, eg_tensor *const *operand, eg_tensor **x)
 {
     terms_of(a, operand, x);
-    for (int t = 0; t < EG_ATT_TERMS; t++) if (x[t] && eg__is_float(x[t]->dtype)) x[t] = own(x[t]);
+    for (int t = 0; t < EG_ATT_TERMS; t++)
+        if (x[t] && eg__is_float(x[t]->dtype)) x[t] = own(x[t]);
 }
 /* The same as a value: c128 has no tiles. */
 static bool forward_c128(eg_tensor *y)
@@ -66,7 +74,8 @@ static bool forward_c128(eg_tensor *y)
     terms_of(a, y->in, x);
     double left;
     z = eg__attend_scores(a, x, &left);
-    if (a->rank[EG_ATT_V] < 0) z = eg__attend_lse(a, x, eg_scale(z, left));
+    if (a->rank[EG_ATT_V] < 0)
+        z = eg__attend_lse(a, x, eg_scale(z, left));
     else {
         z = eg__attend_weights(a, x, z, left);
         z = eg__attend_values(a, x, a->dropping ? eg__drop(&a->drop, z) : z);
@@ -75,7 +84,7 @@ static bool forward_c128(eg_tensor *y)
     return eg_ok(z);
 }
 
-/* -- attention's gradient: dq, dk and dv one after the other in one axis -------------------------------------------------------------- */
+/* -- attention's gradient: dq, dk and dv one after the other in one axis ---------------------- */
 static const eg_op attention_op, gradient_op;
 static int parts_in(const eg_attending *a) { return a->rank[EG_ATT_V] < 0 ? 2 : 3; }
 static bool gradient_shape(eg_tensor *d)
@@ -134,10 +143,10 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attending *a = d->attr;
     const int last = d->count - 1, parts = parts_in(a);
-    if (i == last - 1) return NULL;                             /* the result: a function of the operands           */
+    if (i == last - 1) return NULL; /* the result: a function of the operands */
     if (!eg__remembered(a->memo, c)) {
-        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3], *all = NULL, *by[EG_ATT_TERMS + 1],
-            *dx[EG_ATT_TERMS + 1];
+        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3],
+                                    *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
         int at[EG_ATT_TERMS + 1], n = 0;
         own_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
@@ -148,7 +157,10 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
         }
         for (int k = 0; k < last - 1; k++) {
             const int t = term_of(a, k);
-            if (eg__is_float(x[t]->dtype)) { at[n] = k; by[n++] = x[t]; }
+            if (eg__is_float(x[t]->dtype)) {
+                at[n] = k;
+                by[n++] = x[t];
+            }
         }
         at[n] = last;
         by[n++] = g;
@@ -158,7 +170,8 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     }
     return a->memo->d[i];
 }
-static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result, eg_tensor *g)
+static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
+                              eg_tensor *g)
 {
     eg_tensor *operand[EG_ATT_TERMS + 2];
     memcpy(operand, in, (size_t)y->count * sizeof *operand);
@@ -166,19 +179,30 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tenso
     operand[y->count + 1] = g;
     return eg_apply(&gradient_op, y->attr, eg__attending_bytes(y->attr), y->count + 2, operand);
 }
-static eg_tensor *gradient_sample(eg_tensor *const *x)         /* c128, which has no tiles: what was to attend is asked of the real parts */
+/* c128, which has no tiles: what was to attend is asked of the real parts */
+static eg_tensor *gradient_sample(eg_tensor *const *x)
 {
     eg_tensor *real[3];
     for (int k = 0; k < 3; k++) real[k] = eg_type(x[k]) == EG_C128 ? eg_real(x[k]) : x[k];
-    eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2], .where = "j <= i + 1", .form = EG_FUSED);
+    eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2],
+                                .where = "j <= i + 1", .form = EG_FUSED);
     if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3]);
-    for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);            /* a size is 0, and so is all    */
+    /* a size is 0, and so is all */
+    for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
     return eg_ok(y) ? eg_concat_n(0, 3, real) : y;
 }
-static const eg_sample gradient_samples[] = { { gradient_sample, "2x3x2, 2x4x2, 2x4x3, 2x3x3", -1, 1 }, { 0 } };
+static const eg_sample gradient_samples[] = {
+    { gradient_sample, "2x3x2, 2x4x2, 2x4x3, 2x3x3", -1, 1 }, { 0 }
+};
 static const eg_op gradient_op = {
-    .name = "attention_gradient", .equation = "d = (dS k, dS^T q, P^T g), dS = P (g v - g y)", .gradient = "of the composed form",
-    .arity = -1, .shape = gradient_shape, .forward = gradient_forward, .rule = gradient_rule, .samples = gradient_samples,
+    .name = "attention_gradient",
+    .equation = "d = (dS k, dS^T q, P^T g), dS = P (g v - g y)",
+    .gradient = "of the composed form",
+    .arity = -1,
+    .shape = gradient_shape,
+    .forward = gradient_forward,
+    .rule = gradient_rule,
+    .samples = gradient_samples,
     .forward_c128 = gradient_c128,
 };
 
@@ -202,8 +226,9 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
     return a->memo->d[i];
 }
 
-/* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ---------------------------------------------------- */
-static bool attention_shape(eg_tensor *y)                       /* stored as einsum would: trailing batch letters outermost */
+/* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ------------------- */
+/* stored as einsum would: trailing batch letters outermost */
+static bool attention_shape(eg_tensor *y)
 {
     const eg_attending *a = y->attr;
     const int rank = a->rank[EG_ATT_Y];
@@ -225,67 +250,98 @@ static bool attention_forward(eg_tensor *y)
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     return eg__flash_forward(y->cx, &f, a->saved, &a->empty);
 }
-static eg_tensor *sample_plain(eg_tensor *const *x) { return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED); }
+static eg_tensor *sample_plain(eg_tensor *const *x)
+{
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED);
+}
 static eg_tensor *sample_causal(eg_tensor *const *x)
 {
-    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .keep = { "bj", x[3] },
-                        .bias = { "hij", x[4] }, .form = EG_FUSED);
+    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1,
+                        .keep = { "bj", x[3] }, .bias = { "hij", x[4] }, .form = EG_FUSED);
 }
 static eg_tensor *sample_alibi(eg_tensor *const *x)
 {
-    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i", .offset = 1, .alibi = { "h", x[3] }, .form = EG_FUSED);
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i", .offset = 1,
+                        .alibi = { "h", x[3] }, .form = EG_FUSED);
 }
 static const eg_sample attention_samples[] = {
     { sample_alibi, "3x2x2, 4x2x2, 4x2x2, 2", -1, 1 },
-    { sample_plain, "3x2, 4x2, 4x3", 0, 0 }, { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 }, { 0 },
+    { sample_plain, "3x2, 4x2, 4x3", 0, 0 },
+    { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 },
+    { 0 },
 };
 static const eg_op attention_op = {
-    .name = "attention", .equation = "y = softmax(scale q k + bias) v",
+    .name = "attention",
+    .equation = "y = softmax(scale q k + bias) v",
     .gradient = "dv = P^T g, dS = P (g v - g y), dq = scale dS k, dk = scale dS^T q",
-    .arity = -1, .shape = attention_shape, .forward = attention_forward, .rule = attention_rule, .samples = attention_samples,
+    .arity = -1,
+    .shape = attention_shape,
+    .forward = attention_forward,
+    .rule = attention_rule,
+    .samples = attention_samples,
     .forward_c128 = forward_c128,
 };
 
-/* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 ------------------------------------- */
-static double log_sum_of(double most, double share) { return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share); }
+/* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 */
+static double log_sum_of(double most, double share)
+{
+    return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share);
+}
 static bool lse_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
     const bool known = a->known != NULL;
     if (!keep_room(y, !known)) return false;
-    if (known) { a->saved = a->known; a->known = NULL; }
+    if (known) {
+        a->saved = a->known;
+        a->known = NULL;
+    }
     place(&f, a, y->in, (eg_dtype)y->dtype);
     if (!known && !eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
     const int64_t queries = f.list[EG_KIND_QUERY].total;
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
-        const int64_t at = eg__flash_at(&f, EG_KIND_BATCH, EG_AT_Y, n / queries) + eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
-        if (f.width == 8) ((double *)(void *)y->data)[at] = log_sum_of(((double *)a->saved->most)[n], ((double *)a->saved->share)[n]);
-        else ((float *)(void *)y->data)[at] = (float)log_sum_of(((float *)a->saved->most)[n], ((float *)a->saved->share)[n]);
+        const int64_t at = eg__flash_at(&f, EG_KIND_BATCH, EG_AT_Y, n / queries) +
+                           eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
+        if (f.width == 8)
+            ((double *)(void *)y->data)[at] =
+                log_sum_of(((double *)a->saved->most)[n], ((double *)a->saved->share)[n]);
+        else
+            ((float *)(void *)y->data)[at] =
+                (float)log_sum_of(((float *)a->saved->most)[n], ((float *)a->saved->share)[n]);
     }
     return true;
 }
 static eg_tensor *sample_lse(eg_tensor *const *x)
 {
-    eg_tensor *lse, *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED, .lse = &lse);
+    eg_tensor *lse,
+        *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED, .lse = &lse);
     return eg_ok(y) ? lse : y;
 }
 static const eg_sample lse_samples[] = { { sample_lse, "3x2, 4x2, 4x3", 0, 0 }, { 0 } };
 static const eg_op lse_op = {
-    .name = "attention_lse", .equation = "l = ln sum e^(scale q k + bias)", .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
-    .arity = -1, .shape = attention_shape, .forward = lse_forward, .rule = attention_rule, .samples = lse_samples,
+    .name = "attention_lse",
+    .equation = "l = ln sum e^(scale q k + bias)",
+    .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
+    .arity = -1,
+    .shape = attention_shape,
+    .forward = lse_forward,
+    .rule = attention_rule,
+    .samples = lse_samples,
     .forward_c128 = forward_c128,
 };
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
-/* -- which form: by sizes alone ------------------------------------------------------------------------------------------------ */
-enum { FEW = 320 };                     /* queries and keys below which the weights fit the caches and tiles are mostly margin */
+/* -- which form: by sizes alone --------------------------------------------------------------- */
+/* queries and keys below which the weights fit the caches and tiles are mostly margin */
+enum { FEW = 320 };
 bool eg__flash_possible(const eg_attending *a, eg_dtype dtype)
 {
     eg_flash f;
     eg__flash_open(&f, a, dtype);
-    for (int x = 0; x < a->axes; x++) if (!a->size[x]) return false;
+    for (int x = 0; x < a->axes; x++)
+        if (!a->size[x]) return false;
     return f.lanes != NULL;
 }
 bool eg__flash_suits(const eg_attending *a, eg_dtype dtype)
@@ -298,7 +354,8 @@ bool eg__flash_suits(const eg_attending *a, eg_dtype dtype)
     return queries >= FEW && keys >= FEW && eg__flash_possible(a, dtype);
 }
 
-/* A batch letter that an operand lacks is expanded: its gradient is then summed by the view's rule. */
+/* A batch letter that an operand lacks is expanded: its gradient is then summed by the view's rule.
+ */
 static eg_tensor *whole(eg_attending *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
@@ -311,8 +368,9 @@ static eg_tensor *whole(eg_attending *a, int term, eg_tensor *x)
     }
     if (!n) return x;
     if (n + a->rank[term] > EG_RANK_MAX)
-        return eg_fail(x->cx, "attention: an operand with all batch indices would have %d axes; at most %d", n + a->rank[term],
-                       EG_RANK_MAX);
+        return eg_fail(
+            x->cx, "attention: an operand with all batch indices would have %d axes; at most %d",
+            n + a->rank[term], EG_RANK_MAX);
     for (int r = 0; r < a->rank[term]; r++) label[n++] = a->label[term][r];
     for (int r = 0; r < n; r++) dim[r] = a->size[label[r]];
     x = eg__align_labels(x, a->rank[term], a->label[term], n, label, dim);
@@ -328,12 +386,16 @@ static eg_tensor *apply(const eg_op *op, const eg_attending *a, eg_tensor *const
     memcpy(b, a, bytes);
     eg_tensor *operand[EG_ATT_TERMS], *all[EG_ATT_TERMS];
     memcpy(all, x, sizeof all);
-    for (int t = 0; t <= EG_ATT_V; t++) if (b->rank[t] >= 0 && !eg_ok(all[t] = whole(b, t, all[t]))) return all[t];
+    for (int t = 0; t <= EG_ATT_V; t++)
+        if (b->rank[t] >= 0 && !eg_ok(all[t] = whole(b, t, all[t]))) return all[t];
     eg_tensor *y = eg_apply(op, b, bytes, operands_of(b, all, operand), operand);
     if (eg_ok(y) && empty) *empty = ((const eg_attending *)y->attr)->empty;
     return y;
 }
-eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty) { return apply(&attention_op, a, x, empty); }
+eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty)
+{
+    return apply(&attention_op, a, x, empty);
+}
 eg_tensor *eg__flash_lse(eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
 {
     a->known = y->attr ? ((const eg_attending *)y->attr)->saved : NULL;

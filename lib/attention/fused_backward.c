@@ -1,25 +1,33 @@
-/* flash_back.c: the gradients of q, k and v, from the result, its cotangent, and each row's maximum and 1/Σ (Dao et al. 2022, §B).
+/* flash_back.c: the gradients of q, k and v, from the result, its cotangent, and each row's maximum
+ * and 1/Σ (Dao et al. 2022, §B).
  *
- *   P = 2^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m: dropout's, 0 or its factor
- *   dV = (m P)ᵀ g               dK = dSᵀ (scale q)               dQ = scale dS K
+ *   P = 2^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m:
+ * dropout's, 0 or its factor dV = (m P)ᵀ g               dK = dSᵀ (scale q)               dQ =
+ * scale dS K
  *
- * A lane is a key: tiles [query][key] are then what dV and dK multiply, and only dS is turned, for dQ. A piece of work is one batch, or
- * where these are few, one of a number of splits of its keys that sizes alone decide; a split's share of dQ is summed in their order. */
+ * A lane is a key: tiles [query][key] are then what dV and dK multiply, and only dS is turned, for
+ * dQ. A piece of work is one batch, or where these are few, one of a number of splits of its keys
+ * that sizes alone decide; a split's share of dQ is summed in their order. */
 #include "attention/workspace.h"
 #include <string.h>
 
-enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 }; /* panels of keys in a strip, in one product for dQ; queries */
+/* panels of keys in a strip, in one product for dQ; queries */
+enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
     const eg_flash *f;
     const eg_row_stats *saved;
-    int64_t block, blocks, strip, splits, split;    /* queries in a block, blocks; keys in a strip; splits, keys in each */
-    int64_t turned;                     /* queries of a block, in whole panels                               */
-    char *room, *parts; size_t each, part;
+    /* queries in a block, blocks; keys in a strip; splits, keys in each */
+    int64_t block, blocks, strip, splits, split;
+    int64_t turned; /* queries of a block, in whole panels */
+    char *room, *parts;
+    size_t each, part;
 } back;
-typedef struct room {                   /* of one thread */
-    char *kd, *ve, *kk, *dk, *dv;       /* a strip of keys: panels of keys over d and e, of d over keys; sums */
-    char *qd, *ge, *qq, *gg;            /* a block of queries: panels of queries over d and e, of d and e over queries */
+typedef struct room { /* of one thread */
+    /* a strip of keys: panels of keys over d and e, of d over keys; sums */
+    char *kd, *ve, *kk, *dk, *dv;
+    /* a block of queries: panels of queries over d and e, of d and e over queries */
+    char *qd, *ge, *qq, *gg;
     char *p, *ds, *turned, *bias, *mean, *dq;
     uint8_t *bytes, *stay;
     eg_run *runs;
@@ -28,7 +36,8 @@ typedef struct room {                   /* of one thread */
 static size_t lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, n = f->narrow;
+    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+                  n = f->narrow;
     const int64_t dn = eg__up(d, n), en = eg__up(e, n), tile = w->block * f->wide * x;
     int64_t deep = d > e ? d : e;
     if (deep < w->block) deep = w->block;
@@ -50,79 +59,105 @@ static size_t lay_out(const back *w, char *base, room *r)
     r->mean = eg__take(&t, f->list[EG_KIND_QUERY].total * x);
     r->bytes = (uint8_t *)eg__take(&t, w->block * f->wide);
     r->stay = (uint8_t *)eg__take(&t, f->a->dropping ? w->block * f->wide : 0);
-    r->off = (int64_t *)(void *)eg__take(&t, f->careful ? (d > e ? d : e) * (int64_t)sizeof(int64_t) : 0);
+    r->off = (int64_t *)(void *)eg__take(&t, f->careful ? (d > e ? d : e) * (int64_t)sizeof(int64_t)
+                                                        : 0);
     r->runs = (eg_run *)(void *)eg__take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
     r->dq = eg__take(&t, w->splits == 1 ? (int64_t)w->part : 0);
     return (size_t)t.taken;
 }
 
 /* D of every query; without values (the log-sum-exp) it is −g, and dP is 0 */
-#define MEANS(T) do {                                                                                                           \
-        const T *g = (const T *)(void *)f->data[EG_AT_G] + b->at[EG_AT_G], *y = (const T *)(void *)f->data[EG_AT_Y] + b->at[EG_AT_Y]; \
-        for (int64_t i = 0; i < queries; i++) {                                                                                 \
-            const T *gi = g + eg__flash_at(f, EG_KIND_QUERY, EG_AT_G, i);                                                       \
-            const T *yi = f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL;                             \
-            T sum = 0;                                                                                                          \
-            for (int64_t c = 0, n; yi && c < e; c += n) {                                                                       \
-                n = eg__least(last, e - c);                                                                                     \
-                const T *gc = gi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_G, c), *yc = yi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_Y, c); \
-                for (int64_t k = 0; k < n; k++) sum += gc[k * gs] * yc[k * ys];                                                 \
-            }                                                                                                                   \
-            ((T *)(void *)to)[i] = yi ? sum : -*gi;                                                                             \
-        }                                                                                                                       \
+#define MEANS(T)                                                                          \
+    do {                                                                                  \
+        const T *g = (const T *)(void *)f->data[EG_AT_G] + b->at[EG_AT_G],                \
+                *y = (const T *)(void *)f->data[EG_AT_Y] + b->at[EG_AT_Y];                \
+        for (int64_t i = 0; i < queries; i++) {                                           \
+            const T *gi = g + eg__flash_at(f, EG_KIND_QUERY, EG_AT_G, i);                 \
+            const T *yi =                                                                 \
+                f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL; \
+            T sum = 0;                                                                    \
+            for (int64_t c = 0, n; yi && c < e; c += n) {                                 \
+                n = eg__least(last, e - c);                                               \
+                const T *gc = gi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_G, c),            \
+                        *yc = yi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_Y, c);            \
+                for (int64_t k = 0; k < n; k++) sum += gc[k * gs] * yc[k * ys];           \
+            }                                                                             \
+            ((T *)(void *)to)[i] = yi ? sum : -*gi;                                       \
+        }                                                                                 \
     } while (0)
 static void means(const eg_flash *f, const eg_flash_batch *b, char *to)
 {
     const eg_flash_list *l = &f->list[EG_KIND_VALUE];
-    const int64_t queries = f->list[EG_KIND_QUERY].total, e = l->total, last = l->n ? l->axis[l->n - 1].size : 1;
-    const int64_t gs = l->n ? l->axis[l->n - 1].step[EG_AT_G] : 0, ys = l->n ? l->axis[l->n - 1].step[EG_AT_Y] : 0;
-    if (f->width == 8) MEANS(double); else MEANS(float);
+    const int64_t queries = f->list[EG_KIND_QUERY].total, e = l->total,
+                  last = l->n ? l->axis[l->n - 1].size : 1;
+    const int64_t gs = l->n ? l->axis[l->n - 1].step[EG_AT_G] : 0,
+                  ys = l->n ? l->axis[l->n - 1].step[EG_AT_Y] : 0;
+    if (f->width == 8)
+        MEANS(double);
+    else
+        MEANS(float);
 }
 
-/* What the products of a tile left out beside masks: q, k and g that are not finite, where a pair may see them. */
-static void back_repair(const back *w, const room *r, const eg_flash_batch *b, eg_live live, eg_stretch rows, eg_stretch keys, int64_t p,
-                   const uint8_t *allow, char *dq)
+/* What the products of a tile left out beside masks: q, k and g that are not finite, where a pair
+ * may see them. */
+static void back_repair(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
+                        eg_stretch rows, eg_stretch keys, int64_t p, const uint8_t *allow, char *dq)
 {
     const eg_flash *f = w->f;
-    const int64_t x = f->width, n = f->narrow, e = f->list[EG_KIND_VALUE].total, d = f->list[EG_KIND_DOT].total, row = f->wide * x;
+    const int64_t x = f->width, n = f->narrow, e = f->list[EG_KIND_VALUE].total,
+                  d = f->list[EG_KIND_DOT].total, row = f->wide * x;
     const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
-    if (e) eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_G, 1, s, allow, r->dv + p * row * eg__up(e, n), r->off);
-    eg__flash_repair(f, b, rows, EG_KIND_DOT, EG_AT_Q, f->a->scale, ds, allow, r->dk + p * row * eg__up(d, n), r->off);
+    if (e)
+        eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_G, 1, s, allow,
+                         r->dv + p * row * eg__up(e, n), r->off);
+    eg__flash_repair(f, b, rows, EG_KIND_DOT, EG_AT_Q, f->a->scale, ds, allow,
+                     r->dk + p * row * eg__up(d, n), r->off);
     eg__flash_repair_turned(f, b, keys, EG_KIND_DOT, EG_AT_K, live, ds, allow, dq, r->off);
 }
 
-/* One tile: P and dS of a block of queries and a panel of keys, and what it adds to dK and dV. False: it is empty, and dS is not made. */
-static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries, eg_stretch keys, int64_t p, eg_three t,
-                 char *dq)
+/* One tile: P and dS of a block of queries and a panel of keys, and what it adds to dK and dV.
+ * False: it is empty, and dS is not made. */
+static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                 eg_stretch keys, int64_t p, eg_three t, char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, n = f->narrow;
+    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+                  n = f->narrow;
     eg_live live = { 0, queries.count, 0, 0 };
     if (t == EG_TEST && !eg__flash_live(f, b, keys, queries, &live)) return false;
     if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
-    if (keys.count < wide) live.test = live.from, live.tested = live.to;        /* lanes beyond the last key are forbidden */
+    /* lanes beyond the last key are forbidden */
+    if (keys.count < wide) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_KIND_QUERY, queries.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(f, b, (eg_stretch){ EG_KIND_QUERY, queries.from + live.test, live.tested - live.test }, keys,
-                                             r->bytes);
+        const eg_three all = eg__flash_allow(
+            f, b, (eg_stretch){ EG_KIND_QUERY, queries.from + live.test, live.tested - live.test },
+            keys, r->bytes);
         if (all == EG_EVERY && keys.count == wide) live.tested = live.test;
         if (all == EG_NONE && live.tested - live.test == rows.count) return false;
     }
     const int64_t stat = b->number * f->list[EG_KIND_QUERY].total + rows.from, row = wide * x;
     char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
-    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x, rows.count, false, s);
+    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x,
+                      rows.count, false, s);
     if (f->data[EG_AT_BIAS]) {
-        eg__flash_pack(f, wide, keys, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x, r->bias, r->runs);
+        eg__flash_pack(f, wide, keys, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x,
+                       r->bias, r->runs);
         f->lanes->add(rows.count * wide, s, r->bias, EG_LOG2_E);
     }
     if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
-    if (live.test < live.tested) f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
-    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x, (char *)w->saved->share + stat * x);
+    if (live.test < live.tested)
+        f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
+    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x,
+                    (char *)w->saved->share + stat * x);
     const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
-    if (allow) f->lanes->thin(rows.count * wide, s, allow, 1);                  /* 0 also in rows that are NaN */
-    if (e) eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x, rows.count, false, ds);
-    else memset(ds, 0, (size_t)(rows.count * row));
+    if (allow) f->lanes->thin(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
+    if (e)
+        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x,
+                          rows.count, false, ds);
+    else
+        memset(ds, 0, (size_t)(rows.count * row));
     if (f->a->dropping) {
         eg__flash_stays(f, b, rows, keys, r->stay);
         f->lanes->thin(rows.count * wide, ds, r->stay, f->a->drop.factor);
@@ -131,15 +166,18 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (allow) f->lanes->thin(rows.count * wide, ds, allow, 1);
     if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->stay, f->a->drop.factor);
     if (e)
-        eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e, true, r->dv + p * wide * eg__up(e, n) * x);
-    eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true, r->dk + p * wide * eg__up(d, n) * x);
+        eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e,
+                          true, r->dv + p * wide * eg__up(e, n) * x);
+    eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true,
+                      r->dk + p * wide * eg__up(d, n) * x);
     if (f->careful) back_repair(w, r, b, live, rows, keys, p, allow, dq);
     memset(r->ds, 0, (size_t)(live.from * row));
     memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
     return true;
 }
 
-/* dS of a panel of keys, [query][key], as panels of queries over the group's keys: turned[panel][key][query] */
+/* dS of a panel of keys, [query][key], as panels of queries over the group's keys:
+ * turned[panel][key][query] */
 static void turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys, bool dead)
 {
     const eg_flash *f = w->f;
@@ -149,20 +187,26 @@ static void turn(const back *w, const room *r, int64_t queries, int64_t g, int64
     const eg_run run = { 0, wide, 1 };
     for (int64_t i = 0; i < queries; i += wide) {
         char *to = r->turned + (i * keys + g * wide * wide) * f->width;
-        if (dead) memset(to, 0, (size_t)(wide * wide * f->width));
-        else eg__pack((size_t)f->width, wide, eg__least(wide, queries - i), off, wide, 1, &run, r->ds + i * wide * f->width, to, wide);
+        if (dead)
+            memset(to, 0, (size_t)(wide * wide * f->width));
+        else
+            eg__pack((size_t)f->width, wide, eg__least(wide, queries - i), off, wide, 1, &run,
+                     r->ds + i * wide * f->width, to, wide);
     }
 }
 
-static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries, eg_stretch strip, char *dq)
+static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                  eg_stretch strip, char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, dn = eg__up(d, f->narrow);
+    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+                  dn = eg__up(d, f->narrow);
     const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
     const eg_three t = eg__flash_where(f, b, queries, strip);
     if (t == EG_NONE) return;
-    const char *q = f->data[EG_AT_Q] + b->at[EG_AT_Q] * x, *g = f->data[EG_AT_G] + b->at[EG_AT_G] * x;
+    const char *q = f->data[EG_AT_Q] + b->at[EG_AT_Q] * x,
+               *g = f->data[EG_AT_G] + b->at[EG_AT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_AT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_AT_Q, q, r->qq, r->runs);
     f->lanes->scale(eg__up(w->block * d, f->lanes->lanes), r->qd, f->a->scale * EG_LOG2_E);
@@ -173,7 +217,8 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     }
     if (f->careful) {
         f->lanes->finite(eg__up(queries.count * dn, f->lanes->lanes), r->qq);
-        if (e) f->lanes->finite(eg__up(queries.count * eg__up(e, f->narrow), f->lanes->lanes), r->gg);
+        if (e)
+            f->lanes->finite(eg__up(queries.count * eg__up(e, f->narrow), f->lanes->lanes), r->gg);
     }
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
@@ -181,23 +226,29 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         bool any = false;
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
-            const bool made = tile(w, r, b, queries, (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) },
-                                   p + k, t, dq);
+            const bool made = tile(
+                w, r, b, queries,
+                (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) },
+                p + k, t, dq);
             turn(w, r, queries.count, k, keys, !made);
             any |= made;
         }
         for (int64_t i = 0; any && i < queries.count; i += wide)
-            eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x, f->narrow * keys * x, d, true, dq + i * dn * x);
+            eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x,
+                              f->narrow * keys * x, d, true, dq + i * dn * x);
     }
 }
 
-static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_kind kind, int at, const char *from)
+static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_kind kind,
+                      int at, const char *from)
 {
     if (!f->data[at]) return;
     const int64_t columns = f->list[kind].total, step = eg__up(columns, f->narrow) * f->width;
     for (int64_t i = 0; i < lanes.count; i += f->wide)
-        eg__flash_unpack(f, (eg_stretch){ lanes.kind, lanes.from + i, eg__least(f->wide, lanes.count - i) },
-                         (eg_stretch){ kind, 0, columns }, at, from + i * step, f->data[at] + b->at[at] * f->width);
+        eg__flash_unpack(
+            f, (eg_stretch){ lanes.kind, lanes.from + i, eg__least(f->wide, lanes.count - i) },
+            (eg_stretch){ kind, 0, columns }, at, from + i * step,
+            f->data[at] + b->at[at] * f->width);
 }
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
 {
@@ -205,8 +256,10 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
     const int64_t queries = f->list[EG_KIND_QUERY].total;
     f->lanes->scale((int64_t)w->part / f->width, dq, f->a->scale);
     for (int64_t i = 0; i < w->blocks; i++)
-        write_out(f, b, (eg_stretch){ EG_KIND_QUERY, i * w->block, eg__least(w->block, queries - i * w->block) }, EG_KIND_DOT, EG_AT_DQ,
-                  dq + i * ((int64_t)w->part / w->blocks));
+        write_out(f, b,
+                  (eg_stretch){ EG_KIND_QUERY, i * w->block,
+                                eg__least(w->block, queries - i * w->block) },
+                  EG_KIND_DOT, EG_AT_DQ, dq + i * ((int64_t)w->part / w->blocks));
 }
 
 static void back_piece(void *user, int64_t piece, int thread)
@@ -214,7 +267,8 @@ static void back_piece(void *user, int64_t piece, int thread)
     const back *w = user;
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total, dn = eg__up(d, f->narrow);
+    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+                  dn = eg__up(d, f->narrow);
     const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total;
     const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
     room r;
@@ -229,20 +283,27 @@ static void back_piece(void *user, int64_t piece, int thread)
         const eg_stretch strip = { EG_KIND_KEY, j, eg__least(w->strip, end - j) };
         const char *k = f->data[EG_AT_K] + b.at[EG_AT_K] * x;
         eg__flash_pack(f, wide, strip, dots, EG_AT_K, k, r.kd, r.runs);
-        if (e) eg__flash_pack(f, wide, strip, values, EG_AT_V, f->data[EG_AT_V] + b.at[EG_AT_V] * x, r.ve, r.runs);
+        if (e)
+            eg__flash_pack(f, wide, strip, values, EG_AT_V, f->data[EG_AT_V] + b.at[EG_AT_V] * x,
+                           r.ve, r.runs);
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
-        for (int64_t p = 0; p < strip.count; p += GROUP * wide) {           /* whole panels of keys, the last ones' rest 0 */
+        /* whole panels of keys, the last ones' rest 0 */
+        for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
             const int64_t n = eg__least(GROUP * wide, strip.count - p), whole = eg__up(n, wide);
             for (int64_t c = 0; c < d; c += f->narrow)
-                eg__flash_pack(f, f->narrow, (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) },
-                               (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k, r.kk + (p * dn + c * whole) * x, r.runs);
+                eg__flash_pack(f, f->narrow,
+                               (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) },
+                               (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k,
+                               r.kk + (p * dn + c * whole) * x, r.runs);
         }
         if (f->careful) f->lanes->finite(w->strip * dn, r.kk);
         memset(r.dk, 0, (size_t)(w->strip * dn * x));
         memset(r.dv, 0, (size_t)(w->strip * eg__up(e, f->narrow) * x));
         for (int64_t i = 0; i < w->blocks; i++)
-            block(w, &r, &b, (eg_stretch){ EG_KIND_QUERY, i * w->block, eg__least(w->block, queries - i * w->block) }, strip,
-                  dq + i * ((int64_t)w->part / w->blocks));
+            block(w, &r, &b,
+                  (eg_stretch){ EG_KIND_QUERY, i * w->block,
+                                eg__least(w->block, queries - i * w->block) },
+                  strip, dq + i * ((int64_t)w->part / w->blocks));
         write_out(f, &b, strip, EG_KIND_DOT, EG_AT_DK, r.dk);
         write_out(f, &b, strip, EG_KIND_VALUE, EG_AT_DV, r.dv);
     }
@@ -253,7 +314,8 @@ static void sum_piece(void *user, int64_t batch, int thread)
     const back *w = user;
     (void)thread;
     char *dq = w->parts + w->part * (size_t)(batch * w->splits);
-    for (int64_t s = 1; s < w->splits; s++) w->f->lanes->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
+    for (int64_t s = 1; s < w->splits; s++)
+        w->f->lanes->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
     eg_flash_batch b;
     eg__flash_batch(w->f, batch, &b);
     write_dq(w, &b, dq);
@@ -261,18 +323,22 @@ static void sum_piece(void *user, int64_t batch, int thread)
 
 bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
 {
-    const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total, batches = f->list[EG_KIND_BATCH].total;
+    const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total,
+                  batches = f->list[EG_KIND_BATCH].total;
     const int64_t d = f->list[EG_KIND_DOT].total;
     back w = { .f = f, .saved = saved };
     w.block = eg__least(BLOCK / f->narrow * f->narrow, eg__up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
     w.turned = eg__up(w.block, f->wide);
     w.strip = eg__least(PANELS * f->wide, eg__up(keys, f->wide));
-    const int64_t strips = (keys + w.strip - 1) / w.strip, want = batches >= PIECES ? 1 : eg__least(PIECES / batches, strips);
+    const int64_t strips = (keys + w.strip - 1) / w.strip,
+                  want = batches >= PIECES ? 1 : eg__least(PIECES / batches, strips);
     w.split = (strips + want - 1) / want * w.strip;
     w.splits = (keys + w.split - 1) / w.split;
     w.part = (size_t)(w.blocks * eg__up(w.turned * eg__up(d, f->narrow) * f->width, 64));
-    const int team = (int)eg__least(eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_KIND_VALUE].total), GRAIN), EG_FLASH_TEAM);
+    const int team = (int)eg__least(
+        eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_KIND_VALUE].total), GRAIN),
+        EG_FLASH_TEAM);
     room r;
     w.each = lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);

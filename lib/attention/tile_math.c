@@ -1,7 +1,9 @@
-/* flash_lanes.c: the arithmetic of attention's tiles. The exponential is written here, in vectors and to the base 2 (the scores come
- * scaled by log2 e), since a call for every vector costs more than its arithmetic; f32: a polynomial fitted to 2^r on [-1/2, 1/2] with the
- * smallest relative error, 9.2e-8 (Lawson's weights); f64: Taylor's to r^13, 4e-18. Every element is a lane of a whole vector, so fusing a
- * product and a sum, which the other files do not do, changes no bit from place to place. */
+/* flash_lanes.c: the arithmetic of attention's tiles. The exponential is written here, in vectors
+ * and to the base 2 (the scores come scaled by log2 e), since a call for every vector costs more
+ * than its arithmetic; f32: a polynomial fitted to 2^r on [-1/2, 1/2] with the smallest relative
+ * error, 9.2e-8 (Lawson's weights); f64: Taylor's to r^13, 4e-18. Every element is a lane of a
+ * whole vector, so fusing a product and a sum, which the other files do not do, changes no bit from
+ * place to place. */
 #include "attention/attention.h"
 #include <string.h>
 
@@ -9,18 +11,20 @@
 #pragma STDC FP_CONTRACT ON
 #endif
 
-#define REAL       float
-#define WORD       int32_t
-#define MAGIC      (12582912. + 127)                    /* 1.5 · 2^23 + bias */
-#define MANTISSA   23
-#define LEAST      (-127.)
-#define POLYNOMIAL H(H(H(H(H(ALL(0x1.5bba14p-10), 0x1.3cea88p-7), 0x1.c6b752p-5), 0x1.ebf9bcp-3), 0x1.62e42ap-1), 1)
-#define BYTES 64
+#define REAL     float
+#define WORD     int32_t
+#define MAGIC    (12582912. + 127) /* 1.5 · 2^23 + bias */
+#define MANTISSA 23
+#define LEAST    (-127.)
+#define POLYNOMIAL                                                                                 \
+    H(H(H(H(H(ALL(0x1.5bba14p-10), 0x1.3cea88p-7), 0x1.c6b752p-5), 0x1.ebf9bcp-3), 0x1.62e42ap-1), \
+      1)
+#define BYTES   64
 #define NAME(x) x##_f32_64
 #include "attention/tile_math_of.h"
 #undef BYTES
 #undef NAME
-#define BYTES 16
+#define BYTES   16
 #define NAME(x) x##_f32_16
 #include "attention/tile_math_of.h"
 #undef BYTES
@@ -32,27 +36,38 @@
 #undef LEAST
 #undef POLYNOMIAL
 
-#define REAL       double
-#define WORD       int64_t
-#define MAGIC      (6755399441055744. + 1023)           /* 1.5 · 2^52 + bias */
-#define MANTISSA   52
-#define LEAST      (-1023.)
-#define POLYNOMIAL H(H(H(H(H(H(H(H(H(H(H(H(H(ALL(0x1.816193166d0f7p-40), 0x1.c3bd650fc2983p-36), 0x1.e8cac7351bb22p-32), \
-                   0x1.e4cf5158b8ec7p-28), 0x1.b5253d395e7c1p-24), 0x1.62c0223a5c822p-20), 0x1.ffcbfc588b0c5p-17),       \
-                   0x1.430912f86c786p-13), 0x1.5d87fe78a6730p-10), 0x1.3b2ab6fba4e77p-7), 0x1.c6b08d704a0bfp-5),         \
-                   0x1.ebfbdff82c58ep-3), 0x1.62e42fefa39efp-1), 1)  /* ln 2^k / k! */
-#define BYTES 64
+#define REAL     double
+#define WORD     int64_t
+#define MAGIC    (6755399441055744. + 1023) /* 1.5 · 2^52 + bias */
+#define MANTISSA 52
+#define LEAST    (-1023.)
+#define POLYNOMIAL                                                                \
+    H(H(H(H(H(H(H(H(H(H(H(H(H(ALL(0x1.816193166d0f7p-40), 0x1.c3bd650fc2983p-36), \
+                            0x1.e8cac7351bb22p-32),                               \
+                          0x1.e4cf5158b8ec7p-28),                                 \
+                        0x1.b5253d395e7c1p-24),                                   \
+                      0x1.62c0223a5c822p-20),                                     \
+                    0x1.ffcbfc588b0c5p-17),                                       \
+                  0x1.430912f86c786p-13),                                         \
+                0x1.5d87fe78a6730p-10),                                           \
+              0x1.3b2ab6fba4e77p-7),                                              \
+            0x1.c6b08d704a0bfp-5),                                                \
+          0x1.ebfbdff82c58ep-3),                                                  \
+        0x1.62e42fefa39efp-1),                                                    \
+      1) /* ln 2^k / k! */
+#define BYTES   64
 #define NAME(x) x##_f64_64
 #include "attention/tile_math_of.h"
 #undef BYTES
 #undef NAME
-#define BYTES 16
+#define BYTES   16
 #define NAME(x) x##_f64_16
 #include "attention/tile_math_of.h"
 
 const eg_flash_lanes *eg__flash_lanes(eg_dtype dtype, int w)
 {
-    static const eg_flash_lanes *const all[2][2] = { { &lanes_f32_64, &lanes_f32_16 }, { &lanes_f64_64, &lanes_f64_16 } };
+    static const eg_flash_lanes *const all[2][2] = { { &lanes_f32_64, &lanes_f32_16 },
+                                                     { &lanes_f64_64, &lanes_f64_16 } };
     const eg_flash_lanes *const *of = all[dtype == EG_F64];
     return w % of[0]->lanes == 0 ? of[0] : w % of[1]->lanes == 0 ? of[1] : NULL;
 }

@@ -1,20 +1,24 @@
-/* flash_of.h: flash_lanes.c's arithmetic for one type and one vector: REAL, WORD (an integer of its width), BYTES of a vector, NAME;
- * and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is rows of w lanes, w a multiple of the vector. */
+/* flash_of.h: flash_lanes.c's arithmetic for one type and one vector: REAL, WORD (an integer of its
+ * width), BYTES of a vector, NAME; and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is rows
+ * of w lanes, w a multiple of the vector. */
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
 typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), aligned(1)));
-#define VEC  NAME(vec)
-#define IVEC NAME(ivec)
-#define ALL(c)       ((VEC){ 0 } + (REAL)(c))
-#define H(p, c)      ((p) * r_ + ALL(c))                 /* a step of Horner's scheme */
+#define VEC           NAME(vec)
+#define IVEC          NAME(ivec)
+#define ALL(c)        ((VEC){ 0 } + (REAL)(c))
+#define H(p, c)       ((p)*r_ + ALL(c)) /* a step of Horner's scheme */
 #define PICK(m, a, b) ((VEC)(((IVEC)(a) & (m)) | ((IVEC)(b) & ~(m))))
 
-/* y = 2^x, x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and holds n + bias in its lowest bits, which become
- * the exponent; from LEAST down that is 0, and so is y. NaN stays. */
-#define EXP2(y, x) do {                                                                                                         \
-        const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), n_ = x_ + ALL(MAGIC), r_ = x_ - (n_ - ALL(MAGIC)); \
-        y = (POLYNOMIAL) * (VEC)((IVEC)n_ << MANTISSA);                                                                          \
+/* y = 2^x, x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and holds n +
+ * bias in its lowest bits, which become the exponent; from LEAST down that is 0, and so is y. NaN
+ * stays. */
+#define EXP2(y, x)                                                                  \
+    do {                                                                            \
+        const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), \
+                  n_ = x_ + ALL(MAGIC), r_ = x_ - (n_ - ALL(MAGIC));                \
+        y = (POLYNOMIAL) * (VEC)((IVEC)n_ << MANTISSA);                             \
     } while (0)
 
 EG_CLONES EG_FUSING static void NAME(scale)(int64_t n, void *x, double c)
@@ -53,26 +57,28 @@ EG_CLONES EG_FUSING static void NAME(finite)(int64_t n, void *x)
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] = PICK(p[k] - p[k] == ALL(0), p[k], ALL(0));
 }
-EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, void *most, void *total, void *fade)
+EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, void *most,
+                                             void *total, void *fade)
 {
     bool faded = false;
     for (int v = 0; v < w / LANES; v++) {
-        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old, sum = ALL(0), f,
-            tops[4] = { old, old, old, old };
+        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old,
+            sum = ALL(0), f, tops[4] = { old, old, old, old };
         const int64_t step = w / LANES;
         int64_t i = 0;
-        for (; i + 4 <= rows; i += 4)                           /* four chains: one would wait for each comparison */
-            for (int k = 0; k < 4; k++) tops[k] = PICK(s[(i + k) * step] > tops[k], s[(i + k) * step], tops[k]);
+        for (; i + 4 <= rows; i += 4) /* four chains: one would wait for each comparison */
+            for (int k = 0; k < 4; k++)
+                tops[k] = PICK(s[(i + k) * step] > tops[k], s[(i + k) * step], tops[k]);
         for (; i < rows; i++) top = PICK(s[i * step] > top, s[i * step], top);
         for (int k = 0; k < 4; k++) top = PICK(tops[k] > top, tops[k], top);
         const IVEC none = top == ALL(-INFINITY), peak = top == ALL(INFINITY);
         VEC shift = PICK(none | peak, ALL(0), top);
         bool peaks = false;
         for (int k = 0; k < LANES; k++) peaks |= peak[k] != 0;
-        if (peaks) {                                            /* the limit: what is +inf shares evenly           */
+        if (peaks) { /* the limit: what is +inf shares evenly */
             for (int64_t j = 0; j < rows; j++) {
                 const VEC x = s[j * step], limit = PICK(x == ALL(INFINITY), ALL(0), ALL(-INFINITY));
-                s[j * step] = PICK(peak & (x == x), limit, x);              /* NaN stays                           */
+                s[j * step] = PICK(peak & (x == x), limit, x); /* NaN stays */
             }
             old = PICK(peak & (old == ALL(INFINITY)), ALL(0), PICK(peak, ALL(-INFINITY), old));
         }
@@ -92,8 +98,9 @@ EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, vo
     }
     return faded;
 }
-EG_CLONES EG_FUSING static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane, const void *lane_slope, const void *row,
-                                       const void *row_slope)
+EG_CLONES EG_FUSING static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane,
+                                           const void *lane_slope, const void *row,
+                                           const void *row_slope)
 {
     VEC *s = tile;
     for (int64_t i = 0; i < rows; i++) {
@@ -112,14 +119,16 @@ EG_CLONES EG_FUSING static void NAME(fade)(int w, int64_t rows, void *tile, cons
         for (int64_t j = 0; j < rows; j++) s[j * (w / LANES)] *= f;
     }
 }
-EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, const void *most, const void *share)
+EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, const void *most,
+                                            const void *share)
 {
     const REAL *m = most, *part = share;
     VEC *s = tile;
     for (int64_t i = 0; i < rows; i++) {
         const VEC shift = ALL(m[i] - m[i] == 0 ? m[i] : 0), times = ALL(part[i]);
         if (m[i] == INFINITY)
-            for (int v = 0; v < w / LANES; v++) s[v] = PICK(s[v] == ALL(INFINITY), ALL(0), ALL(-INFINITY));
+            for (int v = 0; v < w / LANES; v++)
+                s[v] = PICK(s[v] == ALL(INFINITY), ALL(0), ALL(-INFINITY));
         for (int v = 0; v < w / LANES; v++, s++) {
             VEC p;
             EXP2(p, *s - shift);
@@ -127,7 +136,8 @@ EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, con
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile, const void *mean, bool centered)
+EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile,
+                                            const void *mean, bool centered)
 {
     const IVEC whole = (IVEC){ 0 } - (WORD)centered;
     const VEC *p = weights;
@@ -137,7 +147,8 @@ EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *wei
             *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
 }
 static const eg_flash_lanes NAME(lanes) = {
-    LANES, NAME(scale), NAME(add), NAME(forbid), NAME(thin), NAME(finite), NAME(soften), NAME(ramp), NAME(fade), NAME(weigh), NAME(slope),
+    LANES,        NAME(scale), NAME(add),  NAME(forbid), NAME(thin),  NAME(finite),
+    NAME(soften), NAME(ramp),  NAME(fade), NAME(weigh),  NAME(slope),
 };
 #undef LANES
 #undef VEC

@@ -1,9 +1,10 @@
-/* flash_place.c: where the elements of attention's operands lie, to and from panels; what predicate and masks say of a tile. */
+/* flash_place.c: where the elements of attention's operands lie, to and from panels; what predicate
+ * and masks say of a tile. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
-/* -- lists of axes ---------------------------------------------------------------------------------------------------------------- */
+/* -- lists of axes ---------------------------------------------------------------------------- */
 static eg_flash_axis *append(eg_flash *f, int axis, int score)
 {
     eg_flash_list *l = &f->list[f->a->kind[axis]];
@@ -27,12 +28,14 @@ void eg__flash_open(eg_flash *f, const eg_attending *a, eg_dtype dtype)
     int64_t step = 1, draw[EG_RANK_MAX];
     for (int s = a->scores; s-- > 0; step *= a->size[a->score[s]]) draw[s] = step;
     for (int s = 0; s < a->scores; s++) append(f, a->score[s], s)->step[EG_AT_DRAW] = draw[s];
-    for (int x = 0; x < a->axes; x++) if (a->kind[x] == EG_KIND_DOT || a->kind[x] == EG_KIND_VALUE) append(f, x, -1);
+    for (int x = 0; x < a->axes; x++)
+        if (a->kind[x] == EG_KIND_DOT || a->kind[x] == EG_KIND_VALUE) append(f, x, -1);
 }
 static void step_to(eg_flash *f, int at, int axis, int64_t step)
 {
     eg_flash_list *l = &f->list[f->a->kind[axis]];
-    for (int k = 0; k < l->n; k++) if (l->axis[k].axis == axis) l->axis[k].step[at] = step;
+    for (int k = 0; k < l->n; k++)
+        if (l->axis[k].axis == axis) l->axis[k].step[at] = step;
 }
 void eg__flash_place(eg_flash *f, int at, int term, const eg_tensor *x)
 {
@@ -43,7 +46,8 @@ void eg__flash_spread(eg_flash *f, int at, int term, char *data)
 {
     int64_t step = 1;
     f->data[at] = data;
-    for (int r = f->a->rank[term]; r-- > 0; step *= f->a->size[f->a->label[term][r]]) step_to(f, at, f->a->label[term][r], step);
+    for (int r = f->a->rank[term]; r-- > 0; step *= f->a->size[f->a->label[term][r]])
+        step_to(f, at, f->a->label[term][r], step);
 }
 
 int64_t eg__flash_at(const eg_flash *f, eg_kind kind, int at, int64_t i)
@@ -56,10 +60,14 @@ int64_t eg__flash_at(const eg_flash *f, eg_kind kind, int at, int64_t i)
     }
     return off;
 }
-void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, int64_t count, int64_t *off)
+void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, int64_t count,
+                       int64_t *off)
 {
     const eg_flash_list *l = &f->list[kind];
-    if (!l->n) { for (int64_t i = 0; i < count; i++) off[i] = 0; return; }
+    if (!l->n) {
+        for (int64_t i = 0; i < count; i++) off[i] = 0;
+        return;
+    }
     const eg_flash_axis *last = &l->axis[l->n - 1];
     for (int64_t done = 0, run; done < count; done += run) {
         const int64_t base = eg__flash_at(f, kind, at, from + done);
@@ -68,17 +76,20 @@ void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, in
     }
 }
 
-/* -- panels ------------------------------------------------------------------------------------------------------------------------- */
+/* -- panels ----------------------------------------------------------------------------------- */
 static int runs_of(const eg_flash *f, eg_stretch s, int at, eg_run *run)
 {
     const eg_flash_list *l = &f->list[s.kind];
-    const int64_t size = l->n ? l->axis[l->n - 1].size : 1, step = l->n ? l->axis[l->n - 1].step[at] : 0;
+    const int64_t size = l->n ? l->axis[l->n - 1].size : 1,
+                  step = l->n ? l->axis[l->n - 1].step[at] : 0;
     int n = 0;
     for (int64_t i = s.from, end = s.from + s.count; i < end; i += run[n++].n)
-        run[n] = (eg_run){ eg__flash_at(f, s.kind, at, i), eg__least(end - i, size - i % size), step };
+        run[n] =
+            (eg_run){ eg__flash_at(f, s.kind, at, i), eg__least(end - i, size - i % size), step };
     return n;
 }
-void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at, const char *base, char *dst, eg_run *run)
+void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at,
+                    const char *base, char *dst, eg_run *run)
 {
     const int runs = runs_of(f, depth, at, run);
     for (int64_t i = 0; i < rows.count; i += w) {
@@ -86,35 +97,44 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
         const int64_t n = eg__least(w, rows.count - i);
         eg__flash_offsets(f, rows.kind, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
-        for (int64_t k = 2; k < n; k++) if (off[k] - off[k - 1] != step) step = INT64_MIN;      /* irregular */
+        /* irregular */
+        for (int64_t k = 2; k < n; k++)
+            if (off[k] - off[k - 1] != step) step = INT64_MIN;
         eg__pack((size_t)f->width, w, n, off, step, runs, run, base, dst, depth.count);
         dst += w * depth.count * f->width;
     }
 }
-void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, int at, const char *tile, char *base)
+void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, int at,
+                      const char *tile, char *base)
 {
     const int w = f->wide;
     const eg_flash_list *l = &f->list[lanes.kind];
-    const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0, size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
+    const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0,
+                  size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__least(EG_KERNEL_SIDE, columns.count - c);
         eg__flash_offsets(f, columns.kind, at, columns.from + c, n, off);
         bool near = true;
         for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
-        for (int64_t i = 0, run; i < lanes.count; i += run) {   /* lanes that lie evenly                          */
+        for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes that lie evenly */
             const char *from = tile + (c * w + i) * x;
             char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
             run = eg__least(lanes.count - i, size - (lanes.from + i) % size);
-            if (near) { eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false); continue; }
-#define UNPACK(T) for (int64_t y = 0; y < run; y++) for (int64_t k = 0; k < n; k++) \
-                ((T *)(void *)to)[y * apart + off[k]] = ((const T *)(const void *)from)[k * w + y];
+            if (near) {
+                eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
+                continue;
+            }
+#define UNPACK(T)                       \
+    for (int64_t y = 0; y < run; y++)   \
+        for (int64_t k = 0; k < n; k++) \
+            ((T *)(void *)to)[y * apart + off[k]] = ((const T *)(const void *)from)[k * w + y];
             if (x == 8) UNPACK(double) else UNPACK(float)
         }
     }
 }
 
-/* -- one batch, and what a tile of it may see ------------------------------------------------------------------------------------------ */
+/* -- one batch, and what a tile of it may see ------------------------------------------------- */
 void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
 {
     const eg_flash_list *l = &f->list[EG_KIND_BATCH];
@@ -137,13 +157,15 @@ static void index_of(const eg_flash *f, eg_kind kind, int64_t i, int64_t *index)
         i /= l->axis[k].size;
     }
 }
-/* A box around a stretch: the axes that its two ends share, one that runs between them, and the whole of those inside. */
+/* A box around a stretch: the axes that its two ends share, one that runs between them, and the
+ * whole of those inside. */
 static void box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
 {
     const eg_flash_list *l = &f->list[s.kind];
     int64_t first = s.from, last = s.from + s.count - 1;
     for (int k = l->n - 1; k >= 0; k--) {
-        const int64_t size = l->axis[k].size, move = l->axis[k].score == f->a->moved ? f->a->offset : 0;
+        const int64_t size = l->axis[k].size,
+                      move = l->axis[k].score == f->a->moved ? f->a->offset : 0;
         const bool one = first / size == last / size;
         low[l->axis[k].score] = (one ? first % size : 0) + move;
         high[l->axis[k].score] = (one ? last % size + 1 : size) + move;
@@ -151,7 +173,9 @@ static void box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
         last /= size;
     }
 }
-typedef struct corners { int64_t low[EG_RANK_MAX], high[EG_RANK_MAX]; } corners;
+typedef struct corners {
+    int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
+} corners;
 static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
 {
     const eg_flash_list *l = &f->list[EG_KIND_BATCH];
@@ -161,7 +185,8 @@ static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
         c->high[s] = b->index[s] + 1;
     }
 }
-eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries, eg_stretch keys)
+eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
+                         eg_stretch keys)
 {
     if (!f->a->masked) return EG_EVERY;
     corners c;
@@ -171,7 +196,8 @@ eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     return eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
 }
 
-bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows, eg_live *l)
+bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
+                    eg_live *l)
 {
     int64_t last = 0;
     corners c;
@@ -195,7 +221,8 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
 }
 
 /* What one query may see of some keys. */
-static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys, uint8_t *out)
+static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+                uint8_t *out)
 {
     const eg_flash_list *l = &f->list[EG_KIND_KEY];
     const eg_flash_axis *last = &l->axis[l->n - 1];
@@ -212,7 +239,8 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
     }
     for (int m = EG_AT_KEEP; m <= EG_AT_KEEP2; m++) {
         if (!f->data[m]) continue;
-        const uint8_t *mask = (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_KIND_QUERY, m, query);
+        const uint8_t *mask =
+            (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_KIND_QUERY, m, query);
         for (int64_t done = 0, run; done < keys.count; done += run) {
             run = eg__least(keys.count - done, last->size - (keys.from + done) % last->size);
             const uint8_t *from = mask + eg__flash_at(f, EG_KIND_KEY, m, keys.from + done);
@@ -223,37 +251,51 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
     const int64_t bias = b->at[EG_AT_BIAS] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_BIAS, query);
     for (int64_t k = 0; k < keys.count; k++) {
         const int64_t at = bias + eg__flash_at(f, EG_KIND_KEY, EG_AT_BIAS, keys.from + k);
-        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_AT_BIAS])[at] : ((float *)(void *)f->data[EG_AT_BIAS])[at]) != -INFINITY;
+        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_AT_BIAS])[at]
+                                 : ((float *)(void *)f->data[EG_AT_BIAS])[at]) != -INFINITY;
     }
 }
 
-/* Where elements are along the axis whose distance counts, and their slopes (1 for keys), in f's type. */
+/* Where elements are along the axis whose distance counts, and their slopes (1 for keys), in f's
+ * type. */
 static void along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char *at, char *slope)
 {
     const eg_flash_list *l = &f->list[s.kind];
     const uint16_t want = s.kind == EG_KIND_KEY ? f->a->there : f->a->here;
     for (int64_t i = 0; i < s.count; i++) {
         int64_t rest = s.from + i, place = 0;
-        for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size) if (l->axis[k].axis == want) place = rest % l->axis[k].size;
+        for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size)
+            if (l->axis[k].axis == want) place = rest % l->axis[k].size;
         if (s.kind == EG_KIND_QUERY) place += f->a->offset;
-        const int64_t m = b->at[EG_AT_SLOPES] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_SLOPES, s.from + i);
-        const double c = s.kind == EG_KIND_KEY ? 1 : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m]
-                                                                                : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
-        if (f->width == 8) ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
-        else ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
+        const int64_t m =
+            b->at[EG_AT_SLOPES] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_SLOPES, s.from + i);
+        const double c =
+            s.kind == EG_KIND_KEY
+                ? 1
+                : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m]
+                                             : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
+        if (f->width == 8)
+            ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
+        else
+            ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
     }
 }
-void eg__flash_ramp(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, char *tile)
+void eg__flash_ramp(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
+                    char *tile)
 {
-    _Alignas(64) char lane[EG_KERNEL_SIDE * 8] = { 0 }, lane_slope[EG_KERNEL_SIDE * 8] = { 0 }, row_at[256 * 8], row_slope[256 * 8];
+    _Alignas(64) char lane[EG_KERNEL_SIDE * 8] = { 0 }, lane_slope[EG_KERNEL_SIDE * 8] = { 0 },
+                                            row_at[256 * 8], row_slope[256 * 8];
     along(f, b, lanes, lane, lane_slope);
     along(f, b, rows, row_at, row_slope);
     f->lanes->ramp(f->wide, rows.count, tile, lane, lane_slope, row_at, row_slope);
 }
 
-typedef void row_fn(const eg_flash *, const eg_flash_batch *, int64_t query, eg_stretch keys, uint8_t *out);
-/* Rows of keys, one for each query, as the lines of a tile or, where the lanes are queries, as its columns. */
-static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, uint8_t *tile, row_fn *fn)
+typedef void row_fn(const eg_flash *, const eg_flash_batch *, int64_t query, eg_stretch keys,
+                    uint8_t *out);
+/* Rows of keys, one for each query, as the lines of a tile or, where the lanes are queries, as its
+ * columns. */
+static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
+                uint8_t *tile, row_fn *fn)
 {
     const int w = f->wide;
     if (lanes.kind == EG_KIND_KEY) {
@@ -270,10 +312,12 @@ static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_
             fn(f, b, lanes.from + i, (eg_stretch){ EG_KIND_KEY, rows.from + done, n }, line);
             for (int64_t j = 0; j < n; j++) tile[(done + j) * w + i] = line[j];
         }
-        for (int64_t j = 0; j < n; j++) memset(tile + (done + j) * w + lanes.count, 0, (size_t)(w - lanes.count));
+        for (int64_t j = 0; j < n; j++)
+            memset(tile + (done + j) * w + lanes.count, 0, (size_t)(w - lanes.count));
     }
 }
-eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, uint8_t *tile)
+eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+                         eg_stretch lanes, uint8_t *tile)
 {
     lay(f, b, rows, lanes, tile, row);
     const int64_t all = rows.count * lanes.count;
@@ -281,12 +325,15 @@ eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
     return yes == 0 ? EG_NONE : yes == all ? EG_EVERY : EG_TEST;
 }
-static void stays(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys, uint8_t *out)
+static void stays(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+                  uint8_t *out)
 {
-    const int64_t first = b->at[EG_AT_DRAW] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_DRAW, query) + keys.from;
+    const int64_t first =
+        b->at[EG_AT_DRAW] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_DRAW, query) + keys.from;
     eg__drop_stays(&f->a->drop, (uint64_t)first, keys.count, out);
 }
-void eg__flash_stays(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes, uint8_t *tile)
+void eg__flash_stays(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
+                     uint8_t *tile)
 {
     lay(f, b, rows, lanes, tile, stays);
 }

@@ -1,16 +1,18 @@
-/* forward.c: tangents along the tape (eg_jvp), and what both modes make together: H v, Jacobians, Hessians.
+/* forward.c: tangents along the tape (eg_jvp), and what both modes make together: H v, Jacobians,
+ * Hessians.
  *
- * A row says its jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its own gradient by u, seeded with dx_i, is J_i dx_i.
- * That second transposition is exact, and gives forward mode to every row with a rule, a user's as well. */
+ * A row says its jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its own
+ * gradient by u, seeded with dx_i, is J_i dx_i. That second transposition is exact, and gives
+ * forward mode to every row with a rule, a user's as well. */
 #include "autograd/autograd.h"
 #include <string.h>
 
 static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
-    const bool was = eg_nograd(y->cx, false);               /* the rule of u has to be recorded */
+    const bool was = eg_nograd(y->cx, false); /* the rule of u has to be recorded */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
-        const bool tracing = eg_trace(y->cx, false);        /* its value is nobody's */
+        const bool tracing = eg_trace(y->cx, false); /* its value is nobody's */
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
         eg_trace(y->cx, tracing);
         if (!c || c->poison || eg__grad(c, dx[i], 1, &u, &part)) continue;
@@ -20,7 +22,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
     return sum && was && !y->cx->failed ? eg_detach(sum) : sum;
 }
 
-/* -- the sweep ---------------------------------------------------------------------------------------------------------------------- */
+/* -- the sweep -------------------------------------------------------------------------------- */
 static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
     const eg_tensor *outer = s->cx->blame;
@@ -47,13 +49,14 @@ static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 }
 
 /* ts[k] = tangent of ys[k] along vs. */
-static bool tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs, eg_tensor *const *vs,
-                     eg_tensor **ts)
+static bool tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys, int count,
+                     eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **ts)
 {
     eg_sweep s = { .cx = cx, .who = who };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
     int most = 1;
-    for (int64_t k = 0; k < s.n; k++) if (s.node[k]->count > most) most = s.node[k]->count;
+    for (int64_t k = 0; k < s.n; k++)
+        if (s.node[k]->count > most) most = s.node[k]->count;
     eg_tensor **dx = eg__alloc(cx, (size_t)most * sizeof *dx), *t;
     if (!dx) return false;
     for (int k = 0; k < count; k++) {
@@ -71,19 +74,27 @@ static bool tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const 
     return !cx->failed;
 }
 
-static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
+static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tensor *const *xs,
+                   eg_tensor *const *vs)
 {
     char a[256], b[256];
     if (!eg__sweep_usable(cx, who, "y", -1, y)) return false;
-    if (count < 0) { eg_fail(cx, "%s: %d inputs", who, count); return false; }
-    if (count && (!xs || !vs)) { eg_fail(cx, "%s: %s is NULL", who, xs ? "vs" : "xs"); return false; }
+    if (count < 0) {
+        eg_fail(cx, "%s: %d inputs", who, count);
+        return false;
+    }
+    if (count && (!xs || !vs)) {
+        eg_fail(cx, "%s: %s is NULL", who, xs ? "vs" : "xs");
+        return false;
+    }
     for (int k = 0; k < count; k++) {
         if (!eg__sweep_usable(cx, who, "xs", k, xs[k])) return false;
         if (!vs[k]) continue;
         if (!eg__sweep_usable(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
-        eg_fail(cx, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k, eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a),
-                k, eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
+        eg_fail(cx, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
+                eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
+                eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
     return !count || eg__sweep_history(cx, who, y, count, xs);
@@ -93,10 +104,13 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 {
     eg_ctx *cx = y ? y->cx : eg__context_of("jvp", count, xs);
     eg_tensor *t;
-    return cx && inputs(cx, "jvp", y, count, xs, vs) && tangents(cx, "jvp", 1, &y, count, xs, vs, &t) ? t : eg__poison(cx);
+    return cx && inputs(cx, "jvp", y, count, xs, vs) &&
+                   tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
+               ? t
+               : eg__poison(cx);
 }
 
-/* -- H v: the tangent of the gradient -------------------------------------------------------------------------------------------- */
+/* -- H v: the tangent of the gradient --------------------------------------------------------- */
 /* The gradient with a history, whatever eg_nograd says. */
 static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
@@ -108,14 +122,18 @@ int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, 
 {
     eg_ctx *cx = y ? y->cx : eg__context_of("hvp", count, xs);
     bool good = cx && inputs(cx, "hvp", y, count, xs, vs);
-    if (good && count && !hv) { eg_fail(cx, "hvp: hv is NULL"); good = false; }
+    if (good && count && !hv) {
+        eg_fail(cx, "hvp: hv is NULL");
+        good = false;
+    }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
     good = g && recorded_grad(y, count, xs, g) && tangents(cx, "hvp", count, g, count, xs, vs, hv);
-    if (!good && hv) for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
+    if (!good && hv)
+        for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 
-/* -- Jacobian: rows by reverse mode or columns by forward mode, whichever are fewer -------------------------------------------------- */
+/* -- Jacobian: rows by reverse mode or columns by forward mode, whichever are fewer ----------- */
 static eg_tensor *line(eg_tensor *y, eg_tensor *x, bool rows, eg_tensor *seed)
 {
     eg_tensor *d;
@@ -127,8 +145,10 @@ static eg_tensor *unit(const eg_tensor *like, int64_t n, int64_t k)
 {
     eg_tensor *e = eg__zeros(like->cx, (eg_dtype)like->dtype, like->rank, like->dim);
     if (!e || k >= n) return e;
-    if (e->dtype == EG_F64) ((double *)(void *)e->data)[k] = 1;
-    else ((float *)(void *)e->data)[k] = 1;
+    if (e->dtype == EG_F64)
+        ((double *)(void *)e->data)[k] = 1;
+    else
+        ((float *)(void *)e->data)[k] = 1;
     return e;
 }
 static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
@@ -141,17 +161,23 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     const int64_t n = rows ? ny : nx, length = rows ? nx : ny;
     int64_t dim[2 * EG_RANK_MAX];
     if (rank > EG_RANK_MAX)
-        return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank, x->rank, EG_RANK_MAX);
+        return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank,
+                       x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
-    if (!eg__sweep_history(cx, who, y, 1, &x) || !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim)) return eg__poison(cx);
+    if (!eg__sweep_history(cx, who, y, 1, &x) ||
+        !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim))
+        return eg__poison(cx);
     if (!n || !length) return eg_full_n(cx, (eg_dtype)x->dtype, 0, rank, dim);
-    if (!cx->recording) {                                   /* nothing refers to a line's temporaries */
+    if (!cx->recording) { /* nothing refers to a line's temporaries */
         eg_tensor *all = eg__new(cx, (eg_dtype)x->dtype, 2, (int64_t[]){ ny, nx });
         for (int64_t k = 0; k < n && all; k++) {
             eg_mark m = eg_push(cx);
-            eg_tensor *e = unit(seeded, n, k), *d = e ? eg_reshape_n(line(y, x, rows, e), 1, &length) : NULL;
-            eg_tensor *to = eg_ok(d) ? eg__alias(all, 1, &length, &all->stride[rows ? 1 : 0], k * all->stride[rows ? 0 : 1]) : NULL;
+            eg_tensor *e = unit(seeded, n, k),
+                      *d = e ? eg_reshape_n(line(y, x, rows, e), 1, &length) : NULL;
+            eg_tensor *to = eg_ok(d) ? eg__alias(all, 1, &length, &all->stride[rows ? 1 : 0],
+                                                 k * all->stride[rows ? 0 : 1])
+                                     : NULL;
             if (to) eg__copy(to, d);
             eg_pop(cx, m);
         }
@@ -165,8 +191,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     }
     return each ? eg_reshape_n(eg_stack_n(rows ? 0 : 1, (int)n, each), rank, dim) : eg__poison(cx);
 }
-static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name, const eg_tensor *a, const char *b_name,
-                 const eg_tensor *b)
+static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name,
+                 const eg_tensor *a, const char *b_name, const eg_tensor *b)
 {
     return eg__sweep_usable(cx, who, "y", -1, y) && eg__sweep_usable(cx, who, a_name, -1, a) &&
            (!b || eg__sweep_usable(cx, who, b_name, -1, b));
@@ -174,13 +200,15 @@ static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_
 eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of("jacobian", 2, (eg_tensor *[]){ y, x });
-    return cx && pair("jacobian", cx, y, "x", x, NULL, NULL) ? jacobian("jacobian", y, x) : eg__poison(cx);
+    return cx && pair("jacobian", cx, y, "x", x, NULL, NULL) ? jacobian("jacobian", y, x)
+                                                             : eg__poison(cx);
 }
 eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
     eg_ctx *cx = eg__context_of("hessian", 3, (eg_tensor *[]){ y, a, b });
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail(cx, "hessian: b is NULL") : NULL;
-    if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g)) return eg__poison(cx);
+    if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g))
+        return eg__poison(cx);
     return jacobian("hessian", g, b);
 }

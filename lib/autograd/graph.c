@@ -1,12 +1,17 @@
-/* graph.c: the history of a tensor as text and as DOT, in the order in which a reader follows it: operands before results. */
+/* graph.c: the history of a tensor as text and as DOT, in the order in which a reader follows it:
+ * operands before results. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-typedef struct list { eg_tensor **t; int64_t n, room; } list;
+typedef struct list {
+    eg_tensor **t;
+    int64_t n, room;
+} list;
 static bool append(eg_ctx *cx, list *l, eg_tensor *t)
 {
     if (l->n == l->room) {
-        eg_tensor **more = eg__alloc(cx, (size_t)(l->room = l->room ? 2 * l->room : 64) * sizeof *more);
+        eg_tensor **more =
+            eg__alloc(cx, (size_t)(l->room = l->room ? 2 * l->room : 64) * sizeof *more);
         if (!more) return false;
         if (l->n) memcpy(more, l->t, (size_t)l->n * sizeof *more);
         l->t = more;
@@ -15,7 +20,8 @@ static bool append(eg_ctx *cx, list *l, eg_tensor *t)
     return true;
 }
 
-/* All that y was made of, each once; slot: the place in the list. On the stack a tensor stands until its operands are in the list. */
+/* All that y was made of, each once; slot: the place in the list. On the stack a tensor stands
+ * until its operands are in the list. */
 static bool history(const char *who, eg_tensor *y, list *all)
 {
     enum { ENTERED = -1 };
@@ -28,14 +34,14 @@ static bool history(const char *who, eg_tensor *y, list *all)
         const bool entered = t->sweep == number;
         if (entered) {
             stack.n--;
-            if (t->slot != ENTERED) continue;       /* on the stack twice, and done */
+            if (t->slot != ENTERED) continue; /* on the stack twice, and done */
             t->slot = all->n;
             if (!append(cx, all, t)) return false;
             continue;
         }
         t->sweep = number;
         t->slot = ENTERED;
-        for (int i = t->count; i-- > 0; ) {
+        for (int i = t->count; i-- > 0;) {
             if (!eg__operand_lives(t, i)) return eg__operand_gone(cx, who, t, i);
             if (t->in[i]->sweep != number && !append(cx, &stack, t->in[i])) return false;
         }
@@ -52,14 +58,18 @@ bool eg__history(const char *who, eg_tensor *y, int64_t *count, eg_tensor ***nod
     return good;
 }
 
-typedef struct writer { FILE *f; eg__lines lines; } writer;
+typedef struct writer {
+    FILE *f;
+    eg__lines lines;
+} writer;
 static void node_text(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
     const char *name = eg_name_of(t), *spec = eg__einsum_text(t, text, sizeof text);
     fprintf(w->f, "%4lld  %s", (long long)t->slot + 1, t->op ? t->op->name : "leaf");
     if (spec) fprintf(w->f, " \"%s\"", spec);
-    for (int i = 0; i < t->count; i++) fprintf(w->f, "%s %lld", i ? "," : "", (long long)t->in[i]->slot + 1);
+    for (int i = 0; i < t->count; i++)
+        fprintf(w->f, "%s %lld", i ? "," : "", (long long)t->in[i]->slot + 1);
     fprintf(w->f, "  %s %s", eg_type_name((eg_dtype)t->dtype), eg__dims_text(t, dims, sizeof dims));
     if (name) fprintf(w->f, "  \"%s\"", name);
     if (t->op && eg__line(&w->lines, t->caller, text, sizeof text)[0]) fprintf(w->f, "  %s", text);
@@ -77,15 +87,26 @@ static void quoted(FILE *f, const char *text)
 static void node_dot(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
-    const char *name = eg_name_of(t), *letters = eg__einsum_text(t, text, sizeof text), *out = letters ? strstr(letters, "->") + 2 : NULL;
+    const char *name = eg_name_of(t), *letters = eg__einsum_text(t, text, sizeof text),
+               *out = letters ? strstr(letters, "->") + 2 : NULL;
     fprintf(w->f, "  n%lld [%slabel=\"", (long long)t->slot + 1, t->op ? "" : "shape=box, ");
-    if (name) { quoted(w->f, name); fputs("\\n", w->f); }
-    else if (!t->op) fputs("leaf\\n", w->f);
-    if (t->op) { quoted(w->f, t->op->name); fputs("\\n", w->f); }
+    if (name) {
+        quoted(w->f, name);
+        fputs("\\n", w->f);
+    } else if (!t->op)
+        fputs("leaf\\n", w->f);
+    if (t->op) {
+        quoted(w->f, t->op->name);
+        fputs("\\n", w->f);
+    }
     fprintf(w->f, "%s ", eg_type_name((eg_dtype)t->dtype));
     if (!out) fputs(eg__dims_text(t, dims, sizeof dims), w->f);
-    for (int r = 0; out && r < t->rank; r++) fprintf(w->f, "%s%c=%lld", r ? " " : "", out[r], (long long)t->dim[r]);
-    if (t->op && eg__line(&w->lines, t->caller, dims, sizeof dims)[0]) { fputs("\\n", w->f); quoted(w->f, dims); }
+    for (int r = 0; out && r < t->rank; r++)
+        fprintf(w->f, "%s%c=%lld", r ? " " : "", out[r], (long long)t->dim[r]);
+    if (t->op && eg__line(&w->lines, t->caller, dims, sizeof dims)[0]) {
+        fputs("\\n", w->f);
+        quoted(w->f, dims);
+    }
     fputs("\"];\n", w->f);
     for (int i = 0; i < t->count; i++) {
         fprintf(w->f, "  n%lld -> n%lld", (long long)t->in[i]->slot + 1, (long long)t->slot + 1);
@@ -98,11 +119,15 @@ static void node_dot(const writer *w, const eg_tensor *t)
     }
 }
 
-static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writer *, const eg_tensor *), const char *head,
+static int each(const char *who, FILE *f, eg_tensor *y,
+                void (*write)(const writer *, const eg_tensor *), const char *head,
                 const char *tail)
 {
     if (!y || !eg__check(who, y)) return -1;
-    if (!f) { eg_fail(y->cx, "%s: the file is NULL", who); return -1; }
+    if (!f) {
+        eg_fail(y->cx, "%s: the file is NULL", who);
+        return -1;
+    }
     list all = { 0 };
     const eg_mark m = eg_push(y->cx);
     const bool good = history(who, y, &all);
@@ -119,5 +144,6 @@ static int each(const char *who, FILE *f, eg_tensor *y, void (*write)(const writ
 int eg_graph_print(FILE *f, eg_tensor *y) { return each("graph_print", f, y, node_text, "", ""); }
 int eg_graph_dot(FILE *f, eg_tensor *y)
 {
-    return each("graph_dot", f, y, node_dot, "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
+    return each("graph_dot", f, y, node_dot,
+                "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
 }

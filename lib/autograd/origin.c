@@ -1,4 +1,5 @@
-/* origin.c: where a result comes from, in words: the operation, einsum's string, the line of the program that called it. */
+/* origin.c: where a result comes from, in words: the operation, einsum's string, the line of the
+ * program that called it. */
 #include "autograd/autograd.h"
 #include <dlfcn.h>
 #include <string.h>
@@ -7,32 +8,50 @@
 #include <elfutils/libdwfl.h>
 #endif
 
-static const char *base(const char *path) { const char *slash = strrchr(path, '/'); return slash ? slash + 1 : path; }
+static const char *base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
 
 #if defined(__SANITIZE_ADDRESS__)
-/* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of what dlopen brings, and crashes: "Tracer caught signal 11". */
+/* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of what dlopen brings, and
+ * crashes: "Tracer caught signal 11". */
 const char *__asan_default_options(void);
-__attribute__((visibility("default"), weak)) const char *__asan_default_options(void) { return "intercept_tls_get_addr=0"; }
+__attribute__((visibility("default"), weak)) const char *__asan_default_options(void)
+{
+    return "intercept_tls_get_addr=0";
+}
 #endif
 
 #if HAVE_LIBDW
-/* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links it, for the sake of messages. */
-#define FUNCTIONS(X)                                                                                                     \
-    X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report) X(dwfl_report_end) X(dwfl_addrmodule) \
-    X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)                                                       \
+/* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links
+ * it, for the sake of messages. */
+/* clang-format off */
+#define FUNCTIONS(X)                                                                          \
+    X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report)           \
+    X(dwfl_report_end) X(dwfl_addrmodule)                                                     \
+    X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)                            \
     X(dwfl_module_nextcu) X(dwarf_haspc) X(dwarf_getsrc_die) X(dwarf_linesrc) X(dwarf_lineno)
+/* clang-format on */
 #define MEMBER(name) __typeof__(name) *name;
-typedef struct dw { Dwfl_Callbacks callbacks; FUNCTIONS(MEMBER) } dw;
-_Static_assert(sizeof(dw) <= sizeof ((eg__lines *)0)->room, "eg__lines has room for libdw's functions");
+typedef struct dw {
+    Dwfl_Callbacks callbacks;
+    FUNCTIONS(MEMBER)
+} dw;
+_Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->room,
+               "eg__lines has room for libdw's functions");
 
-/* Only the debugging information inside the program itself: nothing is searched for on disk or by network. */
-static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start, const char *file, const char *link, GElf_Word crc,
-                        char **found)
+/* Only the debugging information inside the program itself: nothing is searched for on disk or by
+ * network. */
+static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start,
+                        const char *file, const char *link, GElf_Word crc, char **found)
 {
     (void)m, (void)data, (void)name, (void)start, (void)file, (void)link, (void)crc, (void)found;
     return -1;
 }
-static bool find(void *so, const char *name, void *function)    /* ISO C has no cast from void * to a function */
+/* ISO C has no cast from void * to a function */
+static bool find(void *so, const char *name, void *function)
 {
     void *p = so ? dlsym(so, name) : NULL;
     memcpy(function, &p, sizeof p);
@@ -46,9 +65,11 @@ void eg__lines_open(eg__lines *l)
 #define FIND(name) all = find(l->so, #name, &f->name) && all;
     FUNCTIONS(FIND)
     if (!all) return;
-    f->callbacks = (Dwfl_Callbacks){ .find_elf = f->dwfl_linux_proc_find_elf, .find_debuginfo = no_debuginfo };
+    f->callbacks =
+        (Dwfl_Callbacks){ .find_elf = f->dwfl_linux_proc_find_elf, .find_debuginfo = no_debuginfo };
     Dwfl *d = l->session = f->dwfl_begin(&f->callbacks);
-    if (!d || (!f->dwfl_linux_proc_report(d, getpid()) && !f->dwfl_report_end(d, NULL, NULL))) return;
+    if (!d || (!f->dwfl_linux_proc_report(d, getpid()) && !f->dwfl_report_end(d, NULL, NULL)))
+        return;
     f->dwfl_end(d);
     l->session = NULL;
 }
@@ -60,7 +81,7 @@ void eg__lines_close(eg__lines *l)
 static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
 {
     const dw *f = (const dw *)(const void *)l->room;
-    const uintptr_t at = (uintptr_t)caller - 1;                 /* a return address is behind its call */
+    const uintptr_t at = (uintptr_t)caller - 1; /* a return address is behind its call */
     Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
     Dwfl_Line *line = m ? f->dwfl_module_getsrc(m, at) : NULL;
     int number = 0;
@@ -69,12 +90,18 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     const char *file = line ? f->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
     Dwarf_Die *unit = NULL;
     Dwarf_Addr bias;
-    while (m && !file && (unit = f->dwfl_module_nextcu(m, unit, &bias))) {      /* clang writes no index of addresses (.debug_aranges) */
-        Dwarf_Line *l_of = f->dwarf_haspc(unit, at - bias) > 0 ? f->dwarf_getsrc_die(unit, at - bias) : NULL;
+    /* clang writes no index of addresses (.debug_aranges) */
+    while (m && !file && (unit = f->dwfl_module_nextcu(m, unit, &bias))) {
+        Dwarf_Line *l_of =
+            f->dwarf_haspc(unit, at - bias) > 0 ? f->dwarf_getsrc_die(unit, at - bias) : NULL;
         if (l_of && !f->dwarf_lineno(l_of, &number)) file = f->dwarf_linesrc(l_of, NULL, NULL);
     }
-    if (file) { snprintf(out, room, "%s:%d", base(file), number); return true; }
-    const char *function = m ? f->dwfl_module_addrinfo(m, at, &offset, &symbol, NULL, NULL, NULL) : NULL;
+    if (file) {
+        snprintf(out, room, "%s:%d", base(file), number);
+        return true;
+    }
+    const char *function =
+        m ? f->dwfl_module_addrinfo(m, at, &offset, &symbol, NULL, NULL, NULL) : NULL;
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
@@ -91,10 +118,15 @@ const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t r
 {
     Dl_info info;
     out[0] = 0;
-    if (!caller || line_of(l, caller, out, room) || !dladdr((const char *)caller - 1, &info)) return out;
+    if (!caller || line_of(l, caller, out, room) || !dladdr((const char *)caller - 1, &info))
+        return out;
     const uintptr_t at = (uintptr_t)caller;
-    if (info.dli_sname) snprintf(out, room, "%s+0x%llx", info.dli_sname, (unsigned long long)(at - (uintptr_t)info.dli_saddr));
-    else if (info.dli_fname) snprintf(out, room, "%s+0x%llx", base(info.dli_fname), (unsigned long long)(at - (uintptr_t)info.dli_fbase));
+    if (info.dli_sname)
+        snprintf(out, room, "%s+0x%llx", info.dli_sname,
+                 (unsigned long long)(at - (uintptr_t)info.dli_saddr));
+    else if (info.dli_fname)
+        snprintf(out, room, "%s+0x%llx", base(info.dli_fname),
+                 (unsigned long long)(at - (uintptr_t)info.dli_fbase));
     return out;
 }
 
@@ -105,7 +137,8 @@ const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t
     size_t w = (size_t)snprintf(out, room, "%s", t->op ? t->op->name : "a leaf");
     if (string && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", string);
     if (!t->op && name && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", name);
-    if (t->op && w < room && eg__line(l, t->caller, line, sizeof line)[0]) snprintf(out + w, room - w, " (%s)", line);
+    if (t->op && w < room && eg__line(l, t->caller, line, sizeof line)[0])
+        snprintf(out + w, room - w, " (%s)", line);
     return out;
 }
 const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
@@ -126,7 +159,7 @@ const char *eg_origin(eg_tensor *t)
     return kept ? strcpy(kept, text) : "";
 }
 
-/* -- names, and hooks: what few tensors have ------------------------------------------------------------------------------------------ */
+/* -- names, and hooks: what few tensors have -------------------------------------------------- */
 static eg__tag *tag_of(eg_tensor *x)
 {
     if (!x->tag && (x->tag = eg__alloc_in(x->home, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };
@@ -148,7 +181,10 @@ int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
     if (!x || !x->cx || !eg__sweep_usable(x->cx, "hook", "x", -1, x)) return -1;
     eg__tag *tag = tag_of(x);
     if (!tag) return -1;
-    if (!f) { tag->hook = NULL; return 0; }
+    if (!f) {
+        tag->hook = NULL;
+        return 0;
+    }
     eg__hook *h = eg__alloc_in(x->home, sizeof *h), **last = &tag->hook;
     if (!h) return -1;
     *h = (eg__hook){ .f = f, .user = user };

@@ -1,29 +1,36 @@
-/* recompute.c: eg_checkpoint: y = f(xs) whose insides are dropped and computed again when a sweep needs them (Chen et al. 2016).
+/* recompute.c: eg_checkpoint: y = f(xs) whose insides are dropped and computed again when a sweep
+ * needs them (Chen et al. 2016).
  *
- * f runs once in a scope of its own. What its graph reads from outside that scope, the xs and whatever f reads through `user`, become the
- * operands of one node; then the scope goes. The rule runs f again, with the same draws and in the same state (train or eval), and takes
- * the gradient through that: in the open scope where it is recorded, so that it can be differentiated again, else in a scope that goes
- * too. */
+ * f runs once in a scope of its own. What its graph reads from outside that scope, the xs and
+ * whatever f reads through `user`, become the operands of one node; then the scope goes. The rule
+ * runs f again, with the same draws and in the same state (train or eval), and takes the gradient
+ * through that: in the open scope where it is recorded, so that it can be differentiated again,
+ * else in a scope that goes too. */
 #include "autograd/autograd.h"
 #include <string.h>
 
 typedef struct again {
     eg_function *f;
     void *user;
-    eg_tensor *y;               /* f's first result, while the node is made                                      */
+    eg_tensor *y; /* f's first result, while the node is made */
     uint64_t seed, draw;
     bool training;
-    uint64_t pull;              /* the pull (eg_ctx.pull) in which dx was made for the cotangent g               */
-    eg_tensor *g, **dx;         /* one per operand; NULL: nobody asked for it                                    */
+    uint64_t pull;      /* the pull (eg_ctx.pull) in which dx was made for the cotangent g */
+    eg_tensor *g, **dx; /* one per operand; NULL: nobody asked for it */
     eg_tensor *x[];
 } again;
 
-/* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the order of the graph ---------------- */
-typedef struct reads { int n, room; eg_tensor **x; } reads;
+/* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the
+ * order of the graph */
+typedef struct reads {
+    int n, room;
+    eg_tensor **x;
+} reads;
 static bool push(eg_ctx *cx, reads *r, eg_tensor *x)
 {
     if (r->n == r->room) {
-        eg_tensor **more = eg__alloc(cx, (size_t)(r->room = r->room ? 2 * r->room : 32) * sizeof *more);
+        eg_tensor **more =
+            eg__alloc(cx, (size_t)(r->room = r->room ? 2 * r->room : 32) * sizeof *more);
         if (!more) return false;
         if (r->n) memcpy(more, r->x, (size_t)r->n * sizeof *more);
         r->x = more;
@@ -50,15 +57,17 @@ static bool outside(eg_tensor *y, uint64_t born, reads *found)
     return true;
 }
 
-/* -- f once more, recorded, with the draws it had -------------------------------------------------------------------------------- */
+/* -- f once more, recorded, with the draws it had --------------------------------------------- */
 static eg_tensor *call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
     const eg_tensor *blame = cx->blame;
-    cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true, cx->blame = NULL;
+    cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true,
+    cx->blame = NULL;
     eg_tensor *r = s->f(s->user, s->x);
-    cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording, cx->blame = blame;
+    cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording,
+    cx->blame = blame;
     return r;
 }
 static eg_tensor *replay(eg_tensor *y)
@@ -69,33 +78,46 @@ static eg_tensor *replay(eg_tensor *y)
     eg_tensor *r = call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
-    const bool tensor = eg_ok(r) && r->cx == cx, like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
+    const bool tensor = eg_ok(r) && r->cx == cx,
+               like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
     if (like && !outside(r, born, &now)) return NULL;
     bool same = like && now.n == y->count;
     for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
     if (same) return r;
     eg__origin_once(y, where, sizeof where);
-    if (!tensor) eg_fail(cx, "%s: f returned no tensor of this context when it was called again", where);
+    if (!tensor)
+        eg_fail(cx, "%s: f returned no tensor of this context when it was called again", where);
     else if (!like)
-        eg_fail(cx, "%s: f returned %s %s when it was called again, and %s %s at first", where, eg_type_name((eg_dtype)r->dtype),
-                eg__dims_text(r, a, sizeof a), eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
-    else eg_fail(cx, "%s: f reads %d tensors from outside when it is called again, and other ones, %d, at first", where, now.n, y->count);
+        eg_fail(cx, "%s: f returned %s %s when it was called again, and %s %s at first", where,
+                eg_type_name((eg_dtype)r->dtype), eg__dims_text(r, a, sizeof a),
+                eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+    else
+        eg_fail(cx,
+                "%s: f reads %d tensors from outside when it is called again, and other ones, %d, "
+                "at first",
+                where, now.n, y->count);
     return NULL;
 }
 
-/* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ------------------------------------------------------------ */
+/* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ----------------------- */
 static bool again_shape(eg_tensor *y)
 {
     again *s = (again *)(uintptr_t)y->attr;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    if (!s->y && is_complex) s->y = call(y->cx, s);                /* evaluated again, by a complex step */
+    if (!s->y && is_complex) s->y = call(y->cx, s); /* evaluated again, by a complex step */
     if (y->cx->failed) return false;
     if (eg_ok(s->y)) return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
-    eg_fail(y->cx, "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
+    eg_fail(
+        y->cx,
+        "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
     return false;
 }
-static bool again_forward(eg_tensor *y) { eg__copy(y, ((const again *)y->attr)->y); return true; }
+static bool again_forward(eg_tensor *y)
+{
+    eg__copy(y, ((const again *)y->attr)->y);
+    return true;
+}
 /* What f recorded of its own operands, evaluated with these. */
 static bool again_forward_c128(eg_tensor *y)
 {
@@ -105,11 +127,18 @@ static bool again_forward_c128(eg_tensor *y)
     if (s->y->dtype == EG_C128) return again_forward(y);
     if (!outside(s->y, y->seq, &found)) return false;
     if (found.n != y->count)
-        eg_fail(y->cx, "checkpoint: f reads %d tensors from outside when it is called again, and %d at first", found.n, y->count);
-    eg_tensor *z = y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
-    if (z) eg__copy(y, z);
+        eg_fail(
+            y->cx,
+            "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
+            found.n, y->count);
+    eg_tensor *z =
+        y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
+    if (z)
+        eg__copy(y, z);
     else if (!y->cx->failed)
-        eg_fail(y->cx, "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128", unsupported->name);
+        eg_fail(y->cx,
+                "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128",
+                unsupported->name);
     return z;
 }
 
@@ -131,7 +160,8 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     const bool good = r && !eg__grad(r, g, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
     eg_pop(cx, m);
-    for (int k = n = 0; k < y->count; k++) if (dx[k]) dx[k] = x[n++];
+    for (int k = n = 0; k < y->count; k++)
+        if (dx[k]) dx[k] = x[n++];
     return good && !cx->failed;
 }
 static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -156,7 +186,11 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor **x = eg__alloc(cx, room), **v = eg__alloc(cx, room);
     int n = 0;
     if (!x || !v) return eg__poison(cx);
-    for (int k = 0; k < y->count; k++) if (dx[k]) { x[n] = y->in[k]; v[n++] = dx[k]; }
+    for (int k = 0; k < y->count; k++)
+        if (dx[k]) {
+            x[n] = y->in[k];
+            v[n++] = dx[k];
+        }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
     eg_tensor *r = replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
@@ -173,9 +207,17 @@ static eg_tensor *sampled(void *user, eg_tensor *const *x)
 static eg_tensor *again_call(eg_tensor *const *x) { return eg_checkpoint(sampled, x[2], 2, x); }
 static const eg_sample again_samples[] = { { again_call, "3x4, 4x2, 3x2", -1, 1 }, { 0 } };
 static const eg_op again_op = {
-    .name = "checkpoint", .equation = "y = f(x_1 ... x_n), computed again in the sweep", .gradient = "dx_i = the rules inside f",
-    .arity = -1, .shape = again_shape, .forward = again_forward, .rule = again_rule, .uses = EG_USES_OPERANDS, .samples = again_samples,
-    .jvp = again_jvp, .forward_c128 = again_forward_c128,
+    .name = "checkpoint",
+    .equation = "y = f(x_1 ... x_n), computed again in the sweep",
+    .gradient = "dx_i = the rules inside f",
+    .arity = -1,
+    .shape = again_shape,
+    .forward = again_forward,
+    .rule = again_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = again_samples,
+    .jvp = again_jvp,
+    .forward_c128 = again_forward_c128,
 };
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 
@@ -186,12 +228,12 @@ static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!outside(r, born, &found)) return eg__poison(cx);
-    if (!found.n) return eg_keep(r);                            /* a constant */
+    if (!found.n) return eg_keep(r); /* a constant */
     s->y = r;
     cx->top = inner->outer;
     eg_tensor *y = eg_apply(&again_op, s, size, found.n, found.x);
     cx->top = inner;
-    if (y->attr) ((again *)(uintptr_t)y->attr)->y = NULL;       /* goes with the scope */
+    if (y->attr) ((again *)(uintptr_t)y->attr)->y = NULL; /* goes with the scope */
     return y;
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
@@ -203,12 +245,15 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     const size_t size = sizeof(again) + (size_t)count * sizeof *xs;
     again *s = eg__alloc(cx, size);
     if (!s) return eg__poison(cx);
-    *s = (again){ .f = f, .user = user, .seed = cx->seed, .draw = cx->draw, .training = cx->training };
+    *s = (again){
+        .f = f, .user = user, .seed = cx->seed, .draw = cx->draw, .training = cx->training
+    };
     memcpy(s->x, xs, (size_t)count * sizeof *xs);
     const eg_mark m = eg_push(cx);
     const uint64_t born = cx->seq;
     eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
-    if (!cx->failed && (!eg_ok(r) || r->cx != cx)) eg_fail(cx, "checkpoint: f returned no tensor of this context");
+    if (!cx->failed && (!eg_ok(r) || r->cx != cx))
+        eg_fail(cx, "checkpoint: f returned no tensor of this context");
     if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;

@@ -1,21 +1,27 @@
-/* replay.c: the complex-step derivative of what was recorded (Squire, Trapp 1998; Martins, Sturdza, Alonso 2003).
+/* replay.c: the complex-step derivative of what was recorded (Squire, Trapp 1998; Martins, Sturdza,
+ * Alonso 2003).
  *
- * The rows between xs and y are applied again to xs[k] + i h v_k in c128, everything else as it was recorded, random draws included
- * (they are attributes). Then Im y / h is the derivative of y along v: no step to choose and nothing subtracted, so that its error is
- * that of the functions, near 1e-15. h is so small that h² vanishes beside 1, and a power of 2, so that h v and the quotient are exact.
- * Rules are made of rows, so y may be a gradient. What does not depend on xs through numbers (comparisons, integers) is not repeated. */
+ * The rows between xs and y are applied again to xs[k] + i h v_k in c128, everything else as it was
+ * recorded, random draws included (they are attributes). Then Im y / h is the derivative of y along
+ * v: no step to choose and nothing subtracted, so that its error is that of the functions, near
+ * 1e-15. h is so small that h² vanishes beside 1, and a power of 2, so that h v and the quotient
+ * are exact. Rules are made of rows, so y may be a gradient. What does not depend on xs through
+ * numbers (comparisons, integers) is not repeated. */
 #include "autograd/autograd.h"
 
 #define H 0x1p-100
 
-/* Is what t read of operand i what evaluating it again gives? A repeated node gives what it had when it was made. */
+/* Is what t read of operand i what evaluating it again gives? A repeated node gives what it had
+ * when it was made. */
 static bool fresh(const eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_tensor *x = t->in[i];
     const bool repeated = eg__sweep_at(s, x) && x->count && x->st == &x->own;
     if (eg__versions(t)[i] == (repeated ? x->version : x->st->version)) return true;
-    eg_fail(s->cx, "%s: operand %d of %s was changed in place, and what was recorded cannot be evaluated again", s->who, i + 1,
-            t->op->name);
+    eg_fail(s->cx,
+            "%s: operand %d of %s was changed in place, and what was recorded cannot be evaluated "
+            "again",
+            s->who, i + 1, t->op->name);
     return false;
 }
 
@@ -24,9 +30,13 @@ static eg_tensor *again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupport
 {
     eg_tensor **in = NULL;
     for (int i = 0; i < t->count && !in; i++)
-        if (eg__sweep_at(s, t->in[i]) && !(in = eg__alloc(s->cx, (size_t)t->count * sizeof *in))) return NULL;
+        if (eg__sweep_at(s, t->in[i]) && !(in = eg__alloc(s->cx, (size_t)t->count * sizeof *in)))
+            return NULL;
     if (!in) return NULL;
-    if (t->op->forward && !t->op->forward_c128) { *unsupported = t->op; return NULL; }
+    if (t->op->forward && !t->op->forward_c128) {
+        *unsupported = t->op;
+        return NULL;
+    }
     for (int i = 0; i < t->count; i++) {
         if (!fresh(s, t, i)) return NULL;
         in[i] = eg__sweep_at(s, t->in[i]);
@@ -45,30 +55,35 @@ static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
     return eg_assign(im, eg_add(im, eg_scale(eg_cast(v, EG_F64), H))) ? NULL : z;
 }
 
-/* y in c128, where xs[k] has the value zs[k], or (zs NULL) moves by i h vs[k]. NULL: y depends on none, an error, or unsupported. */
-static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, eg_tensor *const *vs,
-                            const eg_op **unsupported)
+/* y in c128, where xs[k] has the value zs[k], or (zs NULL) moves by i h vs[k]. NULL: y depends on
+ * none, an error, or unsupported. */
+static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
+                            eg_tensor *const *vs, const eg_op **unsupported)
 {
     eg_sweep s = { .cx = y->cx, .who = "complex step", .zeros = true };
     *unsupported = NULL;
     if (!eg__sweep(&s, 1, &y, count, xs)) return NULL;
     for (int64_t n = 0; n < s.n; n++) {
         eg_tensor *t = s.node[n], *z = NULL;
-        for (int k = 0; k < count && zs; k++) if (xs[k] == t) z = zs[k];
+        for (int k = 0; k < count && zs; k++)
+            if (xs[k] == t) z = zs[k];
         if (!z) z = again(&s, t, unsupported);
-        for (int k = 0; k < count && vs && !s.cx->failed; k++) if (xs[k] == t) z = moved(t, z, vs[k]);
+        for (int k = 0; k < count && vs && !s.cx->failed; k++)
+            if (xs[k] == t) z = moved(t, z, vs[k]);
         if (s.cx->failed || *unsupported) return NULL;
         s.d[n] = z;
     }
     return eg__sweep_at(&s, y);
 }
-eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs, const eg_op **unsupported)
+eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
+                             const eg_op **unsupported)
 {
     eg_tensor *z = evaluated(y, count, xs, zs, NULL, unsupported);
     return z || y->cx->failed || *unsupported ? z : eg_cast(y, EG_C128);
 }
 
-bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **dy, const eg_op **unsupported)
+bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs,
+                      eg_tensor **dy, const eg_op **unsupported)
 {
     eg_ctx *cx = y->cx;
     const bool was = eg_nograd(cx, true);

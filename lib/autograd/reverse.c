@@ -1,6 +1,6 @@
-/* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse topological order and asks each row's rule
- * for the cotangent of each operand on the way; since rules are made of public operations,
- * cotangents have histories of their own.
+/* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse
+ * topological order and asks each row's rule for the cotangent of each operand on the way; since
+ * rules are made of public operations, cotangents have histories of their own.
  *
  * What was read of x through a view or an index adds to a few places of x's cotangent. Such
  * contributions wait in a list until the sweep comes to x, and are then added up in one buffer, in
@@ -19,10 +19,10 @@ typedef struct waiting {
 } waiting;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;                 /* is d[k] a sum that this sweep made?                            */
-    bool *asked;                /* is node k an x?                                                */
-    waiting **wait;             /* by node; NULL until there is one                               */
-    uint64_t mine;              /* the number of the pull that is at work                         */
+    bool *sums;     /* is d[k] a sum that this sweep made? */
+    bool *asked;    /* is node k an x? */
+    waiting **wait; /* by node; NULL until there is one */
+    uint64_t mine;  /* the number of the pull that is at work */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -69,14 +69,21 @@ static bool wait_with_sum(reverse *r, eg_tensor *x)
     return !d || wait(r, x, x, d, 0);
 }
 
-/* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it grows in place. */
+/* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it
+ * grows in place. */
 static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
     eg_tensor **d = &s->d[x->slot];
     if (waiting_for(r, x->slot)) return wait(r, x, x, c, 0);
-    if (!*d) { *d = c; return true; }
-    if (r->sums[x->slot] && !s->cx->recording) { eg__add_to(*d, c); return true; }
+    if (!*d) {
+        *d = c;
+        return true;
+    }
+    if (r->sums[x->slot] && !s->cx->recording) {
+        eg__add_to(*d, c);
+        return true;
+    }
     *d = eg_add(*d, c);
     r->sums[x->slot] = true;
     return true;
@@ -130,8 +137,10 @@ static bool settle(reverse *r, int64_t k)
     s->cx->blame = w->reader;
     s->cx->making = "gradient";
     const eg__addend *only = w->first;
-    if (w->count == 1 && only->depth == 1) s->d[k] = only->t->op->rule(only->t, only->g, 0);
-    else s->d[k] = eg__accumulate(s->cx, w->count, w->first);
+    if (w->count == 1 && only->depth == 1)
+        s->d[k] = only->t->op->rule(only->t, only->g, 0);
+    else
+        s->d[k] = eg__accumulate(s->cx, w->count, w->first);
     s->cx->blame = outer;
     eg__sweep_resume(s);
     w->count = 0;
@@ -145,8 +154,10 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     char name[256];
     for (eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
         if (h->runs) {
-            eg_fail(s->cx, "%s: the hook of %s would call itself: it differentiates through its own tensor", s->who,
-                    eg__origin_once(t, name, sizeof name));
+            eg_fail(
+                s->cx,
+                "%s: the hook of %s would call itself: it differentiates through its own tensor",
+                s->who, eg__origin_once(t, name, sizeof name));
             return false;
         }
         h->runs = true;
@@ -195,15 +206,17 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
-        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one", (long long)eg_size(y),
-                eg__dims_text(y, a, sizeof a));
+        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
+                (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
-        eg_fail(cx, "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
-                eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+        eg_fail(cx, "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype),
+                eg__dims_text(seed, a, sizeof a), eg_type_name((eg_dtype)y->dtype),
+                eg__dims_text(y, b, sizeof b));
     return !cx->failed;
 }
 
-/* Why does y reach none of the xs? A cut, an operand that was made under eg_nograd, or nothing that was written down. */
+/* Why does y reach none of the xs? A cut, an operand that was made under eg_nograd, or nothing that
+ * was written down. */
 static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
     char at[256], whose[256];
@@ -211,7 +224,8 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     int64_t n;
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
-        eg_fail(cx, "grad: y reaches none of the %d xs: %s cuts the path to xs[%d], %s", count, eg__origin_once(cut, at, sizeof at), k,
+        eg_fail(cx, "grad: y reaches none of the %d xs: %s cuts the path to xs[%d], %s", count,
+                eg__origin_once(cut, at, sizeof at), k,
                 eg__origin_once(xs[k], whose, sizeof whose));
         return false;
     }
@@ -219,21 +233,34 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     for (int64_t k = 0; k < n; k++)
         for (int i = 0; i < node[k]->count; i++) {
             if (!node[k]->in[i]->unrecorded) continue;
-            eg_fail(cx, "grad: y reaches none of the %d xs: operand %d of %s was made while nothing was recorded (eg_nograd)", count,
-                    i + 1, eg__origin_once(node[k], at, sizeof at));
+            eg_fail(cx,
+                    "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
+                    "was recorded (eg_nograd)",
+                    count, i + 1, eg__origin_once(node[k], at, sizeof at));
             return false;
         }
     eg_fail(cx, "grad: y reaches none of the %d xs: no operation in its history reads one", count);
     return false;
 }
 
-typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;    /* what an x gets that y does not reach; OF_ANY: y may be a constant */
-static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs, unreached how)
+/* what an x gets that y does not reach; OF_ANY: y may be a constant */
+typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;
+static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
+                 eg_tensor **dxs, unreached how)
 {
-    if (!eg__sweep_usable(cx, "grad", "y", -1, y) || (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed))) return false;
-    if (count < 0) { eg_fail(cx, "grad: %d inputs", count); return false; }
-    if (count && (!xs || !dxs)) { eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs"); return false; }
-    for (int k = 0; k < count; k++) if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
+    if (!eg__sweep_usable(cx, "grad", "y", -1, y) ||
+        (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed)))
+        return false;
+    if (count < 0) {
+        eg_fail(cx, "grad: %d inputs", count);
+        return false;
+    }
+    if (count && (!xs || !dxs)) {
+        eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs");
+        return false;
+    }
+    for (int k = 0; k < count; k++)
+        if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
     if (!given(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__sweep_history(cx, "grad", y, count, xs)) return false;
     reverse r = { .s = { .cx = cx, .who = "grad" } };
@@ -244,10 +271,11 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
     r.asked = r.sums + s->n;
-    for (int k = 0; k < count; k++) if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
+    for (int k = 0; k < count; k++)
+        if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
     /* y is the last of its post-order */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
-    for (int64_t k = s->n; k-- > 0; )
+    for (int64_t k = s->n; k-- > 0;)
         if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
     for (int k = 0; k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
@@ -256,11 +284,13 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     return !cx->failed;
 }
 
-static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs, unreached how)
+static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
+                   unreached how)
 {
     eg_ctx *cx = y ? y->cx : eg__context_of("grad", count, xs);
     const bool good = cx && grad(cx, y, seed, count, xs, dxs, how);
-    if (!good && dxs) for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
+    if (!good && dxs)
+        for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)

@@ -2,7 +2,7 @@
 #include "autograd/autograd.h"
 #include <math.h>
 
-static double worth(const eg_tensor *x, const char *p)      /* finite, or what it is instead */
+static double worth(const eg_tensor *x, const char *p) /* finite, or what it is instead */
 {
     if (x->dtype == EG_F32) return (double)*(const float *)(const void *)p;
     const double *v = (const double *)(const void *)p;
@@ -19,7 +19,7 @@ static bool odd_one(const eg_tensor *x, oddity wanted, int64_t *index, double *v
     for (int r = 0; r < x->rank; r++) index[r] = 0;
     for (int64_t n = eg_size(x); n > 0; n--) {
         if (!isfinite(*value = worth(x, p)) && (wanted == NOT_FINITE || isnan(*value))) return true;
-        for (int r = x->rank; r-- > 0; ) {
+        for (int r = x->rank; r-- > 0;) {
             p += x->stride[r] * width;
             if (++index[r] < x->dim[r]) break;
             p -= x->stride[r] * width * x->dim[r];
@@ -35,14 +35,19 @@ static bool trace(const eg_tensor *y)
     double value, had;
     char who[256], at[256], dims[256], whose[300] = "";
     if (y->st != &y->own || !odd_one(y, NOT_FINITE, index, &value)) return true;
-    for (int i = 0; i < y->count; i++) if (odd_one(y->in[i], NOT_FINITE, other, &had)) return true;
+    for (int i = 0; i < y->count; i++)
+        if (odd_one(y->in[i], NOT_FINITE, other, &had)) return true;
     const eg_tensor place = { .rank = y->rank, .dim = index };
     const eg_tensor *blame = y->cx->blame;
-    if (blame) snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->making, eg__origin_once(blame, who, sizeof who));
-    if (blame) snprintf(who, sizeof who, "%s", y->op->name);
-    else eg__origin_once(y, who, sizeof who);
-    eg_fail(y->cx, "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value, eg__dims_text(&place, at, sizeof at),
-            eg__dims_text(y, dims, sizeof dims));
+    if (blame)
+        snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->making,
+                 eg__origin_once(blame, who, sizeof who));
+    if (blame)
+        snprintf(who, sizeof who, "%s", y->op->name);
+    else
+        eg__origin_once(y, who, sizeof who);
+    eg_fail(y->cx, "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who,
+            value, eg__dims_text(&place, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
     return false;
 }
 
@@ -54,7 +59,7 @@ bool eg_trace(eg_ctx *cx, bool on)
     return old;
 }
 
-/* -- afterwards: back from y along operands that are not finite ------------------------------------ */
+/* -- afterwards: back from y along operands that are not finite ------------------------------- */
 static bool is_odd(const eg_tensor *x, oddity wanted)
 {
     int64_t index[EG_RANK_MAX];
@@ -63,16 +68,18 @@ static bool is_odd(const eg_tensor *x, oddity wanted)
 }
 static eg_tensor *odd_operand(const eg_tensor *t, oddity wanted)
 {
-    for (int i = 0; i < t->count; i++) if (is_odd(t->in[i], wanted)) return t->in[i];
+    for (int i = 0; i < t->count; i++)
+        if (is_odd(t->in[i], wanted)) return t->in[i];
     return NULL;
 }
 static eg_tensor *back_along(eg_tensor *t, oddity wanted)
 {
-    for (eg_tensor *in; (in = odd_operand(t, wanted)); ) t = in;
+    for (eg_tensor *in; (in = odd_operand(t, wanted));) t = in;
     return t;
 }
 
-/* A NaN is followed to its beginning; an infinity it was made of is to blame if an operation made it: a mask's −inf is a leaf. */
+/* A NaN is followed to its beginning; an infinity it was made of is to blame if an operation made
+ * it: a mask's −inf is a leaf. */
 eg_tensor *eg_first_nonfinite(eg_tensor *y)
 {
     if (!eg__check("first_nonfinite", y) || !is_odd(y, NOT_FINITE)) return NULL;

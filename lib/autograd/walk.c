@@ -2,10 +2,16 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
-enum { SEEN = -1, TARGET = -2 };        /* slot of a node that leads to no x; of an x that was not met yet            */
-enum { STACK = 6, ORDER = 7 };          /* scratch buffers                                                            */
+/* slot of a node that leads to no x; of an x that was not met yet */
+enum { SEEN = -1, TARGET = -2 };
+enum { STACK = 6, ORDER = 7 }; /* scratch buffers */
 
-typedef struct visit { eg_tensor *t; int next; bool wanted; } visit;     /* depth first: operands from `next` on are still to see */
+/* depth first: operands from `next` on are still to see */
+typedef struct visit {
+    eg_tensor *t;
+    int next;
+    bool wanted;
+} visit;
 
 bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, const eg_tensor *x)
 {
@@ -13,18 +19,26 @@ bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, cons
     if (cx->failed) return false;
     if (x && x->live == EG_LIVE && x->cx == cx && !x->poison && eg__is_float(x->dtype)) return true;
     snprintf(name, sizeof name, k < 0 ? "%s" : "%s[%d]", what, k);
-    if (!x) eg_fail(cx, "%s: %s is NULL", who, name);
-    else if (x->live != EG_LIVE) eg_fail(cx, "%s: %s was used after the scope that held it was popped", who, name);
-    else if (x->cx != cx) eg_fail(cx, "%s: %s belongs to another context", who, name);
-    else if (x->poison) eg_fail(cx, "%s: %s is the result of an operation that failed", who, name);
-    else eg_fail(cx, "%s: %s is %s; only floats have gradients", who, name, eg_type_name((eg_dtype)x->dtype));
+    if (!x)
+        eg_fail(cx, "%s: %s is NULL", who, name);
+    else if (x->live != EG_LIVE)
+        eg_fail(cx, "%s: %s was used after the scope that held it was popped", who, name);
+    else if (x->cx != cx)
+        eg_fail(cx, "%s: %s belongs to another context", who, name);
+    else if (x->poison)
+        eg_fail(cx, "%s: %s is the result of an operation that failed", who, name);
+    else
+        eg_fail(cx, "%s: %s is %s; only floats have gradients", who, name,
+                eg_type_name((eg_dtype)x->dtype));
     return false;
 }
 
-bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int count, eg_tensor *const *xs)
+bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int count,
+                       eg_tensor *const *xs)
 {
     if (!y->unrecorded) return true;
-    for (int k = 0; k < count; k++) if (xs[k] == y) return true;
+    for (int k = 0; k < count; k++)
+        if (xs[k] == y) return true;
     eg_fail(cx, "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
     return false;
 }
@@ -32,8 +46,10 @@ bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int coun
 bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 {
     char text[256];
-    eg_fail(cx, "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was used", who, i + 1,
-            eg__origin_once(t, text, sizeof text));
+    eg_fail(cx,
+            "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
+            "used",
+            who, i + 1, eg__origin_once(t, text, sizeof text));
     return false;
 }
 
@@ -42,7 +58,8 @@ static void *room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int6
 {
     if (n < *have) return old;
     int64_t more = *have ? 2 * *have : 256;
-    void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;        /* a scratch buffer that grows forgets */
+    /* a scratch buffer that grows forgets */
+    void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;
     if (n && !kept) return NULL;
     if (n) memcpy(kept, old, (size_t)n * elem);
     void *p = eg__scratch(cx, which, (size_t)more * elem);
@@ -54,7 +71,7 @@ static void *room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int6
 
 typedef struct walk {
     eg_sweep *s;
-    uint64_t oldest;                    /* a tensor with a smaller number cannot depend on any x                      */
+    uint64_t oldest; /* a tensor with a smaller number cannot depend on any x */
     visit *stack;
     eg_tensor **order;
     int64_t stack_room, order_room;
@@ -63,7 +80,8 @@ typedef struct walk {
 static bool append(walk *w, eg_tensor *t)
 {
     eg_sweep *s = w->s;
-    if (!(w->order = room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room))) return false;
+    if (!(w->order = room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
+        return false;
     t->slot = s->n;
     w->order[s->n++] = t;
     return true;
@@ -77,8 +95,14 @@ static bool mark(const eg_sweep *s, eg_tensor *t)
     t->slot = SEEN;
     return target;
 }
-static bool seen(const eg_sweep *s, const eg_tensor *t) { return t->sweep == s->number && t->slot != TARGET; }
-static bool ends(const eg_sweep *s, const eg_tensor *t) { return t->count == 0 || (!s->zeros && eg__sweep_zero(t)); }
+static bool seen(const eg_sweep *s, const eg_tensor *t)
+{
+    return t->sweep == s->number && t->slot != TARGET;
+}
+static bool ends(const eg_sweep *s, const eg_tensor *t)
+{
+    return t->count == 0 || (!s->zeros && eg__sweep_zero(t));
+}
 
 /* Post-order from y over the nodes that are not older than the oldest x. */
 static bool visit_from(walk *w, eg_tensor *y)
@@ -89,8 +113,11 @@ static bool visit_from(walk *w, eg_tensor *y)
     if (seen(s, y)) return true;
     for (;;) {
         if (enter) {
-            if (!(w->stack = room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room))) return false;
-            w->stack[depth] = (visit){ .t = enter, .wanted = mark(s, enter), .next = ends(s, enter) ? enter->count : 0 };
+            if (!(w->stack = room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room)))
+                return false;
+            w->stack[depth] = (visit){ .t = enter,
+                                       .wanted = mark(s, enter),
+                                       .next = ends(s, enter) ? enter->count : 0 };
             depth++;
             enter = NULL;
         }
@@ -100,8 +127,10 @@ static bool visit_from(walk *w, eg_tensor *y)
             if (!eg__operand_lives(v->t, i)) return eg__operand_gone(s->cx, s->who, v->t, i);
             eg_tensor *x = v->t->in[i];
             if (x->seq < w->oldest || !eg__is_float(x->dtype)) continue;
-            if (seen(s, x)) v->wanted |= x->slot != SEEN;
-            else if (!ends(s, x)) enter = x;
+            if (seen(s, x))
+                v->wanted |= x->slot != SEEN;
+            else if (!ends(s, x))
+                enter = x;
             else if (mark(s, x)) {
                 if (!append(w, x)) return false;
                 v->wanted = true;
@@ -125,9 +154,12 @@ bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_ten
         xs[k]->sweep = s->number;
         xs[k]->slot = TARGET;
     }
-    for (int k = 0; k < results; k++) if (!visit_from(&w, ys[k])) return false;
-    for (int k = 0; k < count; k++) if (xs[k]->slot == TARGET) xs[k]->slot = SEEN;
-    if (!(s->node = eg__alloc(s->cx, 2 * (size_t)(s->n ? s->n : 1) * sizeof *s->node))) return false;
+    for (int k = 0; k < results; k++)
+        if (!visit_from(&w, ys[k])) return false;
+    for (int k = 0; k < count; k++)
+        if (xs[k]->slot == TARGET) xs[k]->slot = SEEN;
+    if (!(s->node = eg__alloc(s->cx, 2 * (size_t)(s->n ? s->n : 1) * sizeof *s->node)))
+        return false;
     s->d = s->node + s->n;
     if (s->n) memcpy(s->node, w.order, (size_t)s->n * sizeof *s->node);
     memset(s->d, 0, (size_t)s->n * sizeof *s->d);
@@ -138,7 +170,10 @@ void eg__sweep_resume(eg_sweep *s)
 {
     if (s->cx->sweep == s->number) return;
     s->number = ++s->cx->sweep;
-    for (int64_t k = 0; k < s->n; k++) { s->node[k]->sweep = s->number; s->node[k]->slot = k; }
+    for (int64_t k = 0; k < s->n; k++) {
+        s->node[k]->sweep = s->number;
+        s->node[k]->slot = k;
+    }
 }
 
 /* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for
@@ -163,30 +198,42 @@ bool eg__sweep_fresh(eg_sweep *s, const eg_tensor *t, int i)
         if (s->checked != t) find_stale(s, t);
         const int k = uses == EG_USES_OTHERS && s->stale[0] == i ? s->stale[1] : s->stale[0];
         if (k >= 0) {
-            eg_fail(s->cx, "%s: operand %d of %s was changed in place after it was used, and the gradient of operand %d needs its old "
-                    "value", s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
+            eg_fail(s->cx,
+                    "%s: operand %d of %s was changed in place after it was used, and the gradient "
+                    "of operand %d needs its old "
+                    "value",
+                    s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
             return false;
         }
     }
     if ((uses == EG_USES_ALL || uses == EG_USES_RESULT) && t->st->version != t->version) {
-        eg_fail(s->cx, "%s: the result of %s was changed in place, and the gradient of operand %d needs its old value", s->who,
-                eg__origin_once(t, text, sizeof text), i + 1);
+        eg_fail(s->cx,
+                "%s: the result of %s was changed in place, and the gradient of operand %d needs "
+                "its old value",
+                s->who, eg__origin_once(t, text, sizeof text), i + 1);
         return false;
     }
     return true;
 }
 
-bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, const eg_tensor *d, const eg_tensor *x, int i)
+bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, const eg_tensor *d,
+                    const eg_tensor *x, int i)
 {
     char of[32] = "the result", a[256], b[256];
     char name[256];
-    if (s->cx->failed || (d->live == EG_LIVE && d->cx == s->cx && eg__same_shape(d, x) && d->dtype == x->dtype)) return !s->cx->failed;
+    if (s->cx->failed ||
+        (d->live == EG_LIVE && d->cx == s->cx && eg__same_shape(d, x) && d->dtype == x->dtype))
+        return !s->cx->failed;
     eg__origin_once(t, name, sizeof name);
     if (i >= 0) snprintf(of, sizeof of, "operand %d", i + 1);
     if (d->live != EG_LIVE || d->cx != s->cx)
-        eg_fail(s->cx, "%s: the %s of %s returned a tensor for %s that was popped or belongs to another context", s->who, from, name, of);
+        eg_fail(s->cx,
+                "%s: the %s of %s returned a tensor for %s that was popped or belongs to another "
+                "context",
+                s->who, from, name, of);
     else
-        eg_fail(s->cx, "%s: the %s of %s returned %s %s for %s, which is %s %s", s->who, from, name, eg_type_name((eg_dtype)d->dtype),
-                eg__dims_text(d, a, sizeof a), of, eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, b, sizeof b));
+        eg_fail(s->cx, "%s: the %s of %s returned %s %s for %s, which is %s %s", s->who, from, name,
+                eg_type_name((eg_dtype)d->dtype), eg__dims_text(d, a, sizeof a), of,
+                eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, b, sizeof b));
     return false;
 }

@@ -1,16 +1,19 @@
-/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS. No other file of the library
- * includes blis.h.
+/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS.
+ * No other file of the library includes blis.h.
  *
- * The family ("skx", "haswell", …) is chosen here, from CPUID: BLIS's own table of processors is as old as the release, and 0.9 falls
- * back to plain C on a Zen 5. A user's BLIS_ARCH_TYPE comes first where the processor can run it.
+ * The family ("skx", "haswell", …) is chosen here, from CPUID: BLIS's own table of processors is as
+ * old as the release, and 0.9 falls back to plain C on a Zen 5. A user's BLIS_ARCH_TYPE comes first
+ * where the processor can run it.
  *
- * HAVE_BLIS_KERNELS: BLIS's static library was there, and its kernels are linked by their names, which blis.h declares. A kernel reads no
- * context of BLIS, so BLIS is never started: its start asks malloc 340 times, aborts the process when one fails, and reads and keeps the
- * environment. Without the static library (the shared one hides the kernels) the kernel is asked of BLIS's context, which starts BLIS:
- * the family is handed over in BLIS_ARCH_TYPE, set around that call and restored; 0.9 takes a name there for 0 (skx), and aborts on a
- * number it was not built for. That start is the one place where the library can end the process. BLIS's contexts are structs that its
- * inline functions read, so the library must then be of the header's generation.
- * A kernel that fails its trial (a small product in integers) leaves the plain C kernel at the end. */
+ * HAVE_BLIS_KERNELS: BLIS's static library was there, and its kernels are linked by their names,
+ * which blis.h declares. A kernel reads no context of BLIS, so BLIS is never started: its start
+ * asks malloc 340 times, aborts the process when one fails, and reads and keeps the environment.
+ * Without the static library (the shared one hides the kernels) the kernel is asked of BLIS's
+ * context, which starts BLIS: the family is handed over in BLIS_ARCH_TYPE, set around that call and
+ * restored; 0.9 takes a name there for 0 (skx), and aborts on a number it was not built for. That
+ * start is the one place where the library can end the process. BLIS's contexts are structs that
+ * its inline functions read, so the library must then be of the header's generation. A kernel that
+ * fails its trial (a small product in integers) leaves the plain C kernel at the end. */
 #include "contraction/contraction.h"
 #include "contraction/blis_header.h"
 #include <errno.h>
@@ -25,7 +28,7 @@
 #define GENERATION "1"
 #endif
 
-/* -- what the processor can do ------------------------------------------------------------------------------------------------- */
+/* -- what the processor can do ---------------------------------------------------------------- */
 typedef enum need { NOTHING, AVX, AVX_FMA, AVX2, AVX512, NEVER } need;
 static bool has(need n)
 {
@@ -33,19 +36,27 @@ static bool has(need n)
     __builtin_cpu_init();
     switch (n) {
     case NOTHING: return true;
-    case AVX:     return __builtin_cpu_supports("avx");
+    case AVX: return __builtin_cpu_supports("avx");
     case AVX_FMA: return __builtin_cpu_supports("avx") && __builtin_cpu_supports("fma");
-    case AVX2:    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case AVX512:  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-                         __builtin_cpu_supports("avx512vl") && has(AVX2);
-    case NEVER:   return false;
+    case AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case AVX512:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               has(AVX2);
+    case NEVER: return false;
     }
 #endif
     return n == NOTHING;
 }
 
-/* The families that this BLIS was built with, the best first; those that are not its `own` are not chosen, only obeyed. */
-typedef struct family { const char *name; int id; need need; bool own; } family;
+/* The families that this BLIS was built with, the best first; those that are not its `own` are not
+ * chosen, only obeyed. */
+typedef struct family {
+    const char *name;
+    int id;
+    need need;
+    bool own;
+} family;
 static const family families[] = {
 #if defined(BLIS_CONFIG_SKX)
     { "skx", BLIS_ARCH_SKX, AVX512, true },
@@ -87,76 +98,82 @@ static const family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* -- running a kernel ---------------------------------------------------------------------------------------------------------- */
+/* -- running a kernel ------------------------------------------------------------------------- */
 #if defined(BLIS_NUM_LEVEL3_UKRS)
-#define UKR_F32 sgemm_ukr_ft
-#define UKR_F64 dgemm_ukr_ft
+#define UKR_F32   sgemm_ukr_ft
+#define UKR_F64   dgemm_ukr_ft
 #define ARG(type) type *
 #else
-typedef void (*ukr_any)(dim_t, dim_t, dim_t, const void *, const void *, const void *, const void *, void *, inc_t, inc_t,
-                        const auxinfo_t *, const cntx_t *);
-#define UKR_F32 ukr_any
-#define UKR_F64 ukr_any
+typedef void (*ukr_any)(dim_t, dim_t, dim_t, const void *, const void *, const void *, const void *,
+                        void *, inc_t, inc_t, const auxinfo_t *, const cntx_t *);
+#define UKR_F32   ukr_any
+#define UKR_F64   ukr_any
 #define ARG(type) void *
 #endif
-#define RUN(name, type, ukr_type)                                                                                                  \
-    static void name(const eg_kernel *kn, int64_t k, const void *a, const void *b, bool add, void *c, int64_t rs, int64_t cs)      \
-    {                                                                                                                              \
-        static const type one = 1, zero = 0;                                                                                       \
-        auxinfo_t next;                                                                                                            \
-        memset(&next, 0, sizeof next);                                                                                             \
-        bli_auxinfo_set_next_ab((void *)a, (void *)b, &next);                                                                      \
-        ukr_type ukr;                                                                                                              \
-        memcpy(&ukr, &kn->ukr, sizeof ukr);                                                                                        \
-        ukr(kn->mr, kn->nr, (dim_t)k, (ARG(type))&one, (ARG(type))a, (ARG(type))b, (ARG(type))(add ? &one : &zero), (ARG(type))c,  \
-            (inc_t)rs, (inc_t)cs, &next, kn->cntx);                                                                                \
+#define RUN(name, type, ukr_type)                                                                  \
+    static void name(const eg_kernel *kn, int64_t k, const void *a, const void *b, bool add,       \
+                     void *c, int64_t rs, int64_t cs)                                              \
+    {                                                                                              \
+        static const type one = 1, zero = 0;                                                       \
+        auxinfo_t next;                                                                            \
+        memset(&next, 0, sizeof next);                                                             \
+        bli_auxinfo_set_next_ab((void *)a, (void *)b, &next);                                      \
+        ukr_type ukr;                                                                              \
+        memcpy(&ukr, &kn->ukr, sizeof ukr);                                                        \
+        ukr(kn->mr, kn->nr, (dim_t)k, (ARG(type)) & one, (ARG(type))a, (ARG(type))b,               \
+            (ARG(type))(add ? &one : &zero), (ARG(type))c, (inc_t)rs, (inc_t)cs, &next, kn->cntx); \
     }
 RUN(run_f32, float, UKR_F32)
 RUN(run_f64, double, UKR_F64)
 
 enum { PLAIN_MR = 8, PLAIN_NR = 4 };
-#define PLAIN(name, type)                                                                                                          \
-    static void name(const eg_kernel *kn, int64_t k, const void *av, const void *bv, bool add, void *cv, int64_t rs, int64_t cs)   \
-    {                                                                                                                              \
-        const type *a = av, *b = bv;                                                                                               \
-        type *c = cv, sum[PLAIN_NR][PLAIN_MR] = { { 0 } };                                                                         \
-        (void)kn;                                                                                                                  \
-        for (int64_t p = 0; p < k; p++, a += PLAIN_MR, b += PLAIN_NR)                                                              \
-            for (int j = 0; j < PLAIN_NR; j++)                                                                                     \
-                for (int i = 0; i < PLAIN_MR; i++) sum[j][i] += a[i] * b[j];                                                       \
-        for (int j = 0; j < PLAIN_NR; j++)                                                                                         \
-            for (int i = 0; i < PLAIN_MR; i++) {                                                                                   \
-                type *to = c + i * rs + j * cs;                                                                                    \
-                *to = add ? *to + sum[j][i] : sum[j][i];                                                                           \
-            }                                                                                                                      \
+#define PLAIN(name, type)                                                                      \
+    static void name(const eg_kernel *kn, int64_t k, const void *av, const void *bv, bool add, \
+                     void *cv, int64_t rs, int64_t cs)                                         \
+    {                                                                                          \
+        const type *a = av, *b = bv;                                                           \
+        type *c = cv, sum[PLAIN_NR][PLAIN_MR] = { { 0 } };                                     \
+        (void)kn;                                                                              \
+        for (int64_t p = 0; p < k; p++, a += PLAIN_MR, b += PLAIN_NR)                          \
+            for (int j = 0; j < PLAIN_NR; j++)                                                 \
+                for (int i = 0; i < PLAIN_MR; i++) sum[j][i] += a[i] * b[j];                   \
+        for (int j = 0; j < PLAIN_NR; j++)                                                     \
+            for (int i = 0; i < PLAIN_MR; i++) {                                               \
+                type *to = c + i * rs + j * cs;                                                \
+                *to = add ? *to + sum[j][i] : sum[j][i];                                       \
+            }                                                                                  \
     }
 PLAIN(plain_f32, float)
 PLAIN(plain_f64, double)
 
-/* A product of small integers is exact in every order: the kernel must get it right to the bit. Static: the choice is made once, perhaps
- * where a limited address space has no room left for 40 KB more of stack. */
-#define TRIAL(name, type)                                                                                                          \
-    static bool name(const eg_kernel *kn)                                                                                          \
-    {                                                                                                                              \
-        enum { K = 5, SIDE = EG_KERNEL_SIDE };                                                                                     \
-        static _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                                                         \
-        for (int i = 0; i < K * SIDE; i++) { a[i] = (type)(i % 7 - 3); b[i] = (type)(i % 5 - 2); }                                 \
-        int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                                                            \
-        for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                                                           \
-        kn->run(kn, K, a, b, false, c, rs, cs);                                                                                    \
-        kn->run(kn, K, a, b, true, c, rs, cs);                                                                                     \
-        for (int i = 0; i < kn->mr; i++)                                                                                           \
-            for (int j = 0; j < kn->nr; j++) {                                                                                     \
-                type sum = 0;                                                                                                      \
-                for (int p = 0; p < K; p++) sum += a[p * kn->mr + i] * b[p * kn->nr + j];                                          \
-                if (c[i * rs + j * cs] != 2 * sum) return false;                                                                   \
-            }                                                                                                                      \
-        return true;                                                                                                               \
+/* A product of small integers is exact in every order: the kernel must get it right to the bit.
+ * Static: the choice is made once, perhaps where a limited address space has no room left for 40 KB
+ * more of stack. */
+#define TRIAL(name, type)                                                                 \
+    static bool name(const eg_kernel *kn)                                                 \
+    {                                                                                     \
+        enum { K = 5, SIDE = EG_KERNEL_SIDE };                                            \
+        static _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                \
+        for (int i = 0; i < K * SIDE; i++) {                                              \
+            a[i] = (type)(i % 7 - 3);                                                     \
+            b[i] = (type)(i % 5 - 2);                                                     \
+        }                                                                                 \
+        int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                   \
+        for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                  \
+        kn->run(kn, K, a, b, false, c, rs, cs);                                           \
+        kn->run(kn, K, a, b, true, c, rs, cs);                                            \
+        for (int i = 0; i < kn->mr; i++)                                                  \
+            for (int j = 0; j < kn->nr; j++) {                                            \
+                type sum = 0;                                                             \
+                for (int p = 0; p < K; p++) sum += a[p * kn->mr + i] * b[p * kn->nr + j]; \
+                if (c[i * rs + j * cs] != 2 * sum) return false;                          \
+            }                                                                             \
+        return true;                                                                      \
     }
 TRIAL(trial_f32, float)
 TRIAL(trial_f64, double)
 
-/* -- the choice, once in a process --------------------------------------------------------------------------------------------- */
+/* -- the choice, once in a process ------------------------------------------------------------ */
 static const eg_kernel plain[2] = {
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f32 },
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f64 },
@@ -166,28 +183,51 @@ static eg_isa isa;
 static char why[512];
 
 #if HAVE_BLIS_KERNELS
-/* Kernels by name, with the register blocks that their names say. Generations of BLIS differ in the types of pointers, not in the call. */
-typedef struct named { const char *family; void (*ukr)(void); int mr, nr; bool rows; } named;
-#define NAMED(family, name, mr, nr, rows) { family, (void (*)(void))name, mr, nr, rows }
-#define HASWELL(family) \
-    { NAMED(family, bli_sgemm_haswell_asm_6x16, 6, 16, true), NAMED(family, bli_dgemm_haswell_asm_6x8, 6, 8, true) }
-#define PILEDRIVER(family) \
-    { NAMED(family, bli_sgemm_piledriver_asm_16x3, 16, 3, false), NAMED(family, bli_dgemm_piledriver_asm_8x3, 8, 3, false) }
+/* Kernels by name, with the register blocks that their names say. Generations of BLIS differ in the
+ * types of pointers, not in the call. */
+typedef struct named {
+    const char *family;
+    void (*ukr)(void);
+    int mr, nr;
+    bool rows;
+} named;
+#define NAMED(family, name, mr, nr, rows)          \
+    {                                              \
+        family, (void (*)(void))name, mr, nr, rows \
+    }
+#define HASWELL(family)                                          \
+    {                                                            \
+        NAMED(family, bli_sgemm_haswell_asm_6x16, 6, 16, true),  \
+            NAMED(family, bli_dgemm_haswell_asm_6x8, 6, 8, true) \
+    }
+#define PILEDRIVER(family)                                           \
+    {                                                                \
+        NAMED(family, bli_sgemm_piledriver_asm_16x3, 16, 3, false),  \
+            NAMED(family, bli_dgemm_piledriver_asm_8x3, 8, 3, false) \
+    }
 static const named by_name[][2] = {
 #if defined(BLIS_CONFIG_SKX) && defined(BLIS_KERNELS_SKX)
-    { NAMED("skx", bli_sgemm_skx_asm_32x12_l2, 32, 12, false), NAMED("skx", bli_dgemm_skx_asm_16x14, 16, 14, false) },
+    { NAMED("skx", bli_sgemm_skx_asm_32x12_l2, 32, 12, false),
+      NAMED("skx", bli_dgemm_skx_asm_16x14, 16, 14, false) },
 #endif
 #if defined(BLIS_KERNELS_HASWELL)
-    HASWELL("haswell"), HASWELL("zen3"), HASWELL("zen2"), HASWELL("zen"),
+    HASWELL("haswell"),
+    HASWELL("zen3"),
+    HASWELL("zen2"),
+    HASWELL("zen"),
 #endif
 #if defined(BLIS_CONFIG_PILEDRIVER) && defined(BLIS_KERNELS_PILEDRIVER)
-    PILEDRIVER("excavator"), PILEDRIVER("steamroller"), PILEDRIVER("piledriver"),
+    PILEDRIVER("excavator"),
+    PILEDRIVER("steamroller"),
+    PILEDRIVER("piledriver"),
 #endif
 #if defined(BLIS_CONFIG_SANDYBRIDGE) && defined(BLIS_KERNELS_SANDYBRIDGE)
-    { NAMED("sandybridge", bli_sgemm_sandybridge_asm_8x8, 8, 8, false), NAMED("sandybridge", bli_dgemm_sandybridge_asm_8x4, 8, 4, false) },
+    { NAMED("sandybridge", bli_sgemm_sandybridge_asm_8x8, 8, 8, false),
+      NAMED("sandybridge", bli_dgemm_sandybridge_asm_8x4, 8, 4, false) },
 #endif
 #if defined(BLIS_CONFIG_PENRYN) && defined(BLIS_KERNELS_PENRYN)
-    { NAMED("penryn", bli_sgemm_penryn_asm_8x4, 8, 4, false), NAMED("penryn", bli_dgemm_penryn_asm_4x4, 4, 4, false) },
+    { NAMED("penryn", bli_sgemm_penryn_asm_8x4, 8, 4, false),
+      NAMED("penryn", bli_dgemm_penryn_asm_4x4, 4, 4, false) },
 #endif
     { { .family = NULL }, { .family = NULL } },
 };
@@ -196,7 +236,9 @@ static bool kernel_by_name(eg_kernel *kn, const char *name, bool f64)
     for (int k = 0; by_name[k][0].family; k++) {
         const named *n = &by_name[k][f64];
         if (strcmp(n->family, name) != 0) continue;
-        *kn = (eg_kernel){ .name = name, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32 };
+        *kn = (eg_kernel){
+            .name = name, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32
+        };
         memcpy(&kn->ukr, &n->ukr, sizeof kn->ukr);
         return f64 ? trial_f64(kn) : trial_f32(kn);
     }
@@ -217,16 +259,20 @@ static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
     kn->rows = bli_cntx_ukr_prefers_rows_dt(dt, BLIS_GEMM_UKR, cntx);
 #endif
     memcpy(&kn->ukr, &ukr, sizeof kn->ukr);
-    if (!ukr || kn->mr < 1 || kn->nr < 1 || kn->mr > EG_KERNEL_SIDE || kn->nr > EG_KERNEL_SIDE) return false;
+    if (!ukr || kn->mr < 1 || kn->nr < 1 || kn->mr > EG_KERNEL_SIDE || kn->nr > EG_KERNEL_SIDE)
+        return false;
     /* panels as BLIS packs them may be padded; ours are not */
-    if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr || bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr) return false;
+    if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr ||
+        bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr)
+        return false;
     return f64 ? trial_f64(kn) : trial_f32(kn);
 }
 #endif
 
 static const family *family_of(int id)
 {
-    for (int k = 0; k < FAMILIES; k++) if (families[k].id == id) return &families[k];
+    for (int k = 0; k < FAMILIES; k++)
+        if (families[k].id == id) return &families[k];
     return NULL;
 }
 /* A user's BLIS_ARCH_TYPE: a number of BLIS's list, or (more than 0.9 takes) a name. */
@@ -236,21 +282,26 @@ static const family *asked(const char *text)
     errno = 0;
     long id = strtol(text, &end, 10);
     if (*text && !*end && !errno) return id >= 0 && id <= 1000 ? family_of((int)id) : NULL;
-    for (int k = 0; k < FAMILIES; k++) if (strcmp(families[k].name, text) == 0) return &families[k];
+    for (int k = 0; k < FAMILIES; k++)
+        if (strcmp(families[k].name, text) == 0) return &families[k];
     return NULL;
 }
 
-/* The best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks for; *note: of one that is not usable. */
+/* The best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks for;
+ * *note: of one that is not usable. */
 static const family *family_wanted(const char *given, char *note, size_t room)
 {
     const family *want = given ? asked(given) : NULL;
     *note = 0;
     if (want && has(want->need)) return want;
     if (given)
-        snprintf(note, room, want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
-                                  : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family", given);
+        snprintf(note, room,
+                 want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
+                      : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family",
+                 given);
     for (int k = 0; k < FAMILIES; k++)
-        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && has(families[k].need)) return &families[k];
+        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && has(families[k].need))
+            return &families[k];
     return family_of(BLIS_ARCH_GENERIC);
 }
 
@@ -259,27 +310,39 @@ static const family *family_wanted(const char *given, char *note, size_t room)
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
     *other = false;
-    return kernel_by_name(&both[0], want->name, false) && kernel_by_name(&both[1], want->name, true) ? want : NULL;
+    return kernel_by_name(&both[0], want->name, false) && kernel_by_name(&both[1], want->name, true)
+               ? want
+               : NULL;
 }
 #else
 #define BLIS_AT_RUN_TIME bli_info_get_version_str()
-/* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS was running, with another family */
+/* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS
+ * was running, with another family */
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
     const char *given = getenv("BLIS_ARCH_TYPE");
     char number[16], *saved = given ? strdup(given) : NULL;
     snprintf(number, sizeof number, "%d", want->id);
     *other = false;
-    if ((given && !saved) || setenv("BLIS_ARCH_TYPE", number, 1) != 0) { free(saved); return NULL; }
-    cntx_t *cntx = (cntx_t *)bli_gks_query_cntx();       /* first: it starts BLIS, and 0.9 checks a family against its started list */
+    if ((given && !saved) || setenv("BLIS_ARCH_TYPE", number, 1) != 0) {
+        free(saved);
+        return NULL;
+    }
+    /* first: it starts BLIS, and 0.9 checks a family against its started list */
+    cntx_t *cntx = (cntx_t *)bli_gks_query_cntx();
     int got = (int)bli_arch_query_id();
-    if (saved) setenv("BLIS_ARCH_TYPE", saved, 1);
-    else unsetenv("BLIS_ARCH_TYPE");
+    if (saved)
+        setenv("BLIS_ARCH_TYPE", saved, 1);
+    else
+        unsetenv("BLIS_ARCH_TYPE");
     free(saved);
     static const family unknown = { "of BLIS's own choice", -1, NOTHING, false };
     const family *now = family_of(got) ? family_of(got) : &unknown;
     *other = got != want->id;
-    return cntx && kernel_of(&both[0], now->name, cntx, false) && kernel_of(&both[1], now->name, cntx, true) ? now : NULL;
+    return cntx && kernel_of(&both[0], now->name, cntx, false) &&
+                   kernel_of(&both[1], now->name, cntx, true)
+               ? now
+               : NULL;
 }
 #endif
 
@@ -291,7 +354,9 @@ static void choose(void)
     const char *version = BLIS_AT_RUN_TIME;
     if (!version || strncmp(version, GENERATION, strlen(GENERATION)) != 0 ||
         (GENERATION[0] == '1' && version[1] && version[1] != '.')) {
-        snprintf(why, sizeof why, "plain C, because BLIS %.32s at run time is not of the generation %s that eingrad was built with",
+        snprintf(why, sizeof why,
+                 "plain C, because BLIS %.32s at run time is not of the generation %s that eingrad "
+                 "was built with",
                  version ? version : "(unknown)", GENERATION);
         return;
     }
@@ -302,24 +367,29 @@ static void choose(void)
     eg_kernel both[2];
     const family *now = kernels_of(want, both, &other);
     const bool obeyed = given && !*note;
-    const char *because = other ? "BLIS was running before eingrad and had chosen it"
-                        : obeyed ? "BLIS_ARCH_TYPE asks for it" : "of what the processor can do";
+    const char *because = other    ? "BLIS was running before eingrad and had chosen it"
+                          : obeyed ? "BLIS_ARCH_TYPE asks for it"
+                                   : "of what the processor can do";
     /* our own small kernels follow a user's choice of a smaller instruction set */
     const family *follow = now ? now : want;
     if (obeyed && follow->id >= 0)
-        isa = follow->need == AVX512 ? isa : follow->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa) : EG_ISA_PLAIN;
+        isa = follow->need == AVX512 ? isa
+              : follow->need == AVX2 ? (isa > EG_ISA_AVX2 ? EG_ISA_AVX2 : isa)
+                                     : EG_ISA_PLAIN;
     if (!now && want->id == BLIS_ARCH_GENERIC) {
-        snprintf(why, sizeof why, "plain C, because %s%s", obeyed ? "BLIS_ARCH_TYPE asks for generic" : because, note);
+        snprintf(why, sizeof why, "plain C, because %s%s",
+                 obeyed ? "BLIS_ARCH_TYPE asks for generic" : because, note);
         return;
     }
     if (!now) {
-        snprintf(why, sizeof why, "plain C, because the kernel %s of BLIS %.32s failed its trial%s", want->name, version, note);
+        snprintf(why, sizeof why, "plain C, because the kernel %s of BLIS %.32s failed its trial%s",
+                 want->name, version, note);
         return;
     }
     chosen[0] = both[0];
     chosen[1] = both[1];
-    snprintf(why, sizeof why, "%s of BLIS %.32s (f32 %d×%d, f64 %d×%d), because %s%s", now->name, version, both[0].mr, both[0].nr,
-             both[1].mr, both[1].nr, because, note);
+    snprintf(why, sizeof why, "%s of BLIS %.32s (f32 %d×%d, f64 %d×%d), because %s%s", now->name,
+             version, both[0].mr, both[0].nr, both[1].mr, both[1].nr, because, note);
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

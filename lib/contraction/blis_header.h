@@ -1,4 +1,5 @@
-/* blis_header.h: <blis.h>, whose inline functions do not pass our warnings. For blis.c, and for the benchmark that calls BLIS itself. */
+/* blis_header.h: <blis.h>, whose inline functions do not pass our warnings. For blis.c, and for the
+ * benchmark that calls BLIS itself. */
 #ifndef EG_BLIS_HEADER_H
 #define EG_BLIS_HEADER_H
 #if defined(__GNUC__)

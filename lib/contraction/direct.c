@@ -1,19 +1,26 @@
-/* direct.c: products without packing b: c's contiguous axis m lies along vectors, b's elements are broadcast from wherever they lie. a
- * is read in place if it is contiguous along m and near; else a strip of it is turned or copied first. It suits all but products that
- * are large every way, where packing both is paid back. An element is summed over k in the same order, in the same blocks, as by the
- * packed way: same bits. */
+/* direct.c: products without packing b: c's contiguous axis m lies along vectors, b's elements are
+ * broadcast from wherever they lie. a is read in place if it is contiguous along m and near; else a
+ * strip of it is turned or copied first. It suits all but products that are large every way, where
+ * packing both is paid back. An element is summed over k in the same order, in the same blocks, as
+ * by the packed way: same bits. */
 #include "contraction/gemm.h"
 #include <stddef.h>
 #include <string.h>
 
-enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };       /* columns of a tile, of one that is a vector high; a short sum */
-enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };    /* bytes */
-typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
-                      bool add);
-typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c, const int64_t *m, const int64_t *n,
-                         const int64_t *stretch, bool add);
+/* columns of a tile, of one that is a vector high; a short sum */
+enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };
+/* bytes */
+enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
+typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
+                      int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
+typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
+                         const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* tile: [vectors − 1][whole][columns − 1] */
-typedef struct small { int lanes, most, alone; scatter_run *scatter; tile_run *tile[2][2][ALONE_MOST]; } small;
+typedef struct small {
+    int lanes, most, alone;
+    scatter_run *scatter;
+    tile_run *tile[2][2][ALONE_MOST];
+} small;
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #if defined(__x86_64__)
@@ -24,22 +31,22 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#define TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
-#define WIDE_TILES 1
-#define MOST 12
-#define REAL float
-#define NAME(x) x##_512_f32
-#define VEC __m512
-#define LANES 16
-#define MASK __mmask16
-#define MASK_OF(n) (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO _mm512_setzero_ps()
-#define SET(x) _mm512_set1_ps(x)
-#define FMA _mm512_fmadd_ps
-#define ADD _mm512_add_ps
-#define LOAD(p, m) _mm512_maskz_loadu_ps(m, p)
-#define LOAD_ALL(p) _mm512_loadu_ps(p)
-#define STORE(p, m, x) _mm512_mask_storeu_ps(p, m, x)
+#define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
+#define WIDE_TILES      1
+#define MOST            12
+#define REAL            float
+#define NAME(x)         x##_512_f32
+#define VEC             __m512
+#define LANES           16
+#define MASK            __mmask16
+#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO            _mm512_setzero_ps()
+#define SET(x)          _mm512_set1_ps(x)
+#define FMA             _mm512_fmadd_ps
+#define ADD             _mm512_add_ps
+#define LOAD(p, m)      _mm512_maskz_loadu_ps(m, p)
+#define LOAD_ALL(p)     _mm512_loadu_ps(p)
+#define STORE(p, m, x)  _mm512_mask_storeu_ps(p, m, x)
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 #undef REAL
@@ -57,19 +64,19 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #undef STORE
 #undef STORE_ALL
 
-#define REAL double
-#define NAME(x) x##_512_f64
-#define VEC __m512d
-#define LANES 8
-#define MASK __mmask8
-#define MASK_OF(n) (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO _mm512_setzero_pd()
-#define SET(x) _mm512_set1_pd(x)
-#define FMA _mm512_fmadd_pd
-#define ADD _mm512_add_pd
-#define LOAD(p, m) _mm512_maskz_loadu_pd(m, p)
-#define LOAD_ALL(p) _mm512_loadu_pd(p)
-#define STORE(p, m, x) _mm512_mask_storeu_pd(p, m, x)
+#define REAL            double
+#define NAME(x)         x##_512_f64
+#define VEC             __m512d
+#define LANES           8
+#define MASK            __mmask8
+#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO            _mm512_setzero_pd()
+#define SET(x)          _mm512_set1_pd(x)
+#define FMA             _mm512_fmadd_pd
+#define ADD             _mm512_add_pd
+#define LOAD(p, m)      _mm512_maskz_loadu_pd(m, p)
+#define LOAD_ALL(p)     _mm512_loadu_pd(p)
+#define STORE(p, m, x)  _mm512_mask_storeu_pd(p, m, x)
 #define STORE_ALL(p, x) _mm512_storeu_pd(p, x)
 #include "contraction/direct_of.h"
 #undef TARGET
@@ -90,22 +97,23 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #undef STORE
 #undef STORE_ALL
 
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET     __attribute__((target("avx2,fma")))
 #define WIDE_TILES 0
-#define MOST 6
-#define REAL float
-#define NAME(x) x##_256_f32
-#define VEC __m256
-#define LANES 8
-#define MASK __m256i
-#define MASK_OF(n) _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
-#define ZERO _mm256_setzero_ps()
-#define SET(x) _mm256_set1_ps(x)
-#define FMA _mm256_fmadd_ps
-#define ADD _mm256_add_ps
-#define LOAD(p, m) _mm256_maskload_ps(p, m)
-#define LOAD_ALL(p) _mm256_loadu_ps(p)
-#define STORE(p, m, x) _mm256_maskstore_ps(p, m, x)
+#define MOST       6
+#define REAL       float
+#define NAME(x)    x##_256_f32
+#define VEC        __m256
+#define LANES      8
+#define MASK       __m256i
+#define MASK_OF(n) \
+    _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+#define ZERO            _mm256_setzero_ps()
+#define SET(x)          _mm256_set1_ps(x)
+#define FMA             _mm256_fmadd_ps
+#define ADD             _mm256_add_ps
+#define LOAD(p, m)      _mm256_maskload_ps(p, m)
+#define LOAD_ALL(p)     _mm256_loadu_ps(p)
+#define STORE(p, m, x)  _mm256_maskstore_ps(p, m, x)
 #define STORE_ALL(p, x) _mm256_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 #undef REAL
@@ -122,18 +130,18 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #undef STORE
 #undef STORE_ALL
 
-#define REAL double
-#define NAME(x) x##_256_f64
-#define VEC __m256d
-#define LANES 4
-#define MASK_OF(n) _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3))
-#define ZERO _mm256_setzero_pd()
-#define SET(x) _mm256_set1_pd(x)
-#define FMA _mm256_fmadd_pd
-#define ADD _mm256_add_pd
-#define LOAD(p, m) _mm256_maskload_pd(p, m)
-#define LOAD_ALL(p) _mm256_loadu_pd(p)
-#define STORE(p, m, x) _mm256_maskstore_pd(p, m, x)
+#define REAL            double
+#define NAME(x)         x##_256_f64
+#define VEC             __m256d
+#define LANES           4
+#define MASK_OF(n)      _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3))
+#define ZERO            _mm256_setzero_pd()
+#define SET(x)          _mm256_set1_pd(x)
+#define FMA             _mm256_fmadd_pd
+#define ADD             _mm256_add_pd
+#define LOAD(p, m)      _mm256_maskload_pd(p, m)
+#define LOAD_ALL(p)     _mm256_loadu_pd(p)
+#define STORE(p, m, x)  _mm256_maskstore_pd(p, m, x)
 #define STORE_ALL(p, x) _mm256_storeu_pd(p, x)
 #include "contraction/direct_of.h"
 
@@ -141,12 +149,16 @@ static const small *small_of(eg_dtype dtype)
 {
     switch (eg__kernel_isa()) {
     case EG_ISA_AVX512: return dtype == EG_F64 ? &small_512_f64 : &small_512_f32;
-    case EG_ISA_AVX2:   return dtype == EG_F64 ? &small_256_f64 : &small_256_f32;
-    default:            return NULL;
+    case EG_ISA_AVX2: return dtype == EG_F64 ? &small_256_f64 : &small_256_f32;
+    default: return NULL;
     }
 }
 #else
-static const small *small_of(eg_dtype dtype) { (void)dtype; return NULL; }
+static const small *small_of(eg_dtype dtype)
+{
+    (void)dtype;
+    return NULL;
+}
 #endif
 
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
@@ -154,31 +166,37 @@ static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
 
-/* Columns of b that are used before the next strip of a comes: as many as stay in the second-level cache, by the lines they lie in. Where
- * the sum is short the result's rows are what moves: then one tile's. */
+/* Columns of b that are used before the next strip of a comes: as many as stay in the second-level
+ * cache, by the lines they lie in. Where the sum is short the result's rows are what moves: then
+ * one tile's. */
 static int64_t block_of(const eg_gemm *g, const small *s)
 {
     const int64_t w = (int64_t)width_of(g), k = least(g->k.total, EG_KC);
     const int64_t apart = least(64, w * least(size_of(g->k.axis[0].sb), size_of(g->n.axis[0].sb)));
-    const int64_t most = k <= SHORT && g->n.total > 8 * s->most ? s->most : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
+    const int64_t most = k <= SHORT && g->n.total > 8 * s->most
+                             ? s->most
+                             : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
     return least(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
-/* a is read in place if its rows lie along vectors, and do not meet in a cache set where every tile of columns comes back to them */
+/* a is read in place if its rows lie along vectors, and do not meet in a cache set where every tile
+ * of columns comes back to them */
 static bool in_place(const eg_gemm *g)
 {
-    return g->m.axis[0].sa == 1 &&
-           (g->n.total <= 2 * TILE_MOST || g->k.total <= TILE_MOST || size_of(g->k.axis[0].sa) * (int64_t)width_of(g) <= NEAR);
+    return g->m.axis[0].sa == 1 && (g->n.total <= 2 * TILE_MOST || g->k.total <= TILE_MOST ||
+                                    size_of(g->k.axis[0].sa) * (int64_t)width_of(g) <= NEAR);
 }
 
 bool eg__direct_suits(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
     if (!s || g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || g->m.axis[0].sc != 1) return false;
-    if (g->m.total > EG_KC && g->n.total > EG_KC && g->k.total > EG_KC) return false;      /* packing both is paid back */
+    /* packing both is paid back */
+    if (g->m.total > EG_KC && g->n.total > EG_KC && g->k.total > EG_KC) return false;
     const int64_t block = block_of(g, s);
-    return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most || g->m.total <= 2 * s->lanes;
+    return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
+           g->m.total <= 2 * s->lanes;
 }
-static void cut(eg_tiling *t, const eg_gemm *g, int64_t block)     /* n into blocks */
+static void cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into blocks */
 {
     t->block = block;
     t->blocks = (g->n.total + block - 1) / block;
@@ -198,26 +216,34 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     return t;
 }
 
-#define PLAIN(type)                                                                                                                \
-    for (int64_t j = 0; j < cols; j++)                                                                                             \
-        for (int64_t i = 0; i < rows; i++) {                                                                                       \
-            type *to = (type *)c + m[i] + n[j];                                                                                    \
-            *to = ((const type *)tile)[i + j * ts] + (add ? *to : 0);                                                              \
+#define PLAIN(type)                                                   \
+    for (int64_t j = 0; j < cols; j++)                                \
+        for (int64_t i = 0; i < rows; i++) {                          \
+            type *to = (type *)c + m[i] + n[j];                       \
+            *to = ((const type *)tile)[i + j * ts] + (add ? *to : 0); \
         }
-void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c, const int64_t *m, const int64_t *n,
-                 const int64_t *stretch, bool add)
+void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
+                 const int64_t *m, const int64_t *n, const int64_t *stretch, bool add)
 {
     const small *s = small_of(width == 8 ? EG_F64 : EG_F32);
-    if (s) s->scatter(rows, cols, tile, ts, c, m, n, stretch, add);
-    else if (width == 8) PLAIN(double)
-    else PLAIN(float)
+    if (s)
+        s->scatter(rows, cols, tile, ts, c, m, n, stretch, add);
+    else if (width == 8)
+        PLAIN(double)
+    else
+        PLAIN(float)
 }
 #undef PLAIN
 
-/* An operand's matrix in the next batch, asked for line by line while this batch is done: where all is more than the caches hold, the
- * tiles waited for memory, which looks ahead along rows but not from one matrix to the next. */
-typedef struct ahead { const char *row; int64_t rows, step, bytes, line, at; } ahead;
-static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx, const eg_axis *y, int64_t sy)
+/* An operand's matrix in the next batch, asked for line by line while this batch is done: where all
+ * is more than the caches hold, the tiles waited for memory, which looks ahead along rows but not
+ * from one matrix to the next. */
+typedef struct ahead {
+    const char *row;
+    int64_t rows, step, bytes, line, at;
+} ahead;
+static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx, const eg_axis *y,
+                      int64_t sy)
 {
     if (size_of(sx) > size_of(sy)) return ahead_of(from, w, y, sy, x, sx);
     if (sx < 0) from += w * sx * (x->size - 1);
@@ -242,7 +268,9 @@ static void ask(ahead *x, int64_t lines)
 }
 
 /* A block's columns in tiles: shared out evenly, the first `wider` of them have one more */
-typedef struct columns { int64_t tiles, each, wider; } columns;
+typedef struct columns {
+    int64_t tiles, each, wider;
+} columns;
 static columns columns_of(int64_t n, int most)
 {
     if (n <= most) return (columns){ 1, n, 0 };
@@ -250,7 +278,8 @@ static columns columns_of(int64_t n, int most)
     return (columns){ tiles, each, n - each * tiles };
 }
 /* a's rows as vectors: in place, or turned or copied to `room`; *ak: from one k to the next */
-static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room, int64_t *ak)
+static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room,
+                           int64_t *ak)
 {
     const eg_axis *m = g->m.axis, *k = g->k.axis;
     const int one = ((const small *)g->tiling.kernels)->lanes;
@@ -258,7 +287,10 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     *ak = k->sa;
     if (g->tiling.in_place) return a;
     *ak = lanes > one ? 2 * one : one;
-    if (k->sa == 1 && lanes == *ak) { eg__turn(width_of(g), lanes, kc, a, m->sa, room, lanes, false); return room; }
+    if (k->sa == 1 && lanes == *ak) {
+        eg__turn(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
+        return room;
+    }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
     eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
     return room;
@@ -271,13 +303,15 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
     const small *s = g->tiling.kernels;
     const int64_t w = (int64_t)width_of(g);
     const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
-    const bool meet = n->sb * w % 4096 == 0;        /* in one set of the first-level cache: eight ways or more */
+    /* in one set of the first-level cache: eight ways or more */
+    const bool meet = n->sb * w % 4096 == 0;
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from);
     for (; from < to; from++, eg__walk_on(&batch)) {
         int64_t ak;
-        const char *a = rows_of(g, g->a + w * batch.at.a, m->size, k->size, room, &ak), *b = g->b + w * batch.at.b;
+        const char *a = rows_of(g, g->a + w * batch.at.a, m->size, k->size, room, &ak),
+                   *b = g->b + w * batch.at.b;
         char *c = g->c + w * batch.at.c;
         for (int64_t q = 0; q < of.tiles; q++) {
             const int64_t cols = of.each + (q < of.wider);
@@ -298,7 +332,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
     ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
-    int64_t lines[2] = { 0, 0 };                    /* for each tile */
+    int64_t lines[2] = { 0, 0 }; /* for each tile */
     columns of = { 0, 0, 0 };
     for (int64_t left = -1, u = from; u < to; u++) {
         const int64_t i = strip * t->strip, lanes = least(t->strip, m->size - i);
@@ -311,19 +345,22 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
             next[0] = ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
             next[1] = ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
-            const int64_t calls = t->strips * t->blocks * of.tiles * ((k->size + EG_KC - 1) / EG_KC);
+            const int64_t calls =
+                t->strips * t->blocks * of.tiles * ((k->size + EG_KC - 1) / EG_KC);
             for (int x = 0; x < 2; x++) lines[x] = (lines_of(&next[x]) + calls - 1) / calls;
         }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
             const int64_t kc = least(EG_KC, k->size - p);
             int64_t ak;
-            const char *a = rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, room, &ak);
+            const char *a =
+                rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, room, &ak);
             const char *b = g->b + w * (batch.at.b + p * k->sb + left * n->sb);
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
                 for (int x = 0; x < 2; x++) ask(&next[x], lines[x]);
-                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->add || p > 0);
+                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc,
+                                            g->add || p > 0);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
             }
@@ -336,23 +373,33 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
     }
 }
 
-typedef struct shared { const eg_gemm *g; int64_t pieces; char *room; } shared;
-static void run(const eg_gemm *g, int64_t from, int64_t to, char *room) { (g->tiling.single ? singles : strips)(g, from, to, room); }
+typedef struct shared {
+    const eg_gemm *g;
+    int64_t pieces;
+    char *room;
+} shared;
+static void run(const eg_gemm *g, int64_t from, int64_t to, char *room)
+{
+    (g->tiling.single ? singles : strips)(g, from, to, room);
+}
 static void piece(void *user, int64_t k, int thread)
 {
     const shared *s = user;
     const int64_t units = s->g->tiling.units;
-    run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces, s->room ? s->room + s->g->tiling.room * thread : NULL);
+    run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces,
+        s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
-/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one, as long as they pay for turning a
- * strip. */
+/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one,
+ * as long as they pay for turning a strip. */
 static eg_gemm for_team(const eg_gemm *g, int team)
 {
     eg_gemm own = *g;
     eg_tiling *t = &own.tiling;
-    const int64_t pays = (t->in_place ? 2 : 8) * ((const small *)t->kernels)->most, others = t->strips * g->batch.total;
-    const int64_t want = (4 * team + others - 1) / others, most = g->n.total < pays ? 1 : g->n.total / pays;
+    const int64_t pays = (t->in_place ? 2 : 8) * ((const small *)t->kernels)->most,
+                  others = t->strips * g->batch.total;
+    const int64_t want = (4 * team + others - 1) / others,
+                  most = g->n.total < pays ? 1 : g->n.total / pays;
     if (want > t->blocks) cut(t, g, up(g->n.total, least(want, most)) / least(want, most));
     return own;
 }
@@ -364,10 +411,15 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     const eg_tiling *t = &g->tiling;
     _Alignas(64) char near[1 << 13];
     if (team > t->units) team = (int)t->units;
-    char *p = t->in_place ? NULL : t->room * team <= (int64_t)sizeof near ? near : eg__scratch(cx, 0, (size_t)(t->room * team));
+    char *p = t->in_place ? NULL
+              : t->room * team <= (int64_t)sizeof near
+                  ? near
+                  : eg__scratch(cx, 0, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
     const shared s = { g, least(t->units, 4 * team), p };
-    if (team > 1) eg__parallel(cx, team, s.pieces, piece, (void *)(uintptr_t)&s);
-    else run(g, 0, t->units, p);
+    if (team > 1)
+        eg__parallel(cx, team, s.pieces, piece, (void *)(uintptr_t)&s);
+    else
+        run(g, 0, t->units, p);
     return true;
 }

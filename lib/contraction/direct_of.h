@@ -1,70 +1,126 @@
-/* direct_of.h: direct.c's tiles for one type and one vector: REAL, VEC, LANES of them, MOST columns; MASK and its loads and stores. */
+/* direct_of.h: direct.c's tiles for one type and one vector: REAL, VEC, LANES of them, MOST
+ * columns; MASK and its loads and stores. */
 
-/* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole are constants where this is
- * inlined, so every sum stays in a register. The order of the sum over p, with fused multiply-adds, is that of BLIS's kernels. */
-TARGET static inline __attribute__((always_inline)) void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes, int64_t k,
-    const REAL *a, int64_t ak, const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
+/* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole
+ * are constants where this is inlined, so every sum stays in a register. The order of the sum over
+ * p, with fused multiply-adds, is that of BLIS's kernels. */
+TARGET static inline __attribute__((always_inline)) void NAME(tile)(
+    const int V, const int N, const bool whole, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
+    const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
 {
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
-    const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn, *b5 = b + 15 * bn;
-    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
+    const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
+               *b5 = b + 15 * bn;
+    for (int64_t p = 0; p < k;
+         p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
         VEC x[2];
-        UNROLL for (int v = 0; v < V; v++) x[v] = whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
-        UNROLL for (int j = 0; j < N; j++) {
-            const REAL *at = (j < 3 ? b : j < 6 ? b1 : j < 9 ? b2 : j < 12 ? b3 : j < 15 ? b4 : b5) + (j % 3) * bn;
+        UNROLL for (int v = 0; v < V; v++) x[v] =
+            whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
+        UNROLL for (int j = 0; j < N; j++)
+        {
+            const REAL *at = (j < 3    ? b
+                              : j < 6  ? b1
+                              : j < 9  ? b2
+                              : j < 12 ? b3
+                              : j < 15 ? b4
+                                       : b5) +
+                             (j % 3) * bn;
             const VEC y = SET(*at);
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
     }
-    UNROLL for (int j = 0; j < N; j++)
-        UNROLL for (int v = 0; v < V; v++) {
-            REAL *to = c + j * cn + v * LANES;
-            if (whole) STORE_ALL(to, add ? ADD(LOAD_ALL(to), sum[j][v]) : sum[j][v]);
-            else STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
-        }
+    UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
+    {
+        REAL *to = c + j * cn + v * LANES;
+        if (whole)
+            STORE_ALL(to, add ? ADD(LOAD_ALL(to), sum[j][v]) : sum[j][v]);
+        else
+            STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
+    }
 }
 
 /* c[m[i] + n[j]] (+)= t[i + j·ts], a stretch of neighbours at a time */
-TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv, const int64_t *m, const int64_t *n,
-                                 const int64_t *stretch, bool add)
+TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
+                                 const int64_t *m, const int64_t *n, const int64_t *stretch,
+                                 bool add)
 {
     for (int64_t i = 0, len; i < rows; i += len) {
         len = least(least(stretch[i], rows - i), LANES);
         const MASK mask = MASK_OF(len);
         const REAL *from = (const REAL *)tile + i;
         REAL *c = (REAL *)cv + m[i];
-        if (2 * len == LANES && !add) for (int64_t j = 0; j < cols; j++) memcpy(c + n[j], from + j * ts, sizeof(VEC) / 2);
-        else if (add) for (int64_t j = 0; j < cols; j++) STORE(c + n[j], mask, ADD(LOAD(c + n[j], mask), LOAD(from + j * ts, mask)));
-        else for (int64_t j = 0; j < cols; j++) STORE(c + n[j], mask, LOAD(from + j * ts, mask));
+        if (2 * len == LANES && !add)
+            for (int64_t j = 0; j < cols; j++) memcpy(c + n[j], from + j * ts, sizeof(VEC) / 2);
+        else if (add)
+            for (int64_t j = 0; j < cols; j++)
+                STORE(c + n[j], mask, ADD(LOAD(c + n[j], mask), LOAD(from + j * ts, mask)));
+        else
+            for (int64_t j = 0; j < cols; j++) STORE(c + n[j], mask, LOAD(from + j * ts, mask));
     }
 }
 
-#define TILE(V, N, whole)                                                                                                          \
-    TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,  \
-                                                      int64_t bn, void *c, int64_t cn, bool add)                                   \
-    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
-#define TALL(N) TILE(2, N, 0) TILE(2, N, 1)
-#define FLAT(N) TILE(1, N, 0) TILE(1, N, 1)
-#define BOTH(N) TALL(N) FLAT(N)
-BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
+#define TILE(V, N, whole)                                                                        \
+    TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a,   \
+                                                      int64_t ak, const void *b, int64_t bk,     \
+                                                      int64_t bn, void *c, int64_t cn, bool add) \
+    {                                                                                            \
+        NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add);                         \
+    }
+#define TALL(N)   \
+    TILE(2, N, 0) \
+    TILE(2, N, 1)
+#define FLAT(N)   \
+    TILE(1, N, 0) \
+    TILE(1, N, 1)
+#define BOTH(N) \
+    TALL(N)     \
+    FLAT(N)
+BOTH(1)
+BOTH(2)
+BOTH(3)
+BOTH(4)
+BOTH(5)
+BOTH(6)
 #if WIDE_TILES
-BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12) FLAT(13) FLAT(14) FLAT(15) FLAT(16)
+BOTH(7)
+BOTH(8)
+BOTH(9)
+BOTH(10)
+BOTH(11)
+BOTH(12)
+FLAT(13)
+FLAT(14)
+FLAT(15)
+FLAT(16)
 #endif
-#define SIX(V, whole) NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
-                      NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole)
+#define SIX(V, whole)                                                                   \
+    NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
+        NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole)
 #if WIDE_TILES
-#define TWELVE(V, whole) SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole), NAME(tile_##V##_9_##whole), \
-                         NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), NAME(tile_##V##_12_##whole)
-#define SIXTEEN(whole) TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), NAME(tile_1_16_##whole)
-static const small NAME(small) = { LANES, MOST, 16, NAME(scatter),
-                                   { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
+#define TWELVE(V, whole)                                                                      \
+    SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole),                    \
+        NAME(tile_##V##_9_##whole), NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), \
+        NAME(tile_##V##_12_##whole)
+#define SIXTEEN(whole)                                                                           \
+    TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), \
+        NAME(tile_1_16_##whole)
+static const small NAME(small) = { LANES,
+                                   MOST,
+                                   16,
+                                   NAME(scatter),
+                                   { { { SIXTEEN(0) }, { SIXTEEN(1) } },
+                                     { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
 #undef TWELVE
 #undef SIXTEEN
 #else
-static const small NAME(small) = { LANES, MOST, MOST, NAME(scatter),
-                                   { { { SIX(1, 0) }, { SIX(1, 1) } }, { { SIX(2, 0) }, { SIX(2, 1) } } } };
+static const small NAME(small) = { LANES,
+                                   MOST,
+                                   MOST,
+                                   NAME(scatter),
+                                   { { { SIX(1, 0) }, { SIX(1, 1) } },
+                                     { { SIX(2, 0) }, { SIX(2, 1) } } } };
 #endif
 #undef TILE
 #undef TALL

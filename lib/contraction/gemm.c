@@ -1,24 +1,27 @@
 /* gemm.c: c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any strides.
  *
- * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into panels mr wide, and the
- * micro-kernel makes c tile by tile; where the elements of a block lie is in tables of offsets, so that no operand is ever copied
- * whole. KC is the same for all kernels and every tile starts its sum from c or 0, so an element's value depends on k alone: not
- * on the blocking of m and n, not on threads. A tile that is not whole, or not contiguous in the kernel's direction, goes
- * through a buffer.
+ * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into
+ * panels mr wide, and the micro-kernel makes c tile by tile; where the elements of a block lie is
+ * in tables of offsets, so that no operand is ever copied whole. KC is the same for all kernels and
+ * every tile starts its sum from c or 0, so an element's value depends on k alone: not on the
+ * blocking of m and n, not on threads. A tile that is not whole, or not contiguous in the kernel's
+ * direction, goes through a buffer.
  *
- * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out whole. */
+ * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out
+ * whole. */
 #include "contraction/gemm.h"
 #include <stddef.h>
 #include <string.h>
 
 #define IRREGULAR INT64_MIN
-enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };            /* packed blocks: in the second-level cache, in the third */
-enum { GRAIN = 1 << 22, TEAM_MAX = 64 };     /* multiply-adds that are worth a thread: some 30 µs */
+/* packed blocks: in the second-level cache, in the third */
+enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
+enum { GRAIN = 1 << 22, TEAM_MAX = 64 }; /* multiply-adds that are worth a thread: some 30 µs */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
-/* -- where elements lie -------------------------------------------------------------------------------------------------------- */
+/* -- where elements lie ----------------------------------------------------------------------- */
 eg_place eg__place(const eg_list *l, int64_t i)
 {
     eg_place at = { 0, 0, 0 };
@@ -35,7 +38,10 @@ eg_place eg__place(const eg_list *l, int64_t i)
 #define STRIDE(x) (*(const int64_t *)((const char *)&l->axis[x] + which))
 void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, int64_t *off)
 {
-    if (l->n == 0) { for (int64_t i = 0; i < count; i++) off[i] = 0; return; }
+    if (l->n == 0) {
+        for (int64_t i = 0; i < count; i++) off[i] = 0;
+        return;
+    }
     int last = l->n - 1;
     int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size, step = STRIDE(last), i = from;
     for (int x = last; x >= 0; x--) {
@@ -49,7 +55,7 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
         done += run;
         base += run * step;
         index[last] += run;
-        for (int x = last; x > 0 && index[x] == l->axis[x].size; x--) {      /* carry */
+        for (int x = last; x > 0 && index[x] == l->axis[x].size; x--) { /* carry */
             base += STRIDE(x - 1) - index[x] * STRIDE(x);
             index[x] = 0;
             index[x - 1]++;
@@ -57,10 +63,14 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
     }
 }
 
-/* k elements [from, from + count) as runs; at most one more than the number of times the innermost axis begins anew */
+/* k elements [from, from + count) as runs; at most one more than the number of times the innermost
+ * axis begins anew */
 static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_run *run)
 {
-    if (l->n == 0) { run[0] = (eg_run){ 0, count, 0 }; return 1; }
+    if (l->n == 0) {
+        run[0] = (eg_run){ 0, count, 0 };
+        return 1;
+    }
     const int64_t size = l->axis[l->n - 1].size, step = STRIDE(l->n - 1);
     int n = 0;
     while (count > 0) {
@@ -78,19 +88,24 @@ static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_
 static int64_t regular(const int64_t *off, int64_t n)
 {
     int64_t s = n > 1 ? off[1] - off[0] : 1;
-    for (int64_t i = 2; i < n; i++) if (off[i] - off[i - 1] != s) return IRREGULAR;
+    for (int64_t i = 2; i < n; i++)
+        if (off[i] - off[i - 1] != s) return IRREGULAR;
     return s;
 }
 
-/* -- one thread's room --------------------------------------------------------------------------------------------------------- */
-typedef struct side {           /* a block's rows (of a) or columns (of b) */
-    int64_t *from, *to;         /* offsets in the operand and in c */
-    int64_t *stride;            /* of each panel's offsets in c */
-    int64_t *stretch;           /* rows from this one on that are neighbours in c */
-    eg_run  *run;
-    char    *panels;
+/* -- one thread's room ------------------------------------------------------------------------ */
+typedef struct side {   /* a block's rows (of a) or columns (of b) */
+    int64_t *from, *to; /* offsets in the operand and in c */
+    int64_t *stride;    /* of each panel's offsets in c */
+    int64_t *stretch;   /* rows from this one on that are neighbours in c */
+    eg_run *run;
+    char *panels;
 } side;
-typedef struct shape { int64_t mc, nc, kc; size_t width; const eg_kernel *kernel; } shape;
+typedef struct shape {
+    int64_t mc, nc, kc;
+    size_t width;
+    const eg_kernel *kernel;
+} shape;
 
 static size_t room(int64_t block, int64_t kc, int w, size_t width)
 {
@@ -114,17 +129,22 @@ static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_
 {
     eg__offsets(l, which, from, count, s->from);
     eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
-    for (int64_t i = 0; i < count; i += w) s->stride[i / w] = regular(s->to + i, least(w, count - i));
-    for (int64_t i = count - 1; i >= 0; i--) s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
+    for (int64_t i = 0; i < count; i += w)
+        s->stride[i / w] = regular(s->to + i, least(w, count - i));
+    for (int64_t i = count - 1; i >= 0; i--)
+        s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
-static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src, int64_t kc, size_t width)
+static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src,
+                 int64_t kc, size_t width)
 {
     int64_t i = panel * w, rows = least(w, count - i);
-    eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src, s->panels + (size_t)(panel * w * kc) * width, kc);
+    eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src,
+             s->panels + (size_t)(panel * w * kc) * width, kc);
 }
 
-/* -- tiles --------------------------------------------------------------------------------------------------------------------- */
-static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc, char *c, bool add)
+/* -- tiles ------------------------------------------------------------------------------------ */
+static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
+                  char *c, bool add)
 {
     const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
@@ -136,19 +156,25 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
         for (int64_t i = 0; i < mc; i += mr) {
             const char *pa = a->panels + (size_t)(i * kc) * s->width;
             const int64_t rs = a->stride[i / mr], rows = least(mr, mc - i);
-            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR && (kn->rows ? cs == 1 : rs == 1)) {
+            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
+                (kn->rows ? cs == 1 : rs == 1)) {
                 kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
                 continue;
             }
             kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
-            if (kn->rows) eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i, b->stretch + j, add);
-            else eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j, a->stretch + i, add);
+            if (kn->rows)
+                eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i,
+                            b->stretch + j, add);
+            else
+                eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j,
+                            a->stretch + i, add);
         }
     }
 }
 
-/* -- one batch by one thread --------------------------------------------------------------------------------------------------- */
-static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a, side *b)
+/* -- one batch by one thread ------------------------------------------------------------------ */
+static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a,
+                  side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const size_t w = s->width;
@@ -159,7 +185,8 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
         tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
         for (int64_t p = 0; p < g->k.total; p += EG_KC) {
             int64_t kc = least(EG_KC, g->k.total - p);
-            int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run), ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
+            int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run),
+                ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
             for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = least(s->mc, g->m.total - i);
@@ -171,15 +198,17 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     }
 }
 
-/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed together, then blocks of a are taken in turn */
+/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed
+ * together, then blocks of a are taken in turn */
 typedef struct crew {
     const shape *s;
     const eg_gemm *g;
-    side *a, *b;                /* by thread; together: b[0] is everybody's */
-    eg_place at;                /* the batch */
-    int64_t shares, width;      /* dealt: stretches of a batch, and their width in n */
-    int64_t p, kc, nc;          /* together: the block of k, the width of the block of n */
-    const char *pa, *pb; char *pc;
+    side *a, *b;           /* by thread; together: b[0] is everybody's */
+    eg_place at;           /* the batch */
+    int64_t shares, width; /* dealt: stretches of a batch, and their width in n */
+    int64_t p, kc, nc;     /* together: the block of k, the width of the block of n */
+    const char *pa, *pb;
+    char *pc;
     int rb;
 } crew;
 static void dealt_piece(void *user, int64_t i, int thread)
@@ -226,7 +255,9 @@ static void together(eg_ctx *cx, int team, crew *c)
 
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
-    shape s = { .kernel = eg__kernel(g->dtype), .width = g->dtype == EG_F64 ? 8 : 4, .kc = least(EG_KC, g->k.total) };
+    shape s = { .kernel = eg__kernel(g->dtype),
+                .width = g->dtype == EG_F64 ? 8 : 4,
+                .kc = least(EG_KC, g->k.total) };
     const int mr = s.kernel->mr, nr = s.kernel->nr;
     s.mc = least(up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
     s.nc = least(up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
@@ -234,9 +265,10 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
     int team = eg__team(cx, work, GRAIN);
     if (team > TEAM_MAX) team = TEAM_MAX;
-    /* Shares: whole batches; or stretches of n, many where m has few panels, else one or two a thread if they are wide: each packs all of a
-     * for itself, because panels that another core has packed come slowly from its cache (512³ on two threads: 1.5 times one thread's
-     * speed, so 1.9). Else a block of b together. */
+    /* Shares: whole batches; or stretches of n, many where m has few panels, else one or two a
+     * thread if they are wide: each packs all of a for itself, because panels that another core has
+     * packed come slowly from its cache (512³ on two threads: 1.5 times one thread's speed,
+     * so 1.9). Else a block of b together. */
     crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
     const bool low = g->m.total < 2 * team * mr, wide = g->n.total >= 128 * team;
     const bool dealt = team > 1 && (batches >= 4 * team || low || wide);
@@ -258,12 +290,15 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         a[t] = take(p + (size_t)t * (ra + rb), s.mc, s.kc, mr, s.width);
         b[t] = take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
     }
-    if (dealt) eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
+    if (dealt)
+        eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
     else
         for (int64_t i = 0; i < batches; i++) {
             c.at = eg__place(&g->batch, i);
-            if (team > 1) together(cx, team, &c);
-            else alone(&s, g, c.at, 0, g->n.total, a, b);
+            if (team > 1)
+                together(cx, team, &c);
+            else
+                alone(&s, g, c.at, 0, g->n.total, a, b);
         }
     return true;
 }

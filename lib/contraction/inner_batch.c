@@ -1,29 +1,42 @@
-/* apart.c: a product whose batches lie nearest in an operand, as in the values `ijbh,jbhd->ibhd`: for one batch its numbers are a cache
- * line apart, and packing would fetch every line once per batch. Here a block of the operand (some batches, rows and k) is turned into
- * scratch, batch by batch, each line fetched once, and the block's products are made by the usual kernels. A batch axis that continues
- * c's contiguous one is turned so that both become one (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those
- * of the kernels, so an element's sum has the same order, and the same bits, as without the detour. */
+/* apart.c: a product whose batches lie nearest in an operand, as in the values `ijbh,jbhd->ibhd`:
+ * for one batch its numbers are a cache line apart, and packing would fetch every line once per
+ * batch. Here a block of the operand (some batches, rows and k) is turned into scratch, batch by
+ * batch, each line fetched once, and the block's products are made by the usual kernels. A batch
+ * axis that continues c's contiguous one is turned so that both become one (`efbad,cf->abcde`: 12
+ * lanes of e, 144 of d e). Blocks of k are those of the kernels, so an element's sum has the same
+ * order, and the same bits, as without the detour. */
 #include "contraction/gemm.h"
 #include <stddef.h>
 
-enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };      /* bytes of an operand's block; rows worth packing for; batches; bytes */
+/* bytes of an operand's block; rows worth packing for; batches; bytes */
+enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and can become part of it */
-typedef struct part { size_t which; bool apart, joins; char *room; } part;
+/* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and
+ * can become part of it */
+typedef struct part {
+    size_t which;
+    bool apart, joins;
+    char *room;
+} part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
-    eg_list group, rest;                        /* batches: those that lie together, the last one innermost; the others */
-    int64_t z, m, n, k;                         /* a block: elements of the first axis of each list */
+    /* batches: those that lie together, the last one innermost; the others */
+    eg_list group, rest;
+    int64_t z, m, n, k; /* a block: elements of the first axis of each list */
     part part[2];
 } blocks;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t stride(const eg_axis *x, size_t which) { return *(const int64_t *)((const char *)x + which); }
+static int64_t stride(const eg_axis *x, size_t which)
+{
+    return *(const int64_t *)((const char *)x + which);
+}
 static int64_t first(const eg_list *l) { return l->n ? l->axis[0].size : 1; }
 static int64_t inner(const eg_list *l) { return l->total / first(l); }
 static bool near(const eg_list *l, size_t which)
 {
-    for (int i = 0; i < l->n; i++) if (stride(&l->axis[i], which) == 1 || stride(&l->axis[i], which) == -1) return true;
+    for (int i = 0; i < l->n; i++)
+        if (stride(&l->axis[i], which) == 1 || stride(&l->axis[i], which) == -1) return true;
     return false;
 }
 
@@ -42,10 +55,14 @@ static void group_of(blocks *b, const eg_list *batch, size_t which)
             i = -1;
         }
     for (int i = 0; i < batch->n; i++)
-        if (!taken[i]) { b->rest_room[b->rest.n++] = batch->axis[i]; b->rest.total *= batch->axis[i].size; }
+        if (!taken[i]) {
+            b->rest_room[b->rest.n++] = batch->axis[i];
+            b->rest.total *= batch->axis[i].size;
+        }
 }
 
-/* Sizes of blocks, by the shape alone. False: no operand is like that, or the least block is too large. */
+/* Sizes of blocks, by the shape alone. False: no operand is like that, or the least block is too
+ * large. */
 static bool plan(const eg_gemm *g, blocks *b)
 {
     const eg_list *rows[2] = { &g->m, &g->n };
@@ -58,7 +75,8 @@ static bool plan(const eg_gemm *g, blocks *b)
         if (!any) group_of(b, &g->batch, p->which);
         int64_t step = 1;
         bool together = b->group.total >= LEAST;
-        for (int i = b->group.n - 1; i >= 0; step *= b->group.axis[i--].size) together &= stride(&b->group.axis[i], p->which) == step;
+        for (int i = b->group.n - 1; i >= 0; step *= b->group.axis[i--].size)
+            together &= stride(&b->group.axis[i], p->which) == step;
         p->apart = together;
         any |= together;
     }
@@ -71,21 +89,26 @@ static bool plan(const eg_gemm *g, blocks *b)
         if (!b->part[s].apart) continue;
         int64_t *r = s ? &b->n : &b->m;
         for (;;) {
-            const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]), bytes = z * n * b->k * inner(&g->k) * w;
+            const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]),
+                          bytes = z * n * b->k * inner(&g->k) * w;
             if (bytes <= ROOM) break;
-            if (n > ROWS && *r > 1) *r = (*r + 1) / 2;
-            else if (z > LINE / w && b->z > 1) b->z = (b->z + 1) / 2;
-            else if (*r > 1) *r = (*r + 1) / 2;
-            else return false;
+            if (n > ROWS && *r > 1)
+                *r = (*r + 1) / 2;
+            else if (z > LINE / w && b->z > 1)
+                b->z = (b->z + 1) / 2;
+            else if (*r > 1)
+                *r = (*r + 1) / 2;
+            else
+                return false;
         }
     }
     const eg_axis *m = g->m.axis, *last = &b->group.axis[b->group.n - 1];
-    b->part[0].joins = b->part[0].apart && !b->part[1].apart && g->m.n == 1 && b->m == m->size && last->sb == 0 &&
-                       last->sc == m->sc * m->size;
+    b->part[0].joins = b->part[0].apart && !b->part[1].apart && g->m.n == 1 && b->m == m->size &&
+                       last->sb == 0 && last->sc == m->sc * m->size;
     return true;
 }
 
-/* -- a block: elements [at, at + size) of a list's first axis --------------------------------------------------------------------- */
+/* -- a block: elements [at, at + size) of a list's first axis --------------------------------- */
 static eg_list cut(const eg_list *l, int64_t size, eg_axis *room)
 {
     eg_list c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
@@ -93,42 +116,58 @@ static eg_list cut(const eg_list *l, int64_t size, eg_axis *room)
     if (c.n) room[0].size = size;
     return c;
 }
-static int64_t offset(const eg_list *l, int64_t at, size_t which) { return l->n ? at * stride(&l->axis[0], which) : 0; }
+static int64_t offset(const eg_list *l, int64_t at, size_t which)
+{
+    return l->n ? at * stride(&l->axis[0], which) : 0;
+}
 /* row-major strides from `step` on in operand s */
 static void restride(const eg_list *l, int s, int64_t step)
 {
-    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size) *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
+    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size)
+        *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
 }
 
 /* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
-typedef struct turning { const eg_list *x, *y; size_t which, w; int64_t batches, zs, ys, pieces; const char *src; char *dst; } turning;
+typedef struct turning {
+    const eg_list *x, *y;
+    size_t which, w;
+    int64_t batches, zs, ys, pieces;
+    const char *src;
+    char *dst;
+} turning;
 static void piece(void *user, int64_t number, int thread)
 {
     (void)thread;
     const turning *t = user;
     const eg_axis one = { .size = 1 }, *x = t->x->n ? &t->x->axis[t->x->n - 1] : &one;
-    for (int64_t y = t->y->total * number / t->pieces; y < t->y->total * (number + 1) / t->pieces; y++) {
+    for (int64_t y = t->y->total * number / t->pieces; y < t->y->total * (number + 1) / t->pieces;
+         y++) {
         int64_t at;
         eg__offsets(t->y, t->which, y, 1, &at);
         for (int64_t i = 0; i < t->x->total; i += x->size) {
             int64_t along;
             eg__offsets(t->x, t->which, i, 1, &along);
-            eg__turn(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w, stride(x, t->which),
-                     t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs, false);
+            eg__turn(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
+                     stride(x, t->which), t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs, false);
         }
     }
 }
 /* a line more, so that what is apart does not meet in one cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
-static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group, eg_list *rows, const eg_list *k, const char *src)
+static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group,
+                 eg_list *rows, const eg_list *k, const char *src)
 {
-    const eg_list *x = k, *y = rows;            /* x: the nearer of the two; the small kernels read a along its rows */
-    if (rows->n && ((small && s == 0) || !k->n || stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
+    /* x: the nearer of the two; the small kernels read a along its rows */
+    const eg_list *x = k, *y = rows;
+    if (rows->n &&
+        ((small && s == 0) || !k->n ||
+         stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
         x = rows;
         y = k;
     }
-    const bool join = p->joins && small;        /* then the batches lie side by side for every k */
-    turning t = { x, y, p->which, w, group->total, padded(x->total * y->total), x->total, 1, src, p->room };
+    const bool join = p->joins && small; /* then the batches lie side by side for every k */
+    turning t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
+                  x->total, 1, src,      p->room };
     if (join) {
         t.zs = x->total;
         t.ys = padded(x->total * group->total);
@@ -167,7 +206,8 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
     for (int s = 0; s < 2; s++) {
         part *p = &b.part[s];
         if (!p->apart) continue;
-        const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group), k = b.k * inner(&g->k);
+        const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group),
+                      k = b.k * inner(&g->k);
         const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
         p->room = eg__scratch(cx, 4 + s, (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->room) return false;
@@ -185,15 +225,20 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                         one.m = cut(&g->m, least(b.m, first(&g->m) - i), room[1]);
                         one.n = cut(&g->n, least(b.n, first(&g->n) - j), room[2]);
                         one.k = cut(&g->k, least(b.k, first(&g->k) - k), room[3]);
-                        const size_t of_a = offsetof(eg_axis, sa), of_b = offsetof(eg_axis, sb), of_c = offsetof(eg_axis, sc);
-                        one.a = g->a + W * (rest.a + offset(&b.group, z, of_a) + offset(&g->m, i, of_a) + offset(&g->k, k, of_a));
-                        one.b = g->b + W * (rest.b + offset(&b.group, z, of_b) + offset(&g->n, j, of_b) + offset(&g->k, k, of_b));
-                        one.c = g->c + W * (rest.c + offset(&b.group, z, of_c) + offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
+                        const size_t of_a = offsetof(eg_axis, sa), of_b = offsetof(eg_axis, sb),
+                                     of_c = offsetof(eg_axis, sc);
+                        one.a = g->a + W * (rest.a + offset(&b.group, z, of_a) +
+                                            offset(&g->m, i, of_a) + offset(&g->k, k, of_a));
+                        one.b = g->b + W * (rest.b + offset(&b.group, z, of_b) +
+                                            offset(&g->n, j, of_b) + offset(&g->k, k, of_b));
+                        one.c = g->c + W * (rest.c + offset(&b.group, z, of_c) +
+                                            offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
                         const bool small = eg__direct_suits(&one);
                         for (int s = 0; s < 2; s++) {
                             if (!b.part[s].apart) continue;
                             const char **from = s ? &one.b : &one.a;
-                            turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m, &one.k, *from);
+                            turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
+                                 &one.k, *from);
                             *from = b.part[s].room;
                         }
                         if (small) one.tiling = eg__direct_tiling(&one);

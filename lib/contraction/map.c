@@ -1,37 +1,53 @@
-/* map.c: c[o] (+)= a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise and outer products.
+/* map.c: c[o] (+)= a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise and
+ * outer products.
  *
- * Two axes make a tile: the one nearest in c, and the one nearest in a if that is another (a transposition, done in squares so
- * that both sides use whole cache lines), else the next. The other axes number the tiles. */
+ * Two axes make a tile: the one nearest in c, and the one nearest in a if that is another (a
+ * transposition, done in squares so that both sides use whole cache lines), else the next. The
+ * other axes number the tiles. */
 #include "contraction/gemm.h"
 
-enum { TURN_X = 256, TURN_Y = 64 };         /* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
+/* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
+enum { TURN_X = 256, TURN_Y = 64 };
 
-typedef struct tile { int64_t rows, n, ra, sa, rb, sb, rc, sc; } tile;      /* c[r·rc + i·sc] … */
+typedef struct tile {
+    int64_t rows, n, ra, sa, rb, sb, rc, sc;
+} tile; /* c[r·rc + i·sc] … */
 
-#define MAP(name, type)                                                                                                            \
-    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *restrict c, bool add)                            \
-    {                                                                                                                              \
-        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                                                                \
-        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                                                            \
-            if (!b) {                                                                                                              \
-                if (sa == 1 && sc == 1) {                                                                                          \
-                    if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i];                                                         \
-                    else for (int64_t i = 0; i < n; i++) c[i] = a[i];                                                              \
-                } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                                            \
-                else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                                                        \
-                continue;                                                                                                          \
-            }                                                                                                                      \
-            if (sc == 1 && sa == 1 && sb == 1) {                                                                                   \
-                if (add) for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                                                      \
-                else for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                                                           \
-            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                                                          \
-                const type one = sa ? *b : *a, *many = sa ? a : b;                                                                 \
-                if (add) for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                                                    \
-                else for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                                                         \
-            } else if (add) for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];                                    \
-            else for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];                                                \
-            b += t->rb;                                                                                                            \
-        }                                                                                                                          \
+#define MAP(name, type)                                                                       \
+    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *restrict c, \
+                               bool add)                                                      \
+    {                                                                                         \
+        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                           \
+        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                       \
+            if (!b) {                                                                         \
+                if (sa == 1 && sc == 1) {                                                     \
+                    if (add)                                                                  \
+                        for (int64_t i = 0; i < n; i++) c[i] += a[i];                         \
+                    else                                                                      \
+                        for (int64_t i = 0; i < n; i++) c[i] = a[i];                          \
+                } else if (add)                                                               \
+                    for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                   \
+                else                                                                          \
+                    for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                    \
+                continue;                                                                     \
+            }                                                                                 \
+            if (sc == 1 && sa == 1 && sb == 1) {                                              \
+                if (add)                                                                      \
+                    for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                      \
+                else                                                                          \
+                    for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                       \
+            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                     \
+                const type one = sa ? *b : *a, *many = sa ? a : b;                            \
+                if (add)                                                                      \
+                    for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                    \
+                else                                                                          \
+                    for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                     \
+            } else if (add)                                                                   \
+                for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];           \
+            else                                                                              \
+                for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];            \
+            b += t->rb;                                                                       \
+        }                                                                                     \
     }
 MAP(map_f32, float)
 MAP(map_f64, double)
@@ -43,7 +59,8 @@ typedef struct job {
     const eg_list *tiles;
     const eg_axis *ax, *ay;
     int64_t nx, ny, bx, by, w, units, pieces;
-    const char *a, *b; char *c;
+    const char *a, *b;
+    char *c;
     bool turn, far, add;
 } job;
 static void unit(const job *j, int64_t u)
@@ -51,15 +68,23 @@ static void unit(const job *j, int64_t u)
     const eg_axis *ax = j->ax, *ay = j->ay;
     const eg_place at = eg__place(j->tiles, u / (j->by * j->bx));
     const int64_t iy = u % (j->by * j->bx) / j->bx * j->ny, ix = u % j->bx * j->nx;
-    const tile t = { .rows = least(j->ny, ay->size - iy), .n = least(j->nx, ax->size - ix), .ra = ay->sa, .sa = ax->sa,
-                     .rb = ay->sb, .sb = ax->sb,
-                     .rc = ay->sc, .sc = ax->sc };
+    const tile t = { .rows = least(j->ny, ay->size - iy),
+                     .n = least(j->nx, ax->size - ix),
+                     .ra = ay->sa,
+                     .sa = ax->sa,
+                     .rb = ay->sb,
+                     .sb = ax->sb,
+                     .rc = ay->sc,
+                     .sc = ax->sc };
     const char *pa = j->a + j->w * (at.a + iy * ay->sa + ix * ax->sa);
     const char *pb = j->b ? j->b + j->w * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
     char *pc = j->c + j->w * (at.c + iy * ay->sc + ix * ax->sc);
-    if (j->turn) eg__turn((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
-    else if (j->w == 4) map_f32(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
-    else map_f64(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
+    if (j->turn)
+        eg__turn((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
+    else if (j->w == 4)
+        map_f32(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
+    else
+        map_f64(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
 }
 static void piece(void *user, int64_t k, int thread)
 {
@@ -68,7 +93,8 @@ static void piece(void *user, int64_t k, int thread)
     for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++) unit(j, u);
 }
 
-bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, const void *b, void *c, bool add)
+bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, const void *b, void *c,
+             bool add)
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
@@ -76,19 +102,28 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
     eg_list tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool turned = false;
-    for (int i = 0; i < out->n - 1; i++)        /* does another axis move less in a (or in b)? */
+    for (int i = 0; i < out->n - 1; i++) /* does another axis move less in a (or in b)? */
         for (int s = 0; s < 2; s++) {
-            int64_t here = size_of(s ? out->axis[i].sb : out->axis[i].sa), of_x = size_of(s ? out->axis[x].sb : out->axis[x].sa);
-            if (here == 1 && of_x > 1 && out->axis[i].size > 2 && !turned) { y = i; turned = true; }
+            int64_t here = size_of(s ? out->axis[i].sb : out->axis[i].sa),
+                    of_x = size_of(s ? out->axis[x].sb : out->axis[x].sa);
+            if (here == 1 && of_x > 1 && out->axis[i].size > 2 && !turned) {
+                y = i;
+                turned = true;
+            }
         }
-    for (int i = 0; i < out->n; i++) if (i != x && i != y) { rest[tiles.n++] = out->axis[i]; tiles.total *= out->axis[i].size; }
+    for (int i = 0; i < out->n; i++)
+        if (i != x && i != y) {
+            rest[tiles.n++] = out->axis[i];
+            tiles.total *= out->axis[i].size;
+        }
     const eg_axis *ax = x >= 0 ? &out->axis[x] : &one, *ay = y >= 0 ? &out->axis[y] : &one;
     job j = { .tiles = &tiles, .ax = ax, .ay = ay, .w = w, .a = a, .b = b, .c = c, .add = add };
     if (turned && !b && !add && ax->sc == 1 && ay->sa == 1) {
         j.turn = true;
         j.far = out->total * w > EG_FAR;
     }
-    /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of some thousand elements in all */
+    /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
+     * some thousand elements in all */
     j.nx = least(ax->size, turned ? TURN_X : 1 << 14);
     j.ny = least(ay->size, turned ? TURN_Y : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
     j.bx = (ax->size + j.nx - 1) / j.nx;

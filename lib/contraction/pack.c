@@ -1,22 +1,25 @@
-/* pack.c: one micro-panel: dst[p·w + i] = src[off[i] + k(p)], for w rows and a stretch of k given as runs of constant stride; rows
- * beyond the last are 0. Data only moves, so one body serves floats and integers of a width. Three ways: rows that are neighbours
- * are copied, runs of neighbours are turned in registers, everything else is gathered. */
+/* pack.c: one micro-panel: dst[p·w + i] = src[off[i] + k(p)], for w rows and a stretch of k given
+ * as runs of constant stride; rows beyond the last are 0. Data only moves, so one body serves
+ * floats and integers of a width. Three ways: rows that are neighbours are copied, runs of
+ * neighbours are turned in registers, everything else is gathered. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-#define WORD uint32_t
+#define WORD    uint32_t
 #define NAME(x) x##32
 #include "contraction/pack_of.h"
 #undef WORD
 #undef NAME
 
-#define WORD uint64_t
+#define WORD    uint64_t
 #define NAME(x) x##64
 #include "contraction/pack_of.h"
 
-void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs, const eg_run *run,
-             const void *src, void *dst, int64_t k)
+void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
+              const eg_run *run, const void *src, void *dst, int64_t k)
 {
-    if (width == 4) panel32(w, rows, off, rs, runs, run, src, dst, k);
-    else panel64(w, rows, off, rs, runs, run, src, dst, k);
+    if (width == 4)
+        panel32(w, rows, off, rs, runs, run, src, dst, k);
+    else
+        panel64(w, rows, off, rs, runs, run, src, dst, k);
 }

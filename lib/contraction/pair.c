@@ -1,10 +1,12 @@
 /* pair.c: what a contraction of two operands is, and who does it.
  *
- * Axes of size 1 go, axes that lie together in every operand fuse, and each of the rest has a role by where it moves:
- *   batch (a, b, c)   m (a, c)   n (b, c)   k (a, b)   and lonely (a alone, or b alone), which is summed before anything else.
- * An operand that an axis does not move in (stride 0: broadcast) counts as not having it.
+ * Axes of size 1 go, axes that lie together in every operand fuse, and each of the rest has a role
+ * by where it moves: batch (a, b, c)   m (a, c)   n (b, c)   k (a, b)   and lonely (a alone, or b
+ * alone), which is summed before anything else. An operand that an axis does not move in (stride 0:
+ * broadcast) counts as not having it.
  *
- * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is run as often as one likes. */
+ * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is
+ * run as often as one likes. */
 #include "contraction/gemm.h"
 #include <string.h>
 
@@ -13,14 +15,15 @@ static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
 /* x outside y: does x continue y in every operand? */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
-    return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size && x->sc == y->sc * y->size;
+    return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
+           x->sc == y->sc * y->size;
 }
 static int fuse(int n, eg_axis *x)
 {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             if (i == j || !fuses(&x[i], &x[j])) continue;
-            x[j].size *= x[i].size;         /* j stays, i goes; look again from the start */
+            x[j].size *= x[i].size; /* j stays, i goes; look again from the start */
             x[i] = x[--n];
             i = -1;
             break;
@@ -28,7 +31,8 @@ static int fuse(int n, eg_axis *x)
     return n;
 }
 
-/* The axis that moves least goes innermost: by its stride in c, else in a and b; ties by the other strides. */
+/* The axis that moves least goes innermost: by its stride in c, else in a and b; ties by the other
+ * strides. */
 static int64_t nearest(const eg_axis *x)
 {
     int64_t a = size_of(x->sa), b = size_of(x->sb);
@@ -55,11 +59,13 @@ static eg_list list(eg_axis *first, int n)
 static void zero(eg_dtype dtype, const eg_list *out, char *c)
 {
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-    const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8;   /* integers end in i64 */
+    const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* integers end in i64 */
     for (int64_t o = 0; o < out->total; o += x->size) {
         char *to = c + eg__place(out, o).c * w;
-        if (x->sc == 1) memset(to, 0, (size_t)(x->size * w));
-        else for (int64_t i = 0; i < x->size; i++) memset(to + i * x->sc * w, 0, (size_t)w);
+        if (x->sc == 1)
+            memset(to, 0, (size_t)(x->size * w));
+        else
+            for (int64_t i = 0; i < x->size; i++) memset(to + i * x->sc * w, 0, (size_t)w);
     }
 }
 
@@ -72,7 +78,8 @@ static eg_list take(eg_pairing *p, int n, const eg_axis *x)
     return list(first, n);
 }
 
-/* The sum of an operand over its lonely axes, row-major in scratch; the other axes get their strides in it. */
+/* The sum of an operand over its lonely axes, row-major in scratch; the other axes get their
+ * strides in it. */
 static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
@@ -82,7 +89,10 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
         int64_t s = of_b ? x[i].sb : x[i].sa, o = of_b ? x[i].sa : x[i].sb;
         if (!s) continue;
         eg_axis y = { .size = x[i].size, .sa = s, .in_a = true };
-        if (!o && !x[i].sc) { gone[ngone++] = y; continue; }
+        if (!o && !x[i].sc) {
+            gone[ngone++] = y;
+            continue;
+        }
         y.sc = stride;
         y.in_c = true;
         stride *= y.size;
@@ -90,9 +100,10 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
         *(of_b ? &x[i].sb : &x[i].sa) = y.sc;
     }
     eg_lonely *l = &p->lonely[of_b];
-    nkept = fuse(nkept, kept);              /* an axis of c never fuses with one that is not of c */
+    nkept = fuse(nkept, kept); /* an axis of c never fuses with one that is not of c */
     ngone = fuse(ngone, gone);
-    *l = (eg_lonely){ .out = take(p, nkept, kept), .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
+    *l = (eg_lonely){ .out = take(p, nkept, kept),
+                      .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
     l->k = take(p, ngone, gone);
 }
 
@@ -100,10 +111,16 @@ static void exchange(eg_pairing *p)
 {
     eg_gemm *g = &p->gemm;
     const eg_list m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
-    g->m = g->n; g->n = m;
+    g->m = g->n;
+    g->n = m;
     p->swap = !p->swap;
     for (int l = 0; l < 4; l++)
-        for (int i = 0; i < all[l]->n; i++) { eg_axis *x = &all[l]->axis[i]; int64_t s = x->sa; x->sa = x->sb; x->sb = s; }
+        for (int i = 0; i < all[l]->n; i++) {
+            eg_axis *x = &all[l]->axis[i];
+            int64_t s = x->sa;
+            x->sa = x->sb;
+            x->sb = s;
+        }
 }
 
 /* Not a matrix product: the axes of c, and those that are summed */
@@ -116,11 +133,17 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
         if (x[i].sa) of_a *= x[i].size;
         if (x[i].sb) of_b *= x[i].size;
     }
-    p->swap = two && of_b > of_a;           /* the larger operand decides the loops, and comes first */
+    p->swap = two && of_b > of_a; /* the larger operand decides the loops, and comes first */
     for (int i = 0; i < n; i++) {
         eg_axis y = x[i];
-        if (p->swap) { y.sa = x[i].sb; y.sb = x[i].sa; }
-        if (y.in_c) free_axes[nfree++] = y; else summed[nsummed++] = y;
+        if (p->swap) {
+            y.sa = x[i].sb;
+            y.sb = x[i].sa;
+        }
+        if (y.in_c)
+            free_axes[nfree++] = y;
+        else
+            summed[nsummed++] = y;
     }
     p->gemm.batch = take(p, nfree, free_axes);
     p->gemm.k = take(p, nsummed, summed);
@@ -128,30 +151,42 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
 }
 
 enum { BATCH, M, N, K };
-typedef struct roles { int n[4]; eg_axis axis[4][EG_AXES_MAX]; } roles;
+typedef struct roles {
+    int n[4];
+    eg_axis axis[4][EG_AXES_MAX];
+} roles;
 
-/* Free axes that do not fuse: with one of them along vectors (c is contiguous there) and one along columns, the others can be batches,
- * and direct.c does what would be packed and scattered number by number. False: they are single already, or too short for that. */
+/* Free axes that do not fuse: with one of them along vectors (c is contiguous there) and one along
+ * columns, the others can be batches, and direct.c does what would be packed and scattered number
+ * by number. False: they are single already, or too short for that. */
 static bool single(roles *r, eg_dtype dtype)
 {
     enum { SHORTEST = 8, LEAST_WORK = 2048 };
     const int64_t lanes = dtype == EG_F64 ? 8 : 16;
     if (r->n[K] != 1 || r->n[M] + r->n[N] == 2) return false;
-    int along[2] = { -1, -1 }, side = -1;       /* of M, of N; who is along vectors */
+    int along[2] = { -1, -1 }, side = -1; /* of M, of N; who is along vectors */
     for (int s = 0; s < 2; s++)
-        for (int i = 0; i < r->n[M + s]; i++) if (r->axis[M + s][i].sc == 1) { side = s; along[s] = i; }
+        for (int i = 0; i < r->n[M + s]; i++)
+            if (r->axis[M + s][i].sc == 1) {
+                side = s;
+                along[s] = i;
+            }
     if (side < 0) return false;
     const int64_t v = r->axis[M + side][along[side]].size;
     if (10 * v < 7 * ((v + lanes - 1) / lanes * lanes)) return false;
     const eg_axis *other = r->axis[N - side];
     int best = 0;
-    for (int i = 1; i < r->n[N - side]; i++) if (other[i].size > other[best].size) best = i;
-    for (int i = 0; i < r->n[N - side]; i++) if (size_of(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
-    if (other[best].size < SHORTEST || v * other[best].size * r->axis[K]->size < LEAST_WORK) return false;
+    for (int i = 1; i < r->n[N - side]; i++)
+        if (other[i].size > other[best].size) best = i;
+    for (int i = 0; i < r->n[N - side]; i++)
+        if (size_of(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
+    if (other[best].size < SHORTEST || v * other[best].size * r->axis[K]->size < LEAST_WORK)
+        return false;
     along[!side] = best;
     for (int s = 0; s < 2; s++) {
         eg_axis *x = r->axis[M + s], kept = x[along[s]];
-        for (int i = 0; i < r->n[M + s]; i++) if (i != along[s]) r->axis[BATCH][r->n[BATCH]++] = x[i];
+        for (int i = 0; i < r->n[M + s]; i++)
+            if (i != along[s]) r->axis[BATCH][r->n[BATCH]++] = x[i];
         x[0] = kept;
         r->n[M + s] = 1;
     }
@@ -165,7 +200,8 @@ static void product(eg_pairing *p, const roles *r)
     g->n = take(p, r->n[N], r->axis[N]);
     g->k = take(p, r->n[K], r->axis[K]);
 
-    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or along n. */
+    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or
+     * along n. */
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
     bool small = eg__direct_suits(g);
@@ -175,9 +211,15 @@ static void product(eg_pairing *p, const roles *r)
 }
 
 eg_way eg__way(const eg_pairing *p) { return p->way; }
-bool eg__way_copies(const eg_pairing *p) { return p->way == EG_WAY_DIRECT && !p->gemm.tiling.in_place; }
+bool eg__way_copies(const eg_pairing *p)
+{
+    return p->way == EG_WAY_DIRECT && !p->gemm.tiling.in_place;
+}
 /* c's, and of each presum */
-size_t eg__pairing_bytes(int axes) { return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis); }
+size_t eg__pairing_bytes(int axes)
+{
+    return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
+}
 
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
@@ -201,33 +243,46 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     }
     if (empty_sum) {
         int m = 0;
-        for (int i = 0; i < n; i++) if (x[i].in_c) x[m++] = x[i];
+        for (int i = 0; i < n; i++)
+            if (x[i].in_c) x[m++] = x[i];
         p->gemm.batch = take(p, m, x);
         p->way = EG_WAY_ZERO;
         return;
     }
     n = fuse(n, x);
-    if (!eg__is_float(dtype) || !two) { simply(p, n, x, two); return; }
+    if (!eg__is_float(dtype) || !two) {
+        simply(p, n, x, two);
+        return;
+    }
 
     bool lonely_a = false, lonely_b = false;
-    for (int i = 0; i < n; i++) if (!x[i].in_c) { lonely_a |= x[i].sa && !x[i].sb; lonely_b |= x[i].sb && !x[i].sa; }
+    for (int i = 0; i < n; i++)
+        if (!x[i].in_c) {
+            lonely_a |= x[i].sa && !x[i].sb;
+            lonely_b |= x[i].sb && !x[i].sa;
+        }
     if (lonely_a) presum(p, n, x, false);
     if (lonely_b) presum(p, n, x, true);
     if (lonely_a || lonely_b) {
         int m = 0;
-        for (int i = 0; i < n; i++) if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
+        for (int i = 0; i < n; i++)
+            if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
         n = fuse(m, x);
     }
     for (int i = 0; i < n; i++) {
         int r = !x[i].in_c ? K : x[i].sa && x[i].sb ? BATCH : x[i].sa ? M : x[i].sb ? N : BATCH;
         role.axis[r][role.n[r]++] = x[i];
     }
-    if (!role.n[K] || !role.n[M] || !role.n[N]) { simply(p, n, x, two); return; }
+    if (!role.n[K] || !role.n[M] || !role.n[N]) {
+        simply(p, n, x, two);
+        return;
+    }
     const eg_pairing before = *p;
     roles alone = role;
     if (single(&alone, dtype)) {
         product(p, &alone);
-        if (p->way == EG_WAY_DIRECT || (p->way == EG_WAY_APART && p->gemm.m.axis[0].sc == 1)) return;
+        if (p->way == EG_WAY_DIRECT || (p->way == EG_WAY_APART && p->gemm.m.axis[0].sc == 1))
+            return;
         *p = before;
     }
     product(p, &role);
@@ -243,27 +298,44 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         if (!sum || !eg__sum(cx, dtype, &l->out, &l->k, s ? b : a, NULL, sum, false)) return false;
         *(s ? &b : &a) = sum;
     }
-    if (p->swap) { const void *t = a; a = b; b = t; }
+    if (p->swap) {
+        const void *t = a;
+        a = b;
+        b = t;
+    }
     switch (p->way) {
     case EG_WAY_NOTHING: return true;
-    case EG_WAY_ZERO:    if (!add) zero(dtype, &p->gemm.batch, c); return true;
-    case EG_WAY_PLAIN:   eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
-    case EG_WAY_MAP:     return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
-    case EG_WAY_SUM:     return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
-    case EG_WAY_DIRECT: case EG_WAY_PACKED: case EG_WAY_APART: break;
+    case EG_WAY_ZERO:
+        if (!add) zero(dtype, &p->gemm.batch, c);
+        return true;
+    case EG_WAY_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
+    case EG_WAY_MAP: return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
+    case EG_WAY_SUM: return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
+    case EG_WAY_DIRECT:
+    case EG_WAY_PACKED:
+    case EG_WAY_APART: break;
     }
     eg_gemm g = p->gemm;
     g.a = a;
     g.b = b;
     g.c = c;
     g.add = add;
-    return p->way == EG_WAY_DIRECT ? eg__direct(cx, &g) : p->way == EG_WAY_APART ? eg__apart(cx, &g) : eg__gemm(cx, &g);
+    return p->way == EG_WAY_DIRECT  ? eg__direct(cx, &g)
+           : p->way == EG_WAY_APART ? eg__apart(cx, &g)
+                                    : eg__gemm(cx, &g);
 }
 
-bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a, const void *b, void *c, bool add)
+bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a,
+              const void *b, void *c, bool add)
 {
-    union { eg_pairing p; char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)]; } u;
-    if (axes > EG_AXES_MAX) { eg_fail(cx, "einsum: %d axes in one pair; at most %d", axes, EG_AXES_MAX); return false; }
+    union {
+        eg_pairing p;
+        char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
+    } u;
+    if (axes > EG_AXES_MAX) {
+        eg_fail(cx, "einsum: %d axes in one pair; at most %d", axes, EG_AXES_MAX);
+        return false;
+    }
     eg__pairing(&u.p, dtype, axes, axis, b != NULL);
     return eg__pair_run(cx, &u.p, a, b, c, add);
 }

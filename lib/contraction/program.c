@@ -1,10 +1,12 @@
-/* program.c: labels, sizes and strides → the order of pairs, what each pair leaves, and how each is done. */
+/* program.c: labels, sizes and strides → the order of pairs, what each pair leaves, and how each is
+ * done. */
 #include "contraction/contraction.h"
 #include <string.h>
 
 static int find(const uint16_t *label, int n, uint16_t what)
 {
-    for (int k = 0; k < n; k++) if (label[k] == what) return k;
+    for (int k = 0; k < n; k++)
+        if (label[k] == what) return k;
     return -1;
 }
 static void side_of(eg_side *s, const eg_labelled *x)
@@ -12,37 +14,54 @@ static void side_of(eg_side *s, const eg_labelled *x)
     s->n = 0;
     for (int k = 0; k < x->rank; k++) {
         int at = find(s->label, s->n, x->label[k]);
-        if (at < 0) { at = s->n++; s->label[at] = x->label[k]; s->size[at] = x->dim[k]; s->stride[at] = 0; }
+        if (at < 0) {
+            at = s->n++;
+            s->label[at] = x->label[k];
+            s->size[at] = x->dim[k];
+            s->stride[at] = 0;
+        }
         s->stride[at] += x->stride[k];
     }
 }
 
-/* -- the order --------------------------------------------------------------------------------------------------------------------- */
+/* -- the order -------------------------------------------------------------------------------- */
 static bool by_path(eg_ctx *cx, const eg_contraction *t, int (*pair)[2])
 {
     const int n = t->count, steps = t->order.steps;
     int left[EG_EINSUM_MAX];
-    if (steps != n - 1) { eg_fail(cx, "einsum: .path has %d steps; %d operands take %d", steps, n, n - 1); return false; }
-    if (steps && !t->order.path) { eg_fail(cx, "einsum: .path is NULL, with %d steps", steps); return false; }
+    if (steps != n - 1) {
+        eg_fail(cx, "einsum: .path has %d steps; %d operands take %d", steps, n, n - 1);
+        return false;
+    }
+    if (steps && !t->order.path) {
+        eg_fail(cx, "einsum: .path is NULL, with %d steps", steps);
+        return false;
+    }
     for (int k = 0; k < n; k++) left[k] = k;
     for (int s = 0; s < steps; s++) {
         const int living = n - s, *p = t->order.path[s];
         for (int q = 0; q < 2; q++)
             if (p[q] < 0 || p[q] >= living) {
-                eg_fail(cx, "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d", s + 1, p[0], p[1], living,
-                        living - 1);
+                eg_fail(cx, "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d",
+                        s + 1, p[0], p[1], living, living - 1);
                 return false;
             }
         if (p[0] == p[1]) {
-            eg_fail(cx, "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0], p[1]);
+            eg_fail(cx, "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0],
+                    p[1]);
             return false;
         }
         const int low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
         pair[s][0] = left[low];
         pair[s][1] = left[high];
-        if (pair[s][0] > pair[s][1]) { int q = pair[s][0]; pair[s][0] = pair[s][1]; pair[s][1] = q; }
+        if (pair[s][0] > pair[s][1]) {
+            int q = pair[s][0];
+            pair[s][0] = pair[s][1];
+            pair[s][1] = q;
+        }
         int m = 0;
-        for (int k = 0; k < living; k++) if (k != low && k != high) left[m++] = left[k];
+        for (int k = 0; k < living; k++)
+            if (k != low && k != high) left[m++] = left[k];
         left[m] = n + s;
     }
     return true;
@@ -56,29 +75,38 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
-static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out, int (*pair)[2])
+static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
+                      int (*pair)[2])
 {
     eg_labelset set[EG_EINSUM_MAX], all;
     double size[EG_LABEL_MAX] = { 0 };
     const double width = eg__width[t->dtype];
     /* a limit below one element allows no intermediate, and eg__order takes 0 for none */
-    const double limit = t->order.limit == EG_OFF ? 0.5 : t->order.limit ? (double)t->order.limit / width : 0;
+    const double limit = t->order.limit == EG_OFF ? 0.5
+                         : t->order.limit         ? (double)t->order.limit / width
+                                                  : 0;
     for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
     set_of(&all, out, size);
     if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
     eg_cost cost, best = { 0, 0 };
-    for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost); below = cost.largest - 0.5) best = cost;
+    for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost);
+         below = cost.largest - 0.5)
+        best = cost;
     eg_fail(cx,
-            "einsum: .limit is %lld bytes, and every order of the %d operands that was found has an intermediate of at least %.0f "
+            "einsum: .limit is %lld bytes, and every order of the %d operands that was found has "
+            "an intermediate of at least %.0f "
             "bytes",
-            (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count, best.largest * width);
+            (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count,
+            best.largest * width);
     return false;
 }
 
-/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then b's own ---------------------- */
+/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then
+ * b's own */
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
-    for (int k = 0; k < numbers; k++) if (!gone[k] && find(d->side[k].label, d->side[k].n, label) >= 0) return true;
+    for (int k = 0; k < numbers; k++)
+        if (!gone[k] && find(d->side[k].label, d->side[k].n, label) >= 0) return true;
     return find(d->out.label, d->out.n, label) >= 0;
 }
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
@@ -93,7 +121,8 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
             const bool shared = find(other->label, other->n, from->label[k]) >= 0;
             if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
             if (c->n == EG_RANK_MAX) {
-                eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes", step + 1, EG_RANK_MAX);
+                eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes",
+                        step + 1, EG_RANK_MAX);
                 return false;
             }
             c->label[c->n] = from->label[k];
@@ -104,13 +133,14 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     int64_t bytes = eg__width[d->task->dtype];
     for (int k = 0; k < c->n; k++)
         if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) {
-            eg_fail(cx, "einsum: step %d would make an intermediate of more than 2^63 bytes", step + 1);
+            eg_fail(cx, "einsum: step %d would make an intermediate of more than 2^63 bytes",
+                    step + 1);
             return false;
         }
     const int64_t limit = d->task->order.limit == EG_OFF ? 0 : d->task->order.limit;
     if (d->task->order.limit && bytes > limit) {
-        eg_fail(cx, "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld", (long long)limit, step + 1,
-                (long long)bytes);
+        eg_fail(cx, "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld",
+                (long long)limit, step + 1, (long long)bytes);
         return false;
     }
     if ((size_t)bytes > d->largest) d->largest = (size_t)bytes;
@@ -118,14 +148,18 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     /* the lowest place where it overlaps no intermediate that is still alive */
     const int64_t need = (bytes + 63) / 64 * 64;
     int64_t at = 0;
-    for (bool moved = true; moved; ) {
+    for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < step; s++) {
             int64_t size = eg__width[d->task->dtype];
-            const bool alive = !gone[n + s] || d->pair[step][0] == n + s || d->pair[step][1] == n + s;
+            const bool alive =
+                !gone[n + s] || d->pair[step][0] == n + s || d->pair[step][1] == n + s;
             for (int k = 0; k < d->side[n + s].n; k++) size *= d->side[n + s].size[k];
             size = (size + 63) / 64 * 64;
-            if (alive && at < d->at[s] + size && d->at[s] < at + need) { at = d->at[s] + size; moved = true; }
+            if (alive && at < d->at[s] + size && d->at[s] < at + need) {
+                at = d->at[s] + size;
+                moved = true;
+            }
         }
     }
     d->at[step] = at;
@@ -147,7 +181,9 @@ bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
         eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit);
         return false;
     }
-    if (t->order.path || t->order.steps >= 0 ? !by_path(cx, t, d->pair) : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair))
+    if (t->order.path || t->order.steps >= 0
+            ? !by_path(cx, t, d->pair)
+            : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair))
         return false;
     bool gone[2 * EG_EINSUM_MAX] = { false };
     for (int s = 0; s < d->steps - 1; s++) {
@@ -164,23 +200,37 @@ const eg_side *eg__draft_result(const eg_draft *d, int step)
 int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
-    const eg_side *all[3] = { &d->side[d->pair[step][0]], b < 0 ? NULL : &d->side[b], eg__draft_result(d, step) };
+    const eg_side *all[3] = { &d->side[d->pair[step][0]], b < 0 ? NULL : &d->side[b],
+                              eg__draft_result(d, step) };
     uint16_t seen[3 * EG_RANK_MAX];
     int n = 0;
     for (int s = 0; s < 3; s++)
         for (int k = 0; all[s] && k < all[s]->n; k++) {
             int at = find(seen, n, all[s]->label[k]);
-            if (at < 0) { at = n++; seen[at] = all[s]->label[k]; if (axis) axis[at] = (eg_axis){ .size = all[s]->size[k] }; }
+            if (at < 0) {
+                at = n++;
+                seen[at] = all[s]->label[k];
+                if (axis) axis[at] = (eg_axis){ .size = all[s]->size[k] };
+            }
             if (!axis) continue;
             const int64_t stride = all[s]->stride[k];
-            if (s == 0) { axis[at].in_a = true; axis[at].sa = stride; }
-            if (s == 1) { axis[at].in_b = true; axis[at].sb = stride; }
-            if (s == 2) { axis[at].in_c = true; axis[at].sc = stride; }
+            if (s == 0) {
+                axis[at].in_a = true;
+                axis[at].sa = stride;
+            }
+            if (s == 1) {
+                axis[at].in_b = true;
+                axis[at].sb = stride;
+            }
+            if (s == 2) {
+                axis[at].in_c = true;
+                axis[at].sc = stride;
+            }
         }
     return n;
 }
 
-/* -- pairings ------------------------------------------------------------------------------------------------------------------------- */
+/* -- pairings --------------------------------------------------------------------------------- */
 static size_t up(size_t n) { return (n + 15) / 16 * 16; }
 static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; }
 
@@ -191,7 +241,8 @@ size_t eg__program_bytes(const eg_draft *d)
     return bytes + (diagonal(d) ? up(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
-static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
+static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis,
+                                 bool two)
 {
     eg_pairing *p = (eg_pairing *)(void *)*room;
     eg__pairing(p, dtype, axes, axis, two);
@@ -207,12 +258,15 @@ eg_program *eg__program(void *room, const eg_draft *d)
     eg_axis axis[3 * EG_RANK_MAX];
     for (int s = 0; s < d->steps; s++) {
         const int n = eg__draft_axes(d, s, axis);
-        p->step[s] = (eg_program_step){ .a = d->pair[s][0], .b = d->pair[s][1], .at = s == d->steps - 1 ? 0 : d->at[s] };
+        p->step[s] = (eg_program_step){ .a = d->pair[s][0],
+                                        .b = d->pair[s][1],
+                                        .at = s == d->steps - 1 ? 0 : d->at[s] };
         p->step[s].pairing = pairing(&next, d->task->dtype, n, axis, p->step[s].b >= 0);
     }
-    if (diagonal(d)) {                      /* zeros are the sum over nothing */
+    if (diagonal(d)) { /* zeros are the sum over nothing */
         const eg_labelled *o = d->task->out;
-        for (int k = 0; k < o->rank; k++) axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
+        for (int k = 0; k < o->rank; k++)
+            axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
         axis[o->rank] = (eg_axis){ .size = 0, .sa = 1, .in_a = true };
         p->clear = pairing(&next, d->task->dtype, o->rank + 1, axis, false);
     }
@@ -223,7 +277,8 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
 {
     if (p->empty) return true;
     if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, add)) return false;
-    if (p->steps == 1) return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, add);
+    if (p->steps == 1)
+        return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, add);
     const void *at[2 * EG_EINSUM_MAX];
     memcpy(at, x, (size_t)p->count * sizeof *at);
     _Alignas(64) char near[1 << 12];

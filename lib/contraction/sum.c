@@ -1,24 +1,25 @@
-/* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles: dots, matrix times vector,
- * reductions, traces. Along: the operand is nearest along k, each result is a row's dot. Across: it is nearest along a free axis,
- * whole rows are added.
+/* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles:
+ * dots, matrix times vector, reductions, traces. Along: the operand is nearest along k, each result
+ * is a row's dot. Across: it is nearest along a free axis, whole rows are added.
  *
- * Sums are trees, so that the error grows with log k: blocks of a fixed size, combined in pairs as a binary counter carries; and
- * long sums have parts of a fixed number of blocks, which threads may share. The tree depends on sizes and strides alone. */
+ * Sums are trees, so that the error grows with log k: blocks of a fixed size, combined in pairs as
+ * a binary counter carries; and long sums have parts of a fixed number of blocks, which threads may
+ * share. The tree depends on sizes and strides alone. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-enum { BLOCK = 2048, PART = 32 };           /* along: elements of a block, blocks of a part */
-enum { ROWS = 32, PART_ROWS = 4096 };       /* across: rows of a block, rows of a part      */
-enum { LEVELS = 8 };                        /* a part has at most 2^7 blocks                */
+enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a part */
+enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
+enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 
 typedef struct plan {
     const eg_list *out;
-    eg_axis x;                  /* the nearest axis: of k (along), or free (across)         */
-    eg_list rest;               /* k without x                                              */
-    eg_list others;             /* out without x                                            */
+    eg_axis x;      /* the nearest axis: of k (along), or free (across) */
+    eg_list rest;   /* k without x */
+    eg_list others; /* out without x */
     bool across;
-    int64_t per_row, rows;      /* along: blocks per row of x, or (0) rows of x per block   */
-    int64_t blocks, parts, chunk, chunks, k_total;          /* chunk: columns at once (across)      */
+    int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
+    int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
 } plan;
 
 static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
@@ -26,10 +27,12 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* halves onto halves: the sum of a vector's lanes, in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
-#define REAL float
-#define HALVES(x)                                                                                                                  \
-    ONTO(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)    \
-    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#define REAL         float
+#define HALVES(x)                                                 \
+    ONTO(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) \
+    ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11) \
+    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) \
+    ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 #define NAME(x) x##_f32
 typedef float wide_f32 __attribute__((vector_size(64))), four_f32 __attribute__((vector_size(16)));
 #define WIDE wide_f32
@@ -42,7 +45,10 @@ typedef float wide_f32 __attribute__((vector_size(64))), four_f32 __attribute__(
 #undef HALVES
 
 #define REAL double
-#define HALVES(x) ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3) ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5) ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6)
+#define HALVES(x)                   \
+    ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3) \
+    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5) \
+    ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6)
 #define NAME(x) x##_f64
 typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__((vector_size(32)));
 #define WIDE wide_f64
@@ -53,24 +59,31 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 static eg_list without(const eg_list *l, int at, eg_axis *room)
 {
     eg_list r = { .n = 0, .total = 1, .axis = room };
-    for (int i = 0; i < l->n; i++) if (i != at) { room[r.n++] = l->axis[i]; r.total *= l->axis[i].size; }
+    for (int i = 0; i < l->n; i++)
+        if (i != at) {
+            room[r.n++] = l->axis[i];
+            r.total *= l->axis[i].size;
+        }
     return r;
 }
 static int nearest(const eg_list *l)
 {
     int best = -1;
     for (int i = 0; i < l->n; i++)
-        if (l->axis[i].sa && (best < 0 || size_of(l->axis[i].sa) < size_of(l->axis[best].sa))) best = i;
+        if (l->axis[i].sa && (best < 0 || size_of(l->axis[i].sa) < size_of(l->axis[best].sa)))
+            best = i;
     return best;
 }
 
-bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a, const void *b, void *c, bool add)
+bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a,
+             const void *b, void *c, bool add)
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];
     plan p = { .out = out, .k_total = k->total };
     int xk = nearest(k), xo = nearest(out);
     if (xk < 0) xk = k->n - 1;
-    p.across = xo >= 0 && out->axis[xo].size >= 8 && size_of(out->axis[xo].sa) < size_of(k->axis[xk].sa);
+    p.across =
+        xo >= 0 && out->axis[xo].size >= 8 && size_of(out->axis[xo].sa) < size_of(k->axis[xk].sa);
     if (p.across) {
         p.x = out->axis[xo];
         p.others = without(out, xo, room_others);

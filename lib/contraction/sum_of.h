@@ -2,23 +2,30 @@
 
 enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
 
-/* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then halves onto halves. R is known where this is
- * inlined, and the order of a row's sum does not depend on it. */
-static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa,
-    const REAL *const *b, int64_t sb, REAL *sum)
+/* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then
+ * halves onto halves. R is known where this is inlined, and the order of a row's sum does not
+ * depend on it. */
+static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n,
+                                                                const REAL *const *a, int64_t sa,
+                                                                const REAL *const *b, int64_t sb,
+                                                                REAL *sum)
 {
     enum { L = NAME(LANES) };
     int64_t i = 0;
     REAL wide[4];
     if (sa == 1 && (!b || sb == 1) && n >= 4 * L) {
         WIDE s[4][4];
-        for (int r = 0; r < R; r++) for (int q = 0; q < 4; q++) s[r][q] = (WIDE){ 0 };
+        for (int r = 0; r < R; r++)
+            for (int q = 0; q < 4; q++) s[r][q] = (WIDE){ 0 };
         for (; i + 4 * L <= n; i += 4 * L)
             for (int q = 0; q < 4; q++)
                 for (int r = 0; r < R; r++) {
                     WIDE x, y;
                     memcpy(&x, a[r] + i + q * L, 64);
-                    if (b) { memcpy(&y, b[r] + i + q * L, 64); x *= y; }
+                    if (b) {
+                        memcpy(&y, b[r] + i + q * L, 64);
+                        x *= y;
+                    }
                     s[r][q] += x;
                 }
         for (int r = 0; r < R; r++) {
@@ -26,7 +33,8 @@ static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int
             HALVES(x)
             wide[r] = x[0];
         }
-    } else for (int r = 0; r < R; r++) wide[r] = 0;
+    } else
+        for (int r = 0; r < R; r++) wide[r] = 0;
     for (int r = 0; r < R; r++) {
         int64_t j = i;
         FOUR tail = { 0 };
@@ -34,12 +42,16 @@ static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int
             for (; j + 4 <= n; j += 4) {
                 FOUR x, y;
                 memcpy(&x, a[r] + j, sizeof x);
-                if (b) { memcpy(&y, b[r] + j, sizeof y); x *= y; }
+                if (b) {
+                    memcpy(&y, b[r] + j, sizeof y);
+                    x *= y;
+                }
                 tail += x;
             }
         else
             for (; j + 4 <= n; j += 4)
-                for (int q = 0; q < 4; q++) tail[q] += b ? a[r][(j + q) * sa] * b[r][(j + q) * sb] : a[r][(j + q) * sa];
+                for (int q = 0; q < 4; q++)
+                    tail[q] += b ? a[r][(j + q) * sa] * b[r][(j + q) * sb] : a[r][(j + q) * sa];
         for (; j < n; j++) tail[0] += b ? a[r][j * sa] * b[r][j * sb] : a[r][j * sa];
         sum[r] = wide[r] + ((tail[0] + tail[1]) + (tail[2] + tail[3]));
     }
@@ -51,39 +63,56 @@ EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL
     return sum;
 }
 /* c[r·rc] (+)= Σ a[r·ra + i·sa] b[r·rb + i·sb] */
-EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa, const REAL *b, int64_t rb, int64_t sb,
-    REAL *c, int64_t rc, bool add)
+EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa,
+                                 const REAL *b, int64_t rb, int64_t sb, REAL *c, int64_t rc,
+                                 bool add)
 {
     REAL sum[4];
     for (int64_t r = 0; r < rows; r += 4) {
         const REAL *pa[4], *pb[4];
         const int64_t here = least(4, rows - r);
-        for (int64_t q = 0; q < 4; q++) { pa[q] = a + (r + q) * ra; pb[q] = b ? b + (r + q) * rb : NULL; }
-        if (here == 4 && (b || n < 4 * NAME(LANES))) NAME(dots_in)(4, n, pa, sa, b ? pb : NULL, sb, sum);
-        else for (int64_t q = 0; q < here; q++) NAME(dots_in)(1, n, pa + q, sa, b ? pb + q : NULL, sb, sum + q);
-        for (int64_t q = 0; q < here; q++) c[(r + q) * rc] = add ? c[(r + q) * rc] + sum[q] : sum[q];
+        for (int64_t q = 0; q < 4; q++) {
+            pa[q] = a + (r + q) * ra;
+            pb[q] = b ? b + (r + q) * rb : NULL;
+        }
+        if (here == 4 && (b || n < 4 * NAME(LANES)))
+            NAME(dots_in)(4, n, pa, sa, b ? pb : NULL, sb, sum);
+        else
+            for (int64_t q = 0; q < here; q++)
+                NAME(dots_in)(1, n, pa + q, sa, b ? pb + q : NULL, sb, sum + q);
+        for (int64_t q = 0; q < here; q++)
+            c[(r + q) * rc] = add ? c[(r + q) * rc] + sum[q] : sum[q];
     }
 }
 
 /* sum[i] += Σ of `rows` rows of a (times b), four rows at a time */
-EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a, int64_t sa, const REAL *const *b,
-    int64_t sb)
+EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a,
+                                 int64_t sa, const REAL *const *b, int64_t sb)
 {
     int r = 0;
     if (sa == 1 && (!b || sb == 0))
         for (; r + 4 <= rows; r += 4) {
             const REAL *p = a[r], *q = a[r + 1], *u = a[r + 2], *v = a[r + 3];
-            if (!b) { for (int64_t i = 0; i < n; i++) sum[i] += (p[i] + q[i]) + (u[i] + v[i]); continue; }
+            if (!b) {
+                for (int64_t i = 0; i < n; i++) sum[i] += (p[i] + q[i]) + (u[i] + v[i]);
+                continue;
+            }
             const REAL fp = *b[r], fq = *b[r + 1], fu = *b[r + 2], fv = *b[r + 3];
-            for (int64_t i = 0; i < n; i++) sum[i] += (fp * p[i] + fq * q[i]) + (fu * u[i] + fv * v[i]);
+            for (int64_t i = 0; i < n; i++)
+                sum[i] += (fp * p[i] + fq * q[i]) + (fu * u[i] + fv * v[i]);
         }
     for (; r < rows; r++) {
         const REAL *p = a[r], *q = b ? b[r] : NULL;
-        if (!q) for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa];
-        else for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa] * q[i * sb];
+        if (!q)
+            for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa];
+        else
+            for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa] * q[i * sb];
     }
 }
-EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *restrict x) { for (int64_t i = 0; i < n; i++) sum[i] += x[i]; }
+EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *restrict x)
+{
+    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
 
 /* One result, blocks [from, to) of its sum */
 static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t from, int64_t to)
@@ -94,7 +123,8 @@ static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t fro
         if (p->per_row) {
             const eg_place at = eg__place(&p->rest, t / p->per_row);
             const int64_t i = t % p->per_row * BLOCK;
-            sum = NAME(dot)(least(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa, b ? b + at.b + i * p->x.sb : NULL, p->x.sb);
+            sum = NAME(dot)(least(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa,
+                            b ? b + at.b + i * p->x.sb : NULL, p->x.sb);
         } else {
             eg_walk w;
             int64_t r = t * p->rows, end = least(r + p->rows, p->rest.total);
@@ -108,12 +138,17 @@ static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t fro
     const int64_t count = to - from;
     REAL sum = 0;
     bool first = true;
-    for (int l = 0; l < LEVELS; l++) if (count >> l & 1) { sum = first ? level[l] : level[l] + sum; first = false; }
+    for (int l = 0; l < LEVELS; l++)
+        if (count >> l & 1) {
+            sum = first ? level[l] : level[l] + sum;
+            first = false;
+        }
     return sum;
 }
 
 /* n neighbouring results, rows [from, to) of their sums; the result ends in out */
-static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b, int64_t from, int64_t to, REAL *out)
+static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b, int64_t from,
+                         int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
     const REAL *pa[ROWS], *pb[ROWS];
@@ -122,7 +157,10 @@ static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b,
     eg__walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
         int rows = (int)least(ROWS, to - r);
-        for (int q = 0; q < rows; q++, eg__walk_on(&w)) { pa[q] = a + w.at.a; pb[q] = b ? b + w.at.b : NULL; }
+        for (int q = 0; q < rows; q++, eg__walk_on(&w)) {
+            pa[q] = a + w.at.a;
+            pb[q] = b ? b + w.at.b : NULL;
+        }
         r += rows;
         for (int64_t i = 0; i < n; i++) out[i] = 0;
         NAME(rows)(n, out, rows, pa, p->x.sa, b ? pb : NULL, p->x.sb);
@@ -133,7 +171,10 @@ static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b,
     bool first = true;
     for (int l = 0; l < LEVELS; l++) {
         if (!(count >> l & 1)) continue;
-        if (first) memcpy(out, level[l], (size_t)n * sizeof *out); else NAME(onto)(n, out, level[l]);
+        if (first)
+            memcpy(out, level[l], (size_t)n * sizeof *out);
+        else
+            NAME(onto)(n, out, level[l]);
         first = false;
     }
 }
@@ -141,44 +182,65 @@ static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b,
 /* Partial sums of `parts` parts, `step` apart, pairwise; then into c */
 static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool add)
 {
-    for (int64_t s = 1; s < parts; s *= 2) for (int64_t i = 0; i + s < parts; i += 2 * s) part[i * step] += part[(i + s) * step];
+    for (int64_t s = 1; s < parts; s *= 2)
+        for (int64_t i = 0; i + s < parts; i += 2 * s) part[i * step] += part[(i + s) * step];
     *c = add ? *c + *part : *part;
 }
 
-static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add, REAL *partial)
+static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add,
+                       REAL *partial)
 {
     const int64_t part = u % p->parts, o = u / p->parts;
     if (!p->across) {
         const eg_place at = eg__place(p->out, o);
-        const REAL sum = NAME(along)(p, a + at.a, b ? b + at.b : NULL, part * PART, least(p->blocks, (part + 1) * PART));
-        if (p->parts > 1) partial[part * p->out->total + o] = sum;
-        else c[at.c] = add ? c[at.c] + sum : sum;
+        const REAL sum = NAME(along)(p, a + at.a, b ? b + at.b : NULL, part * PART,
+                                     least(p->blocks, (part + 1) * PART));
+        if (p->parts > 1)
+            partial[part * p->out->total + o] = sum;
+        else
+            c[at.c] = add ? c[at.c] + sum : sum;
         return;
     }
     REAL sum[NAME(CHUNK)];
     const eg_place at = eg__place(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = least(p->chunk, p->x.size - i);
-    NAME(across)(p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
-                 least(p->rest.total, (part + 1) * PART_ROWS), sum);
-    if (p->parts > 1) { memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum, (size_t)n * sizeof *sum); return; }
+    NAME(across)
+    (p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
+     least(p->rest.total, (part + 1) * PART_ROWS), sum);
+    if (p->parts > 1) {
+        memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum,
+               (size_t)n * sizeof *sum);
+        return;
+    }
     REAL *to = c + at.c + i * p->x.sc;
-    if (add) for (int64_t q = 0; q < n; q++) to[q * p->x.sc] += sum[q];
-    else for (int64_t q = 0; q < n; q++) to[q * p->x.sc] = sum[q];
+    if (add)
+        for (int64_t q = 0; q < n; q++) to[q * p->x.sc] += sum[q];
+    else
+        for (int64_t q = 0; q < n; q++) to[q * p->x.sc] = sum[q];
 }
 
-typedef struct NAME(job) { const plan *p; int64_t units, pieces; const REAL *a, *b; REAL *c, *partial; bool add; } NAME(job);
+typedef struct NAME(job) {
+    const plan *p;
+    int64_t units, pieces;
+    const REAL *a, *b;
+    REAL *c, *partial;
+    bool add;
+} NAME(job);
 static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
     const NAME(job) *j = user;
     const eg_list *out = j->p->out;
-    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {      /* rows of one block: a stretch of them at once */
+    /* rows of one block: a stretch of them at once */
+    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-        for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end; u += n) {
+        for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
+             u += n) {
             const eg_place at = eg__place(out, u);
             n = least(end - u, x->size - u % x->size);
-            NAME(dots)(n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb, j->p->x.sb, j->c + at.c, x->sc,
-                       j->add);
+            NAME(dots)
+            (n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb,
+             j->p->x.sb, j->c + at.c, x->sc, j->add);
         }
         return;
     }
@@ -191,18 +253,24 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
     REAL *partial = NULL;
     const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
     p->chunk = NAME(CHUNK);
-    if (team > 1 && p->across) {            /* columns do not meet: a share each, of four lines at least */
+    if (team > 1 && p->across) { /* columns do not meet: a share each, of four lines at least */
         const int64_t want = team / (p->parts * p->others.total), lines = p->x.size / NAME(LANES);
-        if (want > 1 && lines >= 4 * want) p->chunk = least(p->chunk, (lines + want - 1) / want * NAME(LANES));
+        if (want > 1 && lines >= 4 * want)
+            p->chunk = least(p->chunk, (lines + want - 1) / want * NAME(LANES));
     }
     p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
-    if (p->parts > 1 && !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial))) return false;
+    if (p->parts > 1 &&
+        !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial)))
+        return false;
     const int64_t pieces = team > 1 ? least(units, 8 * team) : 1;
-    eg__parallel(cx, team, pieces, NAME(piece), &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
+    eg__parallel(cx, team, pieces, NAME(piece),
+                 &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
     if (p->parts > 1)
         for (int64_t o = 0; o < p->out->total; o++) {
-            const int64_t at = p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc : eg__place(p->out, o).c;
+            const int64_t at =
+                p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc
+                          : eg__place(p->out, o).c;
             NAME(finish)(partial + o, p->parts, p->out->total, c + at, add);
         }
     return true;

@@ -1,14 +1,18 @@
-/* caller.c: which call of the user's program is at work. The library keeps frame pointers (-fno-omit-frame-pointer), so that from
- * any of its functions the frames lead outward; the first return address that is not in the library's text (mark.h) is the user's. */
+/* caller.c: which call of the user's program is at work. The library keeps frame pointers
+ * (-fno-omit-frame-pointer), so that from any of its functions the frames lead outward; the first
+ * return address that is not in the library's text (mark.h) is the user's. */
 #include "core/core.h"
 
 #if EG_TEXT_MARKED
-extern const int32_t __start_eg_text[] __attribute__((visibility("hidden"))), __stop_eg_text[] __attribute__((visibility("hidden")));
+extern const int32_t __start_eg_text[] __attribute__((visibility("hidden"))),
+    __stop_eg_text[] __attribute__((visibility("hidden")));
 void eg__text(uintptr_t *start, uintptr_t *size)
 {
     uintptr_t low = UINTPTR_MAX, high = 0;
-    for (const int32_t *m = __start_eg_text; m < __stop_eg_text; m += 2) {      /* distances from the number's own place */
-        const uintptr_t begin = (uintptr_t)m + (uintptr_t)(intptr_t)m[0], end = (uintptr_t)(m + 1) + (uintptr_t)(intptr_t)m[1];
+    /* distances from the number's own place */
+    for (const int32_t *m = __start_eg_text; m < __stop_eg_text; m += 2) {
+        const uintptr_t begin = (uintptr_t)m + (uintptr_t)(intptr_t)m[0],
+                        end = (uintptr_t)(m + 1) + (uintptr_t)(intptr_t)m[1];
         if (begin < low) low = begin;
         if (end > high) high = end;
     }
@@ -28,5 +32,9 @@ void *eg__caller(const eg_ctx *cx)
 }
 #else
 void eg__text(uintptr_t *start, uintptr_t *size) { *start = *size = 0; }
-void *eg__caller(const eg_ctx *cx) { (void)cx; return NULL; }
+void *eg__caller(const eg_ctx *cx)
+{
+    (void)cx;
+    return NULL;
+}
 #endif

@@ -1,11 +1,13 @@
-/* context.c: what a context owns: memory in arenas, the scope stack, owners, the first error, switches.
+/* context.c: what a context owns: memory in arenas, the scope stack, owners, the first error,
+ * switches.
  *
- * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its chunks and gives them all back
- * to the context's pool at once, where the next arena finds them: a training step that repeats asks the allocator for nothing.
- * Tensor headers lie in chunks of their own, which never hold anything else, so that a tensor used after its scope was popped
- * is still recognised, until its slot is taken again: not before RESTING others were. With
- * EG_DEBUG_ALLOC every header and every block of data is an allocation of its own, freed at the pop,
- * so that sanitizers and valgrind see each misuse. */
+ * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its
+ * chunks and gives them all back to the context's pool at once, where the next arena finds them: a
+ * training step that repeats asks the allocator for nothing. Tensor headers lie in chunks of their
+ * own, which never hold anything else, so that a tensor used after its scope was popped is still
+ * recognised, until its slot is taken again: not before RESTING others were. With EG_DEBUG_ALLOC
+ * every header and every block of data is an allocation of its own, freed at the pop, so that
+ * sanitizers and valgrind see each misuse. */
 #include "core/core.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +18,25 @@ enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 2
 enum { UNIT = 16, RESTING = 2048 };
 #define HEADER EG_CHUNK_HEADER
 
-struct eg_owner { eg_ctx *cx; eg__arena arena; eg_owner *next, **link; };
+struct eg_owner {
+    eg_ctx *cx;
+    eg__arena arena;
+    eg_owner *next, **link;
+};
 
-/* Large blocks lie on large pages where the system has them: fewer faults at first, fewer misses of the page table's cache later. */
+/* Large blocks lie on large pages where the system has them: fewer faults at first, fewer misses of
+ * the page table's cache later. */
 static void *plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
 {
-    (void)user; (void)old_size;
+    (void)user;
+    (void)old_size;
     if (new_size) {
         p = realloc(p, new_size);
 #ifdef MADV_HUGEPAGE
-        const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE, to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
-        if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);     /* advice: whether it is taken is no error */
+        const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE,
+                        to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
+        /* advice: whether it is taken is no error */
+        if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);
 #endif
         return p;
     }
@@ -34,7 +44,7 @@ static void *plain_realloc(void *user, void *p, size_t old_size, size_t new_size
     return NULL;
 }
 
-/* -- chunks ------------------------------------------------------------------------------------------------------------------ */
+/* -- chunks ----------------------------------------------------------------------------------- */
 static eg__chunk *chunk_new(eg_ctx *cx, size_t cap)
 {
     if (cap > SIZE_MAX - HEADER - ALIGN) return NULL;
@@ -54,7 +64,8 @@ static void chunk_free(eg_ctx *cx, eg__chunk *c)
     cx->realloc(cx->user, c->raw, c->total, 0);
 }
 
-/* A chunk from the pool, or a new one of at least `floor` bytes, more the more is in use already; floor 0: no more than it needs. */
+/* A chunk from the pool, or a new one of at least `floor` bytes, more the more is in use already;
+ * floor 0: no more than it needs. */
 static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
 {
 #if !EG_DEBUG_ALLOC
@@ -70,15 +81,20 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
     if (grow < floor) grow = floor;
     if (need < grow) {
         eg__chunk *c = chunk_new(cx, grow);
-        if (c) return c;                /* else less will have to do */
+        if (c) return c; /* else less will have to do */
     }
 #else
-    (void)pool; (void)floor;
+    (void)pool;
+    (void)floor;
 #endif
     return chunk_new(cx, need);
 }
-/* `used` only falls when chunks are released, so that its peak is looked for there and where it is asked for. */
-static void note_peak(eg_usage *u) { if (u->used > u->used_peak) u->used_peak = u->used; }
+/* `used` only falls when chunks are released, so that its peak is looked for there and where it is
+ * asked for. */
+static void note_peak(eg_usage *u)
+{
+    if (u->used > u->used_peak) u->used_peak = u->used;
+}
 
 static void data_release(eg_ctx *cx, eg__chunk **list)
 {
@@ -97,7 +113,7 @@ static void data_release(eg_ctx *cx, eg__chunk **list)
     *list = NULL;
 }
 
-/* -- chunks of headers ------------------------------------------------------------------------- */
+/* -- chunks of headers ------------------------------------------------------------------------ */
 static void headers_release(eg_ctx *cx, eg__chunk **list)
 {
     for (eg__chunk *c = *list, *next; c; c = next) {
@@ -135,7 +151,7 @@ static bool headers_block(eg_ctx *cx, int64_t units)
     if (!block) return false;
     block->next = cx->headers.blocks;
     cx->headers.blocks = block;
-    for (int64_t k = units; k-- > 0; ) {
+    for (int64_t k = units; k-- > 0;) {
         eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_room(block) + (size_t)k * step);
         *c = (eg__chunk){ .cap = cap, .next = cx->headers.begun };
         cx->headers.begun = c;
@@ -151,9 +167,11 @@ static eg__chunk *headers_take(eg_ctx *cx)
     const int64_t made = cx->headers.made;
     const int64_t more = !made ? 4 : (made > 2 * RESTING ? made : 2 * RESTING) / UNIT;
     if (!cx->headers.begun && cx->headers.resting < RESTING + UNIT && !headers_block(cx, more) &&
-        !cx->headers.dead && !headers_block(cx, 1)) return NULL;
+        !cx->headers.dead && !headers_block(cx, 1))
+        return NULL;
     eg__chunk *c = cx->headers.begun;
-    if (c) cx->headers.begun = c->next;
+    if (c)
+        cx->headers.begun = c->next;
     else {
         c = cx->headers.dead;
         cx->headers.dead = c->next;
@@ -164,15 +182,20 @@ static eg__chunk *headers_take(eg_ctx *cx)
 }
 #endif
 
-/* -- arenas -------------------------------------------------------------------------------------------------------------------- */
+/* -- arenas ----------------------------------------------------------------------------------- */
 void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 {
     eg__chunk *c = a->data;
-    eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1, a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
-    if (!fresh) { eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used); return NULL; }
+    eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1,
+                                  a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
+    if (!fresh) {
+        eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used);
+        return NULL;
+    }
     fresh->used = bytes;
     a->cx->use.used += bytes;
-    if (c && c->cap - c->used > fresh->cap - fresh->used) {      /* the old chunk has more room left: stay in it */
+    /* the old chunk has more room left: stay in it */
+    if (c && c->cap - c->used > fresh->cap - fresh->used) {
         fresh->next = c->next;
         c->next = fresh;
     } else {
@@ -184,7 +207,10 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 bool eg__nodes_chunk(eg__arena *a)
 {
     eg__chunk *c = headers_take(a->cx);
-    if (!c) { eg_fail(a->cx, "out of memory: no room for one more tensor"); return false; }
+    if (!c) {
+        eg_fail(a->cx, "out of memory: no room for one more tensor");
+        return false;
+    }
     c->next = a->nodes;
     a->nodes = c;
     return true;
@@ -203,9 +229,15 @@ void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
     eg__chunk **s = &cx->scratch[which];
     if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
     size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
-    if (*s) { chunk_free(cx, *s); *s = NULL; }
+    if (*s) {
+        chunk_free(cx, *s);
+        *s = NULL;
+    }
     *s = chunk_new(cx, cap ? cap : ALIGN);
-    if (!*s) { eg_fail(cx, "out of memory: %zu bytes of scratch", bytes); return NULL; }
+    if (!*s) {
+        eg_fail(cx, "out of memory: %zu bytes of scratch", bytes);
+        return NULL;
+    }
     return eg__chunk_room(*s);
 }
 
@@ -216,7 +248,7 @@ void *eg__keep_block(eg_ctx *cx, size_t bytes)
     return cx->kept;
 }
 
-/* -- context ------------------------------------------------------------------------------------------------------------------- */
+/* -- context ---------------------------------------------------------------------------------- */
 const char *eg_type_name(eg_dtype t)
 {
     static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool", "c128" };
@@ -227,18 +259,30 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_clear(NULL);                     /* what eg_error(NULL) says after this call is about this call */
+    eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail(NULL, "open: .dtype is %s, not f32 or f64", eg_type_name(o.dtype));
         return NULL;
     }
-    if (o.threads < 0) { eg_fail(NULL, "open: .threads is %d", o.threads); return NULL; }
+    if (o.threads < 0) {
+        eg_fail(NULL, "open: .threads is %d", o.threads);
+        return NULL;
+    }
     if (!o.realloc) o.realloc = plain_realloc;
     eg_ctx *cx = o.realloc(o.user, NULL, 0, sizeof *cx);
-    if (!cx) { eg_fail(NULL, "out of memory: no room for a context"); return NULL; }
+    if (!cx) {
+        eg_fail(NULL, "out of memory: no room for a context");
+        return NULL;
+    }
     *cx = (eg_ctx){
-        .realloc = o.realloc, .user = o.user, .seed = o.seed, .training = true, .recording = true, .flush = o.flush,
-        .dtype = o.dtype ? o.dtype : EG_F32, .threads = o.threads ? o.threads : eg__cores(),
+        .realloc = o.realloc,
+        .user = o.user,
+        .seed = o.seed,
+        .training = true,
+        .recording = true,
+        .flush = o.flush,
+        .dtype = o.dtype ? o.dtype : EG_F32,
+        .threads = o.threads ? o.threads : eg__cores(),
         .poison = { .live = EG_LIVE, .poison = true, .dtype = EG_F32 },
     };
     cx->poison.cx = cx;
@@ -255,8 +299,12 @@ static void give_back(eg_ctx *cx)
 {
     eg__chunk *lists[] = { cx->spare_data, cx->headers.blocks, cx->spare_scopes };
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
-        for (eg__chunk *c = lists[k], *next; c; c = next) { next = c->next; chunk_free(cx, c); }
-    for (int k = 0; k < EG_SCRATCH; k++) if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
+        for (eg__chunk *c = lists[k], *next; c; c = next) {
+            next = c->next;
+            chunk_free(cx, c);
+        }
+    for (int k = 0; k < EG_SCRATCH; k++)
+        if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
 }
 void eg_close(eg_ctx *cx)
 {
@@ -271,7 +319,7 @@ void eg_close(eg_ctx *cx)
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, nothing));       /* the poison and the message are not wanted */
+    memset(cx, 0, offsetof(eg_ctx, nothing)); /* the poison and the message are not wanted */
     cx->realloc = plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;
@@ -284,7 +332,8 @@ void eg__brief_close(eg_ctx *cx)
     give_back(cx);
 }
 
-/* The first failure of this thread that found no context: no operand, or no eg_open that succeeded. Empty: there was none. */
+/* The first failure of this thread that found no context: no operand, or no eg_open that succeeded.
+ * Empty: there was none. */
 static _Thread_local char homeless[512];
 
 const char *eg_error(const eg_ctx *cx)
@@ -294,18 +343,21 @@ const char *eg_error(const eg_ctx *cx)
 }
 void eg_clear(eg_ctx *cx)
 {
-    if (cx) cx->failed = false;
-    else *homeless = '\0';
+    if (cx)
+        cx->failed = false;
+    else
+        *homeless = '\0';
 }
 bool eg__failed(const eg_ctx *cx) { return !cx || cx->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &cx->poison : NULL; }
 
 eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 {
-    if (cx ? !cx->failed : !*homeless) {        /* the first failure is the one worth reading */
+    if (cx ? !cx->failed : !*homeless) { /* the first failure is the one worth reading */
         va_list ap;
         va_start(ap, format);
-        vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, ap);
+        vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format,
+                  ap);
         va_end(ap);
         if (cx) cx->failed = true;
     }
@@ -322,19 +374,23 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     vsnprintf(words, sizeof words - 2, format, ap);
     va_end(ap);
     strcat(words, ": ");
-    const size_t n = strlen(words), old = strlen(cx->message), keep = old < sizeof words - n ? old : sizeof words - n - 1;
+    const size_t n = strlen(words), old = strlen(cx->message),
+                 keep = old < sizeof words - n ? old : sizeof words - n - 1;
     memmove(cx->message + n, cx->message, keep);
     cx->message[n + keep] = 0;
     memcpy(cx->message, words, n);
     return &cx->poison;
 }
 
-/* -- scopes -------------------------------------------------------------------------------------------------------------------- */
+/* -- scopes ----------------------------------------------------------------------------------- */
 eg_mark eg_push(eg_ctx *cx)
 {
     if (!cx) return (eg_mark){ NULL, 0 };
     eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
-    if (!c) { eg_fail(cx, "out of memory: no room for a scope"); return (eg_mark){ NULL, 0 }; }
+    if (!c) {
+        eg_fail(cx, "out of memory: no room for a scope");
+        return (eg_mark){ NULL, 0 };
+    }
     eg__arena *a = (eg__arena *)(void *)eg__chunk_room(c);
     *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
     cx->top = a;
@@ -346,8 +402,11 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     if (!cx || !m.scope) return;
     eg__arena *a = cx->top;
     while (a != &cx->root && (a != m.scope || a->serial != m.serial)) a = a->outer;
-    if (a == &cx->root) { eg_fail(cx, "pop: this mark belongs to no open scope (popped twice, or out of order)"); return; }
-    for (bool last = false; !last; ) {  /* scopes left open inside go with it */
+    if (a == &cx->root) {
+        eg_fail(cx, "pop: this mark belongs to no open scope (popped twice, or out of order)");
+        return;
+    }
+    for (bool last = false; !last;) { /* scopes left open inside go with it */
         a = cx->top;
         last = a == m.scope;
         cx->top = a->outer;
@@ -362,7 +421,7 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     }
 }
 
-/* -- owners: arenas that hang on the scope in which they were opened ------------------------------------------------------------ */
+/* -- owners: arenas that hang on the scope in which they were opened -------------------------- */
 eg_owner *eg_owner_open(eg_ctx *cx)
 {
     if (eg__failed(cx)) return NULL;
@@ -379,7 +438,7 @@ void eg_owner_close(eg_owner *o)
     if (!o) return;
     *o->link = o->next;
     if (o->next) o->next->link = o->link;
-    eg__arena a = o->arena;             /* o lies in the memory that goes */
+    eg__arena a = o->arena; /* o lies in the memory that goes */
     arena_release(&a);
 }
 eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->cx : NULL; }
@@ -391,15 +450,30 @@ void *eg_owner_alloc(eg_owner *o, size_t bytes)
 }
 eg__arena *eg__owner_arena(eg_owner *o) { return &o->arena; }
 
-/* -- switches and counters ------------------------------------------------------------------------------------------------------- */
-void eg_seed(eg_ctx *cx, uint64_t seed) { if (cx) { cx->seed = seed; cx->draw = 0; } }
+/* -- switches and counters -------------------------------------------------------------------- */
+void eg_seed(eg_ctx *cx, uint64_t seed)
+{
+    if (cx) {
+        cx->seed = seed;
+        cx->draw = 0;
+    }
+}
 uint64_t eg_draws(const eg_ctx *cx) { return cx ? cx->draw : 0; }
-void eg_set_draws(eg_ctx *cx, uint64_t draw) { if (cx) cx->draw = draw; }
+void eg_set_draws(eg_ctx *cx, uint64_t draw)
+{
+    if (cx) cx->draw = draw;
+}
 uint64_t eg__draw(eg_ctx *cx) { return cx->draw++; }
 uint64_t eg__seed_of(const eg_ctx *cx) { return cx->seed; }
 eg_dtype eg_default_type(const eg_ctx *cx) { return cx ? cx->dtype : EG_F32; }
-void eg_train(eg_ctx *cx) { if (cx) cx->training = true; }
-void eg_eval(eg_ctx *cx) { if (cx) cx->training = false; }
+void eg_train(eg_ctx *cx)
+{
+    if (cx) cx->training = true;
+}
+void eg_eval(eg_ctx *cx)
+{
+    if (cx) cx->training = false;
+}
 bool eg_training(const eg_ctx *cx) { return cx && cx->training; }
 bool eg_nograd(eg_ctx *cx, bool on)
 {
@@ -422,8 +496,10 @@ bool eg__recording(const eg_ctx *cx) { return cx->recording; }
 int eg_threads(eg_ctx *cx, int threads)
 {
     if (!cx) return 1;
-    if (threads < 0) eg_fail(cx, "threads: %d is not a number of threads", threads);
-    else if (threads > 0) cx->threads = threads;
+    if (threads < 0)
+        eg_fail(cx, "threads: %d is not a number of threads", threads);
+    else if (threads > 0)
+        cx->threads = threads;
     return cx->threads;
 }
 eg_usage eg_stats(const eg_ctx *cx)
@@ -432,6 +508,12 @@ eg_usage eg_stats(const eg_ctx *cx)
     note_peak(&u);
     return u;
 }
-void eg_stats_reset(eg_ctx *cx) { if (cx) cx->use.used_peak = cx->use.used; }
+void eg_stats_reset(eg_ctx *cx)
+{
+    if (cx) cx->use.used_peak = cx->use.used;
+}
 const char *eg_version(void) { return EG_VERSION; }
-double eg__opt(double given, double otherwise) { return given == 0 ? otherwise : given == EG_OFF ? 0 : given; }
+double eg__opt(double given, double otherwise)
+{
+    return given == 0 ? otherwise : given == EG_OFF ? 0 : given;
+}

@@ -1,8 +1,9 @@
 /* core.h: contexts (errors, scopes, memory, draws, threads) and the header of a tensor.
  *
- * A folder of lib/ shows one header of its own name, and that is all that other folders see of it. Nothing calls upward:
- *   core < tensor < notation < contraction < einsum < ops < autograd < attention < gradcheck
- * (tests/layers.sh checks both). lib/io, lib/nn and lib/train include none of these: they use what a user could use. */
+ * A folder of lib/ shows one header of its own name, and that is all that other folders see of it.
+ * Nothing calls upward: core < tensor < notation < contraction < einsum < ops < autograd <
+ * attention < gradcheck (tests/layers.sh checks both). lib/io, lib/nn and lib/train include none of
+ * these: they use what a user could use. */
 #ifndef EG_CORE_H
 #define EG_CORE_H
 #if HAVE_CONFIG_H
@@ -13,60 +14,75 @@
 #include "core/fpmode.h"
 #include <stdarg.h>
 
-/* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of their sums does not depend on it. */
+/* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of
+ * their sums does not depend on it. */
 #if HAVE_TARGET_CLONES
 #define EG_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define EG_CLONES
 #endif
 
-/* -- core/context.c: errors, scopes, memory --------------------------------------------------------------------------------- */
-typedef struct eg_storage { void *base; size_t bytes; uint64_t version; } eg_storage;   /* shared by the views of one tensor */
-enum { EG_DTYPES = EG_C128 + 1 };                    /* tables by dtype have as many entries           */
+/* -- core/context.c: errors, scopes, memory --------------------------------------------------- */
+/* shared by the views of one tensor */
+typedef struct eg_storage {
+    void *base;
+    size_t bytes;
+    uint64_t version;
+} eg_storage;
+enum { EG_DTYPES = EG_C128 + 1 }; /* tables by dtype have as many entries */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
 
 struct eg_tensor {
-    uint32_t live;              /* EG_LIVE until its scope is popped                                 */
-    uint8_t  dtype, rank;
-    bool     poison;
-    bool     unrecorded;        /* an operation made it while nothing was recorded: it has no row    */
-    int      count;             /* operands                                                          */
+    uint32_t live; /* EG_LIVE until its scope is popped */
+    uint8_t dtype, rank;
+    bool poison;
+    bool unrecorded; /* an operation made it while nothing was recorded: it has no row */
+    int count;       /* operands */
     uint32_t attr_size;
-    eg_ctx  *cx;
-    const eg_op *op;            /* the row that made it; NULL for a leaf                             */
-    const void  *attr;
-    eg_tensor  **in;            /* operands, then (as uint64_t) the versions they had: tape.c     */
-    eg_storage  *st, own;       /* st points at the own one, or at that of the tensor it is a view of   */
-    char    *data;              /* element 0 of the logical order                                    */
-    int64_t *dim, *stride;      /* rank entries each; strides in elements, any sign, 0 for broadcast */
-    uint64_t seq;               /* order of creation: operands have smaller numbers                  */
-    uint64_t version;           /* of the own storage when it was made                               */
-    uint64_t sweep; int64_t slot; /* scratch of sweeps                                               */
+    eg_ctx *cx;
+    const eg_op *op; /* the row that made it; NULL for a leaf */
+    const void *attr;
+    eg_tensor **in; /* operands, then (as uint64_t) the versions they had: tape.c */
+    /* st points at the own one, or at that of the tensor it is a view of */
+    eg_storage *st, own;
+    char *data; /* element 0 of the logical order */
+    /* rank entries each; strides in elements, any sign, 0 for broadcast */
+    int64_t *dim, *stride;
+    uint64_t seq;     /* order of creation: operands have smaller numbers */
+    uint64_t version; /* of the own storage when it was made */
+    uint64_t sweep;
+    int64_t slot; /* scratch of sweeps */
     struct eg__arena *home;
-    void    *caller;            /* return address of the user's call that made it, or NULL: core/caller.c */
-    struct eg__tag *tag;        /* name and hooks, or NULL: autograd/origin.c                        */
+    /* return address of the user's call that made it, or NULL: core/caller.c */
+    void *caller;
+    struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
 };
 
-void *eg__alloc(eg_ctx *, size_t bytes);            /* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
-/* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory" */
+/* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
+void *eg__alloc(eg_ctx *, size_t bytes);
+/* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory"
+ */
 void *eg__scratch(eg_ctx *, int which, size_t bytes);
 enum { EG_SCRATCH = 8 };
-bool  eg__failed(const eg_ctx *);
-eg_tensor *eg__poison(eg_ctx *);                    /* of a NULL context: NULL                        */
-uint64_t eg__draw(eg_ctx *);                        /* the number of this random draw; counts up      */
+bool eg__failed(const eg_ctx *);
+eg_tensor *eg__poison(eg_ctx *); /* of a NULL context: NULL */
+uint64_t eg__draw(eg_ctx *);     /* the number of this random draw; counts up */
 uint64_t eg__seed_of(const eg_ctx *);
-bool  eg__recording(const eg_ctx *);
-int   eg__team(eg_ctx *, int64_t work, int64_t grain); /* threads worth using for `work` items, of which `grain` take 15 µs */
-typedef void eg_piece(void *user, int64_t piece, int thread); /* thread: 0 ≤ thread < team, no two at once */
+bool eg__recording(const eg_ctx *);
+/* threads worth using for `work` items, of which `grain` take 15 µs */
+int eg__team(eg_ctx *, int64_t work, int64_t grain);
+/* thread: 0 ≤ thread < team, no two at once */
+typedef void eg_piece(void *user, int64_t piece, int thread);
 /* each piece once, in any order, on up to `team` threads; nested: alone */
-void  eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
-double eg__opt(double given, double otherwise);     /* 0 → otherwise, EG_OFF → 0                      */
+void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
+double eg__opt(double given, double otherwise); /* 0 → otherwise, EG_OFF → 0 */
 
-/* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the logical index ---------------- */
+/* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
+ * logical index */
 void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4]);
-double eg__unit(uint64_t seed, uint64_t draw, uint64_t index);  /* [0, 1), 53 bits                    */
+double eg__unit(uint64_t seed, uint64_t draw, uint64_t index); /* [0, 1), 53 bits */
 
-/* -- the inside of a context ------------------------------------------------------------------------------------- */
+/* -- the inside of a context ------------------------------------------------------------------ */
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "0.1.0"
 #endif
@@ -76,82 +92,96 @@ enum { EG_ALIGN = 64 };
 typedef struct eg__chunk eg__chunk;
 struct eg__chunk {
     eg__chunk *next;
-    size_t     total;           /* bytes asked of the allocator                    */
-    void      *raw;             /* what the allocator gave                          */
-    size_t     cap, used;       /* bytes of room after the header, and taken of it  */
-    size_t     from;            /* of tensor headers: those before are dead already */
+    size_t total;     /* bytes asked of the allocator */
+    void *raw;        /* what the allocator gave */
+    size_t cap, used; /* bytes of room after the header, and taken of it */
+    size_t from;      /* of tensor headers: those before are dead already */
 };
 #define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
 static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
 
 typedef struct eg__arena eg__arena;
-struct eg__arena {              /* the memory of one scope or of one owner  */
-    eg_ctx    *cx;
-    eg__arena *outer;           /* the scope around this one                */
-    eg__chunk *self;            /* where this struct lies (scopes)          */
+struct eg__arena { /* the memory of one scope or of one owner */
+    eg_ctx *cx;
+    eg__arena *outer; /* the scope around this one */
+    eg__chunk *self;  /* where this struct lies (scopes) */
     eg__chunk *data, *nodes;
-    eg_owner  *owners;          /* that live no longer than this scope      */
-    uint64_t   serial;
-    bool       owned;           /* of an owner                              */
+    eg_owner *owners; /* that live no longer than this scope */
+    uint64_t serial;
+    bool owned; /* of an owner */
 };
 
-/* What the gradient check, tracing and first-use checks want to know of a call. All NULL in normal use. */
+/* What the gradient check, tracing and first-use checks want to know of a call. All NULL in normal
+ * use. */
 typedef struct eg_hooks {
-    void (*operand)(eg_ctx *, eg_tensor *x);    /* before an operation reads x                             */
-    bool (*result)(const eg_tensor *y);         /* after y was made; false after an error                  */
-    bool (*recorded)(eg_tensor *y);             /* after y was recorded; false after an error              */
-    eg_tensor *(*cotangent)(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c); /* of operand i of y; returns what takes c's place */
+    void (*operand)(eg_ctx *, eg_tensor *x); /* before an operation reads x */
+    bool (*result)(const eg_tensor *y);      /* after y was made; false after an error */
+    bool (*recorded)(eg_tensor *y);          /* after y was recorded; false after an error */
+    /* of operand i of y; returns what takes c's place */
+    eg_tensor *(*cotangent)(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);
 } eg_hooks;
 
 struct eg_ctx {
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
     eg__arena root, *top;
-    struct eg__team *team;      /* helping threads; NULL until wanted       */
-    int64_t undivided;          /* work since then, while they sleep        */
-    void  *kept;                /* eg__keep_block                           */
-    eg_hooks hooks;             /* what looks on; all NULL in normal use */
-    struct eg__probe *probe;    /* the gradient check that runs: gradcheck/probe.c */
+    struct eg__team *team;   /* helping threads; NULL until wanted */
+    int64_t undivided;       /* work since then, while they sleep */
+    void *kept;              /* eg__keep_block */
+    eg_hooks hooks;          /* what looks on; all NULL in normal use */
+    struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCH];
-    struct {                    /* chunks of headers that no arena has          */
-        eg__chunk *begun;       /* not full: the next header is a fresh one …   */
-        eg__chunk *dead, **end; /* … or full, the longest dead first            */
-        int64_t resting, made;  /* headers among the dead, and in all           */
-        eg__chunk *blocks;      /* what the allocator gave, cut into chunks     */
+    struct {                    /* chunks of headers that no arena has */
+        eg__chunk *begun;       /* not full: the next header is a fresh one … */
+        eg__chunk *dead, **end; /* … or full, the longest dead first */
+        int64_t resting, made;  /* headers among the dead, and in all */
+        eg__chunk *blocks;      /* what the allocator gave, cut into chunks */
     } headers;
-    uintptr_t text, text_size;  /* the library's code: core/caller.c        */
-    const eg_tensor *blame;     /* the node whose rule is at work: what the rule applies is called from there too */
-    const char *making;         /* "gradient" or "tangent": what that rule makes */
+    uintptr_t text, text_size; /* the library's code: core/caller.c */
+    /* the node whose rule is at work: what the rule applies is called from there too */
+    const eg_tensor *blame;
+    const char *making; /* "gradient" or "tangent": what that rule makes */
 #if EG_DEBUG_ALLOC
-    struct { const eg_op **seen; int n, room; } rows;      /* checked at their first use: autograd/rowcheck.c */
+    /* checked at their first use: autograd/rowcheck.c */
+    struct {
+        const eg_op **seen;
+        int n, room;
+    } rows;
 #endif
     uint64_t seed, draw, seq, scopes, sweep;
-    uint64_t pull, pulls;       /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
+    /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
+    uint64_t pull, pulls;
     eg_dtype dtype;
-    int  threads;
+    int threads;
     bool training, recording, failed, flush;
     eg_usage use;
-    int64_t nothing[2];         /* dims of the poison tensor                */
+    int64_t nothing[2]; /* dims of the poison tensor */
     eg_tensor poison;
     char message[1024];
 };
 
-eg_ctx *eg__context_open(const eg_open_args *);       /* as eg_open_with (lib/open.c), without hooks */
-int eg__cores(void);                                /* core/threads.c: cores this process may use */
+/* as eg_open_with (lib/open.c), without hooks */
+eg_ctx *eg__context_open(const eg_open_args *);
+int eg__cores(void); /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
-/* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without memory */
+/* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without
+ * memory */
 void *eg__keep_block(eg_ctx *, size_t bytes);
-void  eg__brief_open(eg_ctx *); /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors */
-void  eg__brief_close(eg_ctx *);
+/* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors
+ */
+void eg__brief_open(eg_ctx *);
+void eg__brief_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
-void *eg__alloc_chunk(eg__arena *, size_t bytes);   /* where the present chunk has no room        */
-bool  eg__nodes_chunk(eg__arena *);
+void *eg__alloc_chunk(eg__arena *, size_t bytes); /* where the present chunk has no room */
+bool eg__nodes_chunk(eg__arena *);
 static inline eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
 static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 {
 #if !EG_DEBUG_ALLOC
     eg__chunk *c = a->data;
-    const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16, at = c ? (c->used + align - 1) & -align : 0;    /* align: a power of two */
+    /* align: a power of two */
+    const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16,
+                 at = c ? (c->used + align - 1) & -align : 0;
     if (c && at <= c->cap && bytes <= c->cap - at) {
         a->cx->use.used += at + bytes - c->used;
         c->used = at + bytes;
@@ -163,12 +193,14 @@ static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 /* a header: live, numbered, nothing else */
 static inline eg_tensor *eg__tensor_in(eg__arena *a)
 {
-    if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a)) return NULL;
+    if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a))
+        return NULL;
     eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
     *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
     return t;
 }
-void  eg__text(uintptr_t *start, uintptr_t *size);  /* core/caller.c                              */
-void *eg__caller(const eg_ctx *);                   /* the user's call: its return address; NULL where frames cannot be followed */
+void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */
+/* the user's call: its return address; NULL where frames cannot be followed */
+void *eg__caller(const eg_ctx *);
 #endif

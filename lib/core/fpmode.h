@@ -1,12 +1,14 @@
-/* fpmode.h: this thread's floating-point control word: the rounding, and whether subnormal numbers count as 0 and become 0.
- * On x86-64 MXCSR with its bits FTZ and DAZ, on AArch64 FPCR with FZ; elsewhere there is nothing to set, and nothing is flushed. */
+/* fpmode.h: this thread's floating-point control word: the rounding, and whether subnormal numbers
+ * count as 0 and become 0. On x86-64 MXCSR with its bits FTZ and DAZ, on AArch64 FPCR with FZ;
+ * elsewhere there is nothing to set, and nothing is flushed. */
 #ifndef EG_FPMODE_H
 #define EG_FPMODE_H
 #include <stdbool.h>
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-enum { EG_FPMODE_FLAGS = 0x3f, EG_FPMODE_FLUSH = 0x8040 };     /* flags: of exceptions that occurred; no part of the mode */
+/* flags: of exceptions that occurred; no part of the mode */
+enum { EG_FPMODE_FLAGS = 0x3f, EG_FPMODE_FLUSH = 0x8040 };
 static inline uint64_t eg__fpmode_word(void)
 {
     uint32_t word;
@@ -27,7 +29,10 @@ static inline uint64_t eg__fpmode_word(void)
     __asm__ __volatile__("mrs %0, fpcr" : "=r"(word) : : "memory");
     return word;
 }
-static inline void eg__fpmode_set(uint64_t mode) { __asm__ __volatile__("msr fpcr, %0" : : "r"(mode) : "memory"); }
+static inline void eg__fpmode_set(uint64_t mode)
+{
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(mode) : "memory");
+}
 static inline uint64_t eg__fpmode(void) { return eg__fpmode_word(); }
 #else
 enum { EG_FPMODE_FLUSH = 0 };
@@ -36,7 +41,8 @@ static inline void eg__fpmode_set(uint64_t mode) { (void)mode; }
 static inline uint64_t eg__fpmode(void) { return 0; }
 #endif
 
-/* Between begin and end this thread flushes, or keeps its mode (flush false). They nest; end takes what begin returned. */
+/* Between begin and end this thread flushes, or keeps its mode (flush false). They nest; end takes
+ * what begin returned. */
 #define EG_FPMODE_CHANGED ((uint64_t)1 << 63)
 static inline uint64_t eg__fpmode_begin(bool flush)
 {

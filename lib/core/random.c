@@ -1,12 +1,14 @@
-/* random.c: counter-based random numbers. Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw, SC 2011), from Random123.
- * A number is a function of (seed, draw, logical index) and of nothing else, so neither threads nor layout can change it. */
+/* random.c: counter-based random numbers. Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw,
+ * SC 2011), from Random123. A number is a function of (seed, draw, logical index) and of nothing
+ * else, so neither threads nor layout can change it. */
 #include "core/core.h"
 #include <Random123/philox.h>
 
 void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4])
 {
     philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
-    philox4x32_ctr_t counter = { { (uint32_t)index, (uint32_t)(index >> 32), (uint32_t)draw, (uint32_t)(draw >> 32) } };
+    philox4x32_ctr_t counter = { { (uint32_t)index, (uint32_t)(index >> 32), (uint32_t)draw,
+                                   (uint32_t)(draw >> 32) } };
     counter = philox4x32_R(10, counter, key);
     for (int k = 0; k < 4; k++) out[k] = counter.v[k];
 }

@@ -1,18 +1,24 @@
 /* threads.c: a team of threads per context, for loops whose pieces do not depend on each other.
  *
- * Pieces are claimed one by one, and the caller claims like everybody else: it waits only for pieces that a helper has begun. A helper
- * that the system does not run (another process has the core) costs nothing, where a barrier would wait for it: with one other busy
- * process on 2 cores, a training step under OpenMP took 20 times as long as on one thread, and under this it takes as long.
+ * Pieces are claimed one by one, and the caller claims like everybody else: it waits only for
+ * pieces that a helper has begun. A helper that the system does not run (another process has the
+ * core) costs nothing, where a barrier would wait for it: with one other busy process on 2 cores, a
+ * training step under OpenMP took 20 times as long as on one thread, and under this it takes as
+ * long.
  *
- * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of loops over the same rows one after the
- * other, a thread gets the rows that are in its cache. The ticket of a stretch holds the number of the job (upper half) and how many of
- * its pieces are left (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if that succeeds, the
- * job was the ticket's all along, since jobs change only while no piece is left, and it stays until this piece is done.
+ * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of
+ * loops over the same rows one after the other, a thread gets the rows that are in its cache. The
+ * ticket of a stretch holds the number of the job (upper half) and how many of its pieces are left
+ * (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if
+ * that succeeds, the job was the ticket's all along, since jobs change only while no piece is left,
+ * and it stays until this piece is done.
  *
- * A piece is computed in the floating-point mode of the thread that posted its loop, so that no bit depends on who computes it.
+ * A piece is computed in the floating-point mode of the thread that posted its loop, so that no bit
+ * depends on who computes it.
  *
- * A child of fork has the memory of a team and none of its helpers; what it would wait for, a lock that a helper held or an answer, never
- * comes. So each team keeps the number of forks that led to its process, and a child leaves its parent's team alone and makes its own. */
+ * A child of fork has the memory of a team and none of its helpers; what it would wait for, a lock
+ * that a helper held or an answer, never comes. So each team keeps the number of forks that led to
+ * its process, and a child leaves its parent's team alone and makes its own. */
 #include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
@@ -20,48 +26,55 @@
 #include <string.h>
 #include <unistd.h>
 
-/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much; the usual 8 MB each would take a limited address space. */
+/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much; the usual 8
+ * MB each would take a limited address space. */
 enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200, STACK = 1 << 20 };
 
-typedef struct member {         /* of number 0, the caller, the stretch alone is used */
+typedef struct member { /* of number 0, the caller, the stretch alone is used */
     _Alignas(64) _Atomic uint64_t ticket;
-    _Atomic int64_t end;        /* of the stretch */
+    _Atomic int64_t end; /* of the stretch */
     struct eg__team *team;
     int number;
-    uint64_t mode;              /* of the helper, as it last set it */
+    uint64_t mode; /* of the helper, as it last set it */
     pthread_t thread;
 } member;
 struct eg__team {
     _Atomic uint32_t job;
-    _Atomic int64_t  done;
+    _Atomic int64_t done;
     _Atomic(eg_piece *) body;
-    _Atomic(void *)  user;
-    _Atomic uint64_t mode;      /* floating-point mode of who posted the job: core/fpmode.h */
-    _Atomic int      invited, asleep;
-    _Atomic int      stop;      /* helpers from this number on end */
-    pthread_mutex_t  lock;
-    pthread_cond_t   wake;
-    unsigned forks;             /* of the process whose threads the helpers are */
-    bool   busy;                /* in a loop: one inside it runs alone */
+    _Atomic(void *) user;
+    _Atomic uint64_t mode; /* floating-point mode of who posted the job: core/fpmode.h */
+    _Atomic int invited, asleep;
+    _Atomic int stop; /* helpers from this number on end */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    unsigned forks; /* of the process whose threads the helpers are */
+    bool busy;      /* in a loop: one inside it runs alone */
     _Atomic int helpers;
-    int    wanted;              /* the system may have refused some */
+    int wanted; /* the system may have refused some */
     size_t bytes;
-    member *member;             /* helpers + 1, in lines of their own */
+    member *member; /* helpers + 1, in lines of their own */
 };
 
-/* -- forks ------------------------------------------------------------------------------------------------------------------- */
-static _Atomic unsigned forks;          /* between the first process and this one, counted from the first team on */
+/* -- forks ------------------------------------------------------------------------------------ */
+/* between the first process and this one, counted from the first team on */
+static _Atomic unsigned forks;
 static _Atomic bool counted;
 static void count_fork(void) { atomic_fetch_add(&forks, 1); }
-/* True if forks are counted from here on. Two threads may both ask for it: then each fork counts twice. */
+/* True if forks are counted from here on. Two threads may both ask for it: then each fork counts
+ * twice. */
 static bool forks_counted(void)
 {
-    if (!atomic_load(&counted) && pthread_atfork(NULL, NULL, count_fork) == 0) atomic_store(&counted, true);
+    if (!atomic_load(&counted) && pthread_atfork(NULL, NULL, count_fork) == 0)
+        atomic_store(&counted, true);
     return atomic_load(&counted);
 }
-static bool of_this_process(const struct eg__team *t) { return t->forks == atomic_load_explicit(&forks, memory_order_relaxed); }
+static bool of_this_process(const struct eg__team *t)
+{
+    return t->forks == atomic_load_explicit(&forks, memory_order_relaxed);
+}
 
-/* -- work -------------------------------------------------------------------------------------------------------------------- */
+/* -- work ------------------------------------------------------------------------------------- */
 static inline void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -73,9 +86,13 @@ static inline void relax(void)
 static void work_on(struct eg__team *t, int number, member *s)
 {
     uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
-    while (ticket & UINT32_MAX && number < atomic_load_explicit(&t->invited, memory_order_relaxed)) {
-        if (!atomic_compare_exchange_weak_explicit(&s->ticket, &ticket, ticket - 1, memory_order_acq_rel, memory_order_acquire)) continue;
-        const int64_t piece = atomic_load_explicit(&s->end, memory_order_relaxed) - (int64_t)(ticket & UINT32_MAX);
+    while (ticket & UINT32_MAX &&
+           number < atomic_load_explicit(&t->invited, memory_order_relaxed)) {
+        if (!atomic_compare_exchange_weak_explicit(&s->ticket, &ticket, ticket - 1,
+                                                   memory_order_acq_rel, memory_order_acquire))
+            continue;
+        const int64_t piece =
+            atomic_load_explicit(&s->end, memory_order_relaxed) - (int64_t)(ticket & UINT32_MAX);
         eg_piece *body = atomic_load_explicit(&t->body, memory_order_relaxed);
         const uint64_t mode = atomic_load_explicit(&t->mode, memory_order_relaxed);
         if (number && mode != t->member[number].mode) eg__fpmode_set(t->member[number].mode = mode);
@@ -97,11 +114,15 @@ static void *help(void *user)
     while (h->number < atomic_load(&t->stop)) {
         const uint32_t job = atomic_load_explicit(&t->job, memory_order_acquire);
         work(t, h->number);
-        for (int k = 0; k < SPINS && atomic_load_explicit(&t->job, memory_order_relaxed) == job; k++) relax();
+        for (int k = 0; k < SPINS && atomic_load_explicit(&t->job, memory_order_relaxed) == job;
+             k++)
+            relax();
         if (atomic_load(&t->job) != job) continue;
         pthread_mutex_lock(&t->lock);
-        atomic_fetch_add(&t->asleep, 1);        /* before the last look: who posts a job looks at it after posting */
-        while (atomic_load(&t->job) == job && h->number < atomic_load(&t->stop)) pthread_cond_wait(&t->wake, &t->lock);
+        /* before the last look: who posts a job looks at it after posting */
+        atomic_fetch_add(&t->asleep, 1);
+        while (atomic_load(&t->job) == job && h->number < atomic_load(&t->stop))
+            pthread_cond_wait(&t->wake, &t->lock);
         atomic_fetch_sub(&t->asleep, 1);
         pthread_mutex_unlock(&t->lock);
     }
@@ -126,28 +147,34 @@ static void dismiss(struct eg__team *t, int keep)
     atomic_store(&t->stop, TEAM_MAX);
 }
 
-/* Up to `want` helpers. Where the system refuses one, half of them go again: who takes the last of an address space or of a quota
- * leaves nothing for the stack of the caller to grow into. */
+/* Up to `want` helpers. Where the system refuses one, half of them go again: who takes the last of
+ * an address space or of a quota leaves nothing for the stack of the caller to grow into. */
 static void make_helpers(struct eg__team *t, int want)
 {
     pthread_attr_t attr;
     if (pthread_attr_init(&attr)) return;
-    pthread_attr_setstacksize(&attr, STACK);        /* if that is too little for this system, its own size stays */
+    /* if that is too little for this system, its own size stays */
+    pthread_attr_setstacksize(&attr, STACK);
     for (int k = 1; k <= want; k++) {
         t->member[k].team = t;
         t->member[k].number = k;
         t->member[k].mode = ~(uint64_t)0;
-        if (pthread_create(&t->member[k].thread, &attr, help, &t->member[k])) { dismiss(t, (k - 1) / 2); break; }
+        if (pthread_create(&t->member[k].thread, &attr, help, &t->member[k])) {
+            dismiss(t, (k - 1) / 2);
+            break;
+        }
         atomic_store(&t->helpers, k);
     }
     pthread_attr_destroy(&attr);
 }
 
-/* The helpers, made when they are first wanted. NULL where there can be none: everything then runs on the caller. */
+/* The helpers, made when they are first wanted. NULL where there can be none: everything then runs
+ * on the caller. */
 static struct eg__team *team_of(eg_ctx *cx)
 {
     int want = (cx->threads < TEAM_MAX ? cx->threads : TEAM_MAX) - 1;
-    if (cx->team && of_this_process(cx->team) && (cx->team->wanted >= want || cx->team->busy)) return cx->team;
+    if (cx->team && of_this_process(cx->team) && (cx->team->wanted >= want || cx->team->busy))
+        return cx->team;
     eg__team_close(cx);
     if (!forks_counted()) return NULL;
     size_t bytes = sizeof *cx->team + (size_t)(want + 2) * sizeof *cx->team->member;
@@ -181,14 +208,15 @@ void eg__team_close(eg_ctx *cx)
     cx->team = NULL;
 }
 
-/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it is woken when what could have been
- * divided adds up to eight times the least that is worth it. */
+/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it
+ * is woken when what could have been divided adds up to eight times the least that is worth it. */
 int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
     enum { WARM = 8 };
     if (cx->threads <= 1 || work < 2 * grain / WARM) return 1;
     const int64_t most = work / (grain > WARM ? grain / WARM : 1);
-    const bool awake = cx->team && cx->team->helpers && !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
+    const bool awake = cx->team && cx->team->helpers &&
+                       !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
     if (most <= 1) return 1;
     cx->undivided = awake ? 0 : cx->undivided + most;
     if (!awake && cx->undivided < 2 * WARM) return 1;
@@ -211,16 +239,21 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
     atomic_store_explicit(&t->user, user, memory_order_relaxed);
     atomic_store_explicit(&t->mode, eg__fpmode(), memory_order_relaxed);
     atomic_store_explicit(&t->invited, (int)invited, memory_order_relaxed);
-    for (int64_t s = 0; s < invited; s++) atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / invited, memory_order_relaxed);
     for (int64_t s = 0; s < invited; s++)
-        atomic_store_explicit(&t->member[s].ticket, (uint64_t)job << 32 | (uint64_t)(pieces * (s + 1) / invited - pieces * s / invited),
+        atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / invited, memory_order_relaxed);
+    for (int64_t s = 0; s < invited; s++)
+        atomic_store_explicit(&t->member[s].ticket,
+                              (uint64_t)job << 32 |
+                                  (uint64_t)(pieces * (s + 1) / invited - pieces * s / invited),
                               memory_order_release);
     atomic_store(&t->job, job);
     if (atomic_load(&t->asleep)) rouse(t);
     work(t, 0);
     for (int k = 0; atomic_load_explicit(&t->done, memory_order_acquire) < pieces; k++)
-        if (k < WAITS) relax();
-        else sched_yield();
+        if (k < WAITS)
+            relax();
+        else
+            sched_yield();
     t->busy = false;
 }
 

@@ -1,10 +1,17 @@
-/* affine.c: a product and the number that is added to it, in one node: what a linear layer and a projection onto heads are. */
+/* affine.c: a product and the number that is added to it, in one node: what a linear layer and a
+ * projection onto heads are. */
 #include "einsum/einsum.h"
 #include <string.h>
 
-/* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the letters that b lacks ------------- */
-/* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is made. */
-typedef struct affine { const eg_call *call; int rank; uint16_t label[]; } affine;
+/* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the
+ * letters that b lacks */
+/* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is
+ * made. */
+typedef struct affine {
+    const eg_call *call;
+    int rank;
+    uint16_t label[];
+} affine;
 static const uint16_t *letters(const eg_tensor *y, int k)
 {
     const affine *a = y->attr;
@@ -20,8 +27,8 @@ static bool fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t *dim)
     for (int r = 1; same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (same) return true;
     const eg_tensor result = { .rank = (uint8_t)rank, .dim = (int64_t *)(uintptr_t)dim };
-    eg_fail(cx, "affine: operand 3 is %s, but the last axes of the result are those of %s", eg__dims_text(b, have, sizeof have),
-            eg__dims_text(&result, want, sizeof want));
+    eg_fail(cx, "affine: operand 3 is %s, but the last axes of the result are those of %s",
+            eg__dims_text(b, have, sizeof have), eg__dims_text(&result, want, sizeof want));
     return false;
 }
 static bool affine_shape(eg_tensor *y)
@@ -32,7 +39,8 @@ static bool affine_shape(eg_tensor *y)
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
-/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without a loop's preparations */
+/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without
+ * a loop's preparations */
 enum { FEW = 1 << 13 };
 static void spread(eg_tensor *y, const eg_tensor *b)
 {
@@ -46,7 +54,8 @@ static void spread(eg_tensor *y, const eg_tensor *b)
     }
     if (plain && size <= FEW) {
         const size_t bytes = (size_t)(row * eg__width[y->dtype]);
-        for (int64_t k = 0; k < size; k += row) memcpy(y->data + k * eg__width[y->dtype], b->data, bytes);
+        for (int64_t k = 0; k < size; k += row)
+            memcpy(y->data + k * eg__width[y->dtype], b->data, bytes);
         return;
     }
     int64_t step[EG_RANK_MAX] = { 0 };
@@ -59,8 +68,11 @@ static bool affine_forward(eg_tensor *y)
 {
     const eg_call *c = ((const affine *)y->attr)->call;
     spread(y, y->in[2]);
-    if (c) return eg__program_run(y->cx, c->program, (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
-    return eg__einsum_into(y, true, &eg__any_order, 2, y->in, (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
+    if (c)
+        return eg__program_run(y->cx, c->program,
+                               (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
+    return eg__einsum_into(y, true, &eg__any_order, 2, y->in,
+                           (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
 }
 /* The cotangents of x and W are those of the einsum, and known under the same name. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -68,11 +80,13 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     const affine *a = y->attr;
     const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    const eg_wanted w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n, y->attr_size - sizeof *a, a->label, in };
+    const eg_wanted w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
+                          y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_call(y->cx, &w);
     if (again) return again;
-    return eg__einsum_said(&w, &eg__any_order, n, in, (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank,
+    return eg__einsum_said(&w, &eg__any_order, n, in,
+                           (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank,
                            letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
@@ -81,21 +95,36 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor *sum = dx[2] ? eg_expand_n(dx[2], y->rank, y->dim) : NULL;
     for (int i = 0; i < 2; i++) {
         if (!dx[i]) continue;
-        eg_tensor *const in[] = { i ? y->in[0] : dx[0], i ? dx[1] : y->in[1] }, *part = eg__einsum(2, in, label, y->rank, out_of(y));
+        eg_tensor *const in[] = { i ? y->in[0] : dx[0], i ? dx[1] : y->in[1] },
+                         *part = eg__einsum(2, in, label, y->rank, out_of(y));
         sum = sum ? eg__add(sum, part) : part;
     }
     return sum;
 }
 static eg_tensor *linear(eg_tensor *const *x) { return eg_affine("bi,io->bo", x[0], x[1], x[2]); }
-static eg_tensor *heads(eg_tensor *const *x) { return eg_affine("ibm,mhd->bihd", x[0], x[1], x[2]); }
-static const eg_sample affine_samples[] = { { linear, "3x4, 4x2, 2", 0, 0 }, { heads, "2x3x2, 2x2x2, 2x2", 0, 0 }, { 0 } };
+static eg_tensor *heads(eg_tensor *const *x)
+{
+    return eg_affine("ibm,mhd->bihd", x[0], x[1], x[2]);
+}
+static const eg_sample affine_samples[] = { { linear, "3x4, 4x2, 2", 0, 0 },
+                                            { heads, "2x3x2, 2x2x2, 2x2", 0, 0 },
+                                            { 0 } };
 static const eg_op affine_op = {
-    .name = "affine", .equation = "y = einsum(x, W) + b", .gradient = "dx = einsum(g, W), dW = einsum(g, x), db = sum of g",
-    .arity = 3, .shape = affine_shape, .forward = affine_forward, .rule = affine_rule, .uses = EG_USES_OTHERS,
-    .samples = affine_samples, .jvp = affine_jvp, .forward_c128 = affine_forward,
+    .name = "affine",
+    .equation = "y = einsum(x, W) + b",
+    .gradient = "dx = einsum(g, W), dW = einsum(g, x), db = sum of g",
+    .arity = 3,
+    .shape = affine_shape,
+    .forward = affine_forward,
+    .rule = affine_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = affine_samples,
+    .jvp = affine_jvp,
+    .forward_c128 = affine_forward,
 };
 
-/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor groups, nor integers. */
+/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
+ * groups, nor integers. */
 static bool plain(const eg_reading *r, const eg_tensor *x)
 {
     const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
@@ -118,19 +147,26 @@ static eg_tensor *made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
     return y;
 }
 /* planning may end r */
-static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r, eg_tensor *const *x)
+static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
+                          eg_tensor *const *x)
 {
-    union { affine a; char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)]; } u = { .a = { .rank = r->out.items } };
+    union {
+        affine a;
+        char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
+    } u = { .a = { .rank = r->out.items } };
     const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     const uint16_t *label[3];
     uint16_t *next = u.a.label;
     for (int k = 0; k < 3; next += part[k++]->items)
-        if (part[k]->items) label[k] = memcpy(next, part[k]->letter, (size_t)part[k]->items * sizeof *next); else label[k] = next;
+        if (part[k]->items)
+            label[k] = memcpy(next, part[k]->letter, (size_t)part[k]->items * sizeof *next);
+        else
+            label[k] = next;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const size_t size = sizeof u.a + (size_t)(next - u.a.label) * sizeof *next;
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
-    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x);                 /* refuses */
+    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x); /* refuses */
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
     return made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order), x);
 }
@@ -146,12 +182,13 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     if (c) return made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
-            return eg_fail(cx, "affine: x is %s but %s is %s; eg_cast one of them", eg_type_name(x->dtype), k == 1 ? "W" : "b",
+            return eg_fail(cx, "affine: x is %s but %s is %s; eg_cast one of them",
+                           eg_type_name(x->dtype), k == 1 ? "W" : "b",
                            eg_type_name(given[k]->dtype));
     const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     if (plain(r, x)) return planned(cx, &what, r, in);
-    eg_tensor *y = eg_einsum(spec, x, W);                               /* two nodes; integers are summed in i64 */
+    eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */
     if (!eg_ok(y)) return y;
     if (y->dtype != b->dtype) b = eg_cast(b, (eg_dtype)y->dtype);
     return eg__add(y, eg_expand_n(b, y->rank, y->dim));

@@ -1,14 +1,22 @@
 /* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels.
  *
- * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the einsum of g and the other
- * operands, with the labels of the output and of operand i exchanged. A label that may repeat on both sides closes the family
- * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its cotangent is expanded, not computed. */
+ * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the
+ * einsum of g and the other operands, with the labels of the output and of operand i exchanged. A
+ * label that may repeat on both sides closes the family
+ * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its
+ * cotangent is expanded, not computed. */
 #include "einsum/einsum.h"
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. The call is there while the node is made. */
-typedef struct labels { const eg_call *call; int64_t limit; int out_rank; uint16_t label[]; } labels;
+/* What a node remembers: the labels, operand after operand, then the output's. The call is there
+ * while the node is made. */
+typedef struct labels {
+    const eg_call *call;
+    int64_t limit;
+    int out_rank;
+    uint16_t label[];
+} labels;
 static const uint16_t *labels_of(const eg_tensor *y, int k)
 {
     const uint16_t *l = ((const labels *)y->attr)->label;
@@ -19,57 +27,76 @@ static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->c
 
 static int find(const uint16_t *label, int n, uint16_t what)
 {
-    for (int k = 0; k < n; k++) if (label[k] == what) return k;
+    for (int k = 0; k < n; k++)
+        if (label[k] == what) return k;
     return -1;
 }
 static bool distinct(const uint16_t *label, int n)
 {
-    for (int k = 1; k < n; k++) if (find(label, k, label[k]) >= 0) return false;
+    for (int k = 1; k < n; k++)
+        if (find(label, k, label[k]) >= 0) return false;
     return true;
 }
 
-/* -- the result: its sizes, and its layout, a function of the labels alone. Trailing batch labels (in every operand) are stored
- * outermost, so that the last stored axis is one that a product runs over: "->ijbh" is stored as bhij. */
-bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank, const uint16_t *out, int64_t *dim,
-                       int64_t *stride)
+/* -- the result: its sizes, and its layout, a function of the labels alone. Trailing batch labels
+ * (in every operand) are stored outermost, so that the last stored axis is one that a product runs
+ * over: "->ijbh" is stored as bhij. */
+bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
+                       const uint16_t *out, int64_t *dim, int64_t *stride)
 {
     int order[EG_RANK_MAX];
     for (int r = 0; r < rank; r++)
         for (int k = 0; k < count; k++) {
             const int at = find(label[k], x[k]->rank, out[r]);
-            if (at >= 0) { dim[r] = x[k]->dim[at]; break; }
+            if (at >= 0) {
+                dim[r] = x[k]->dim[at];
+                break;
+            }
         }
     int batch = rank;
     while (count > 1 && batch > 0) {
         bool everywhere = true;
-        for (int k = 0; k < count && everywhere; k++) everywhere = find(label[k], x[k]->rank, out[batch - 1]) >= 0;
+        for (int k = 0; k < count && everywhere; k++)
+            everywhere = find(label[k], x[k]->rank, out[batch - 1]) >= 0;
         if (!everywhere) break;
         batch--;
     }
     for (int r = 0; r < rank; r++) order[r] = r + batch < rank ? r + batch : r + batch - rank;
     bool fits = true;
     int64_t w = 1, bytes = eg__width[x[0]->dtype];
-    for (int k = rank; k-- > 0; ) {
+    for (int k = rank; k-- > 0;) {
         stride[order[k]] = w;
         const int64_t size = dim[order[k]] ? dim[order[k]] : 1;
-        if (__builtin_mul_overflow(w, size, &w) || __builtin_mul_overflow(bytes, size, &bytes)) fits = false;
+        if (__builtin_mul_overflow(w, size, &w) || __builtin_mul_overflow(bytes, size, &bytes))
+            fits = false;
     }
     return fits;
 }
 
-eg_dtype eg__einsum_type(const eg_tensor *x) { return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64; }
+eg_dtype eg__einsum_type(const eg_tensor *x)
+{
+    return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64;
+}
 
-/* -- the program: from the cache; else planned, and kept there or (without memory) in the open scope --------------------------- */
-typedef struct planning { eg_labelled in[EG_EINSUM_MAX]; eg_contraction task; eg_draft draft; } planning;
-static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
+/* -- the program: from the cache; else planned, and kept there or (without memory) in the open
+ * scope */
+typedef struct planning {
+    eg_labelled in[EG_EINSUM_MAX];
+    eg_contraction task;
+    eg_draft draft;
+} planning;
+static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x,
+                    const uint16_t *const *label, const eg_labelled *out,
                     const eg_order_args *order)
 {
-    for (int k = 0; k < count; k++) p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
+    for (int k = 0; k < count; k++)
+        p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
     p->task = (eg_contraction){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
-static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x, const uint16_t *const *label,
-                                 const eg_labelled *out, const eg_order_args *order)
+static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x,
+                                 const uint16_t *const *label, const eg_labelled *out,
+                                 const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
@@ -77,36 +104,44 @@ static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_te
     if (!room) room = eg__alloc(cx, eg__program_bytes(&p.draft));
     return room ? eg__program(room, &p.draft) : NULL;
 }
-static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x, const uint16_t *const *label,
-                                    const eg_labelled *out, const eg_order_args *order)
+static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x,
+                                    const uint16_t *const *label, const eg_labelled *out,
+                                    const eg_order_args *order)
 {
     eg_key key;
     key.n = 0;
     key.fits = true;
-    eg__key_word(&key, (uint64_t)count | (uint64_t)x[0]->dtype << 8 | (uint64_t)out->rank << 16 | 1 << 24);     /* 1: a program */
+    /* 1: a program */
+    eg__key_word(&key, (uint64_t)count | (uint64_t)x[0]->dtype << 8 | (uint64_t)out->rank << 16 |
+                           1 << 24);
     for (int k = 0; k <= count; k++) {
         const int rank = k < count ? x[k]->rank : out->rank;
-        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);   /* first: it tells the rank */
+        /* first: it tells the rank */
+        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);
         eg__key_words(&key, rank, k < count ? x[k]->dim : out->dim);
         eg__key_words(&key, rank, k < count ? x[k]->stride : out->stride);
     }
     if (order->limit || order->path || order->steps >= 0) {
         eg__key_word(&key, (uint64_t)order->limit);
         eg__key_word(&key, (uint64_t)order->steps);
-        eg__key_bytes(&key, order->steps > 0 && order->path ? (size_t)order->steps * sizeof *order->path : 0, order->path);
+        eg__key_bytes(
+            &key, order->steps > 0 && order->path ? (size_t)order->steps * sizeof *order->path : 0,
+            order->path);
         if (order->steps >= 0 && !order->path) key.fits = false;
     }
     const eg_program *p = eg__cache_find(cx, &key);
     return p ? p : planned(cx, &key, count, x, label, out, order);
 }
-static bool run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out, bool add)
+static bool run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
+                bool add)
 {
     const void *data[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) data[k] = x[k]->data;
     return eg__program_run(cx, p, data, out, add);
 }
 
-bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank, const uint16_t *out)
+bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
+                      const uint16_t *out)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     eg__einsum_layout(count, y->in, label, rank, out, dim, stride);
@@ -115,12 +150,14 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
     return true;
 }
 
-/* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------------------------------------------- */
+/* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------- */
 static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    if (l->call) return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim, l->call->stride);
+    if (l->call)
+        return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim,
+                               l->call->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
@@ -131,7 +168,8 @@ static bool einsum_forward(eg_tensor *y)
     const uint16_t *label[EG_EINSUM_MAX];
     if (l->call) return run(y->cx, l->call->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
-    const eg_program *p = program_of(y->cx, y->count, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
+    const eg_program *p = program_of(y->cx, y->count, y->in, label,
+                                     &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
                                      &(eg_order_args){ .limit = l->limit, .steps = -1 });
     return p && run(y->cx, p, y->count, y->in, y->data, false);
 }
@@ -145,35 +183,50 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     int n = 0;
     in[n] = g;
     label[n++] = labels_out(y);
-    for (int k = 0; k < y->count; k++) if (k != i) { in[n] = y->in[k]; label[n++] = labels_of(y, k); }
+    for (int k = 0; k < y->count; k++)
+        if (k != i) {
+            in[n] = y->in[k];
+            label[n++] = labels_of(y, k);
+        }
     const eg_wanted w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
     eg_tensor *again = n > 1 && !l->limit ? eg__einsum_call(y->cx, &w) : NULL;
     if (again) return again;
 
-    uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];       /* operand i's labels without repeats: those that others know, and all */
+    /* operand i's labels without repeats: those that others know, and all */
+    uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
     int nhave = 0, nall = 0;
     for (int k = 0; k < x->rank; k++) {
         if (find(all, nall, mine[k]) >= 0) continue;
         dim[nall] = x->dim[k];
         all[nall++] = mine[k];
-        for (int j = 0; j < n; j++) if (find(label[j], in[j]->rank, mine[k]) >= 0) { have[nhave++] = mine[k]; break; }
+        for (int j = 0; j < n; j++)
+            if (find(label[j], in[j]->rank, mine[k]) >= 0) {
+                have[nhave++] = mine[k];
+                break;
+            }
     }
-    if (nhave == nall) return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
+    if (nhave == nall)
+        return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
     eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
-    for (int k = 0; k < nall; k++) if (find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
+    for (int k = 0; k < nall; k++)
+        if (find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
 }
 
-static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)       /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
+/* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
+static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const labels *l = y->attr;
     const eg_order_args order = { .limit = l->limit, .steps = -1 };
     const uint16_t *label[EG_EINSUM_MAX];
     eg_tensor *in[EG_EINSUM_MAX], *sum = NULL;
-    for (int k = 0; k < y->count; k++) { in[k] = y->in[k]; label[k] = labels_of(y, k); }
+    for (int k = 0; k < y->count; k++) {
+        in[k] = y->in[k];
+        label[k] = labels_of(y, k);
+    }
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
@@ -189,12 +242,17 @@ static char *put(const eg_tensor *y, char *at, const uint16_t *label, int n, uin
 {
     for (int k = 0; k < n; k++) {
         int c = label[k] < EG_LETTERS && isalpha(label[k]) ? label[k] : 0;
-        for (int l = 'a'; !c && l <= 'z'; l++) if (name[l] == label[k] + 1) c = l;
+        for (int l = 'a'; !c && l <= 'z'; l++)
+            if (name[l] == label[k] + 1) c = l;
         for (int l = 'a'; !c && l <= 'z'; l++) {
             bool taken = name[l] != 0;
             for (int o = 0; o <= y->count && !taken; o++)
-                taken = find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank, (uint16_t)l) >= 0;
-            if (!taken) { c = l; name[l] = (uint16_t)(label[k] + 1); }
+                taken = find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank,
+                             (uint16_t)l) >= 0;
+            if (!taken) {
+                c = l;
+                name[l] = (uint16_t)(label[k] + 1);
+            }
         }
         *at++ = (char)(c ? c : '?');
     }
@@ -222,9 +280,18 @@ static eg_tensor *scores(eg_tensor *const *x) { return eg_einsum("ibhd,jbhd->ijb
 static eg_tensor *trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
 static eg_tensor *embed(eg_tensor *const *x) { return eg_einsum("i->ii", x[0]); }
 static eg_tensor *lonely(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
-static eg_tensor *hyper(eg_tensor *const *x) { return eg_einsum("ia,ib,ic->abc", x[0], x[1], x[2]); }
-static eg_tensor *chained(eg_tensor *const *x) { return eg_einsum("ab,bc,cd,->ad", x[0], x[1], x[2], x[3]); }
-static eg_tensor *merged(eg_tensor *const *x) { return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]); }
+static eg_tensor *hyper(eg_tensor *const *x)
+{
+    return eg_einsum("ia,ib,ic->abc", x[0], x[1], x[2]);
+}
+static eg_tensor *chained(eg_tensor *const *x)
+{
+    return eg_einsum("ab,bc,cd,->ad", x[0], x[1], x[2], x[3]);
+}
+static eg_tensor *merged(eg_tensor *const *x)
+{
+    return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]);
+}
 static const eg_sample einsum_samples[] = {
     { ij_jk, "3x4, 4x2", 0, 0 },
     { scores, "3x2x2x4, 2x2x2x4", 0, 0 },
@@ -246,12 +313,14 @@ static const eg_op einsum_op = {
     .rule = einsum_rule,
     .uses = EG_USES_OTHERS,
     .samples = einsum_samples,
-    .jvp = einsum_jvp, .forward_c128 = einsum_forward,
+    .jvp = einsum_jvp,
+    .forward_c128 = einsum_forward,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
-eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count, eg_tensor *const *x,
-                       const uint16_t *const *label, const eg_labelled *out, const eg_order_args *order)
+eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count,
+                       eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
+                       const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
@@ -270,12 +339,13 @@ static eg_tensor *made(eg_ctx *cx, const labels *l, size_t size, int count, eg_t
     return y;
 }
 const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
-eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                      const uint16_t *out)
 {
     return eg__einsum_as(&eg__any_order, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                         const uint16_t *out)
+eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x,
+                         const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
     return eg__einsum_said(NULL, how, count, x, label, out_rank, out);
 }
@@ -284,26 +354,35 @@ eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
     const eg_call *c = eg__call_find(cx, what);
     return c ? made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
 }
-eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count, eg_tensor *const *x, const uint16_t *const *label,
-                           int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count,
+                           eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                           const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
     /* only the order changes: a view */
-    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) && distinct(out, out_rank)
-        && distinct(label[0], out_rank)) {
+    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) &&
+        distinct(out, out_rank) && distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
-        for (int r = 0; r < out_rank; r++) { axes[r] = find(label[0], out_rank, out[r]); same &= axes[r] == r; }
+        for (int r = 0; r < out_rank; r++) {
+            axes[r] = find(label[0], out_rank, out[r]);
+            same &= axes[r] == r;
+        }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
     }
-    union { labels l; char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)]; } u;
+    union {
+        labels l;
+        char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
+    } u;
     labels *l = &u.l;
     uint16_t *next = l->label;
-    for (int k = 0; k < count; next += x[k++]->rank) if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
+    for (int k = 0; k < count; next += x[k++]->rank)
+        if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
     if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
-    const size_t letters = (size_t)(next + out_rank - l->label) * sizeof *out, size = sizeof *l + letters;
+    const size_t letters = (size_t)(next + out_rank - l->label) * sizeof *out,
+                 size = sizeof *l + letters;
     l->limit = how->limit;
     l->out_rank = out_rank;
     l->call = NULL;
@@ -313,21 +392,27 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride)) return eg_apply(&einsum_op, l, size, count, x);     /* refuses */
+    /* refuses */
+    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
+        return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };
     if (any) {
         l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
         return l->call ? made(cx, l, size, count, x) : eg__poison(cx);
     }
-    const eg_call brief = { .rank = out_rank, .dim = dim, .stride = stride, .program = program_of(cx, count, x, label, &to, how) };
+    const eg_call brief = { .rank = out_rank,
+                            .dim = dim,
+                            .stride = stride,
+                            .program = program_of(cx, count, x, label, &to, how) };
     l->call = &brief;
     return brief.program ? made(cx, l, size, count, x) : eg__poison(cx);
 }
 
-bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count, eg_tensor *const *x,
-                     const uint16_t *const *label, const uint16_t *out)
+bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,
+                     eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
 {
     const eg_program *p =
-        program_of(target->cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
+        program_of(target->cx, count, x, label,
+                   &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
     return p && run(target->cx, p, count, x, target->data, add);
 }

@@ -1,9 +1,14 @@
-/* explain.c: what einsum would do, in fields and in words: the plan's own numbers, nothing is computed. */
+/* explain.c: what einsum would do, in fields and in words: the plan's own numbers, nothing is
+ * computed. */
 #include "einsum/einsum.h"
 #include <string.h>
 
-/* -- text that grows in the open scope; after a failure it stays as it is ------------------------------------------------------------- */
-typedef struct text { eg_ctx *cx; char *s; size_t n, room; } text;
+/* -- text that grows in the open scope; after a failure it stays as it is --------------------- */
+typedef struct text {
+    eg_ctx *cx;
+    char *s;
+    size_t n, room;
+} text;
 static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(text *t, const char *format, ...)
 {
@@ -12,7 +17,10 @@ static void put(text *t, const char *format, ...)
         va_start(list, format);
         const int n = t->s ? vsnprintf(t->s + t->n, t->room - t->n, format, list) : 0;
         va_end(list);
-        if (t->s && (size_t)n < t->room - t->n) { t->n += (size_t)n; return; }
+        if (t->s && (size_t)n < t->room - t->n) {
+            t->n += (size_t)n;
+            return;
+        }
         char *more = eg__alloc(t->cx, 2 * t->room + 512 + (size_t)n);
         if (!more) return;
         if (t->n) memcpy(more, t->s, t->n);
@@ -29,9 +37,15 @@ static char *taken(text *t)
     return s;
 }
 
-/* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." --------------------------------------- */
-typedef struct names { const eg_bound *b; bool apart; } names;
-static void put_name(text *t, const names *n, uint16_t axis) { put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text); }
+/* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." ------ */
+typedef struct names {
+    const eg_bound *b;
+    bool apart;
+} names;
+static void put_name(text *t, const names *n, uint16_t axis)
+{
+    put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text);
+}
 static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
 static void put_term(text *t, const names *n, int count, const uint16_t *label)
 {
@@ -46,12 +60,15 @@ static const char *arrow(const names *n) { return n->apart ? " -> " : "->"; }
 
 static int find(const uint16_t *label, int n, uint16_t what)
 {
-    for (int k = 0; k < n; k++) if (label[k] == what) return k;
+    for (int k = 0; k < n; k++)
+        if (label[k] == what) return k;
     return -1;
 }
-static const char *gradient(text *t, const names *n, int count, const eg_labelled *x, const eg_labelled *out, int i)
+static const char *gradient(text *t, const names *n, int count, const eg_labelled *x,
+                            const eg_labelled *out, int i)
 {
-    uint16_t have[EG_RANK_MAX], gone[EG_RANK_MAX];      /* the labels of operand i that others know; those it alone has */
+    /* the labels of operand i that others know; those it alone has */
+    uint16_t have[EG_RANK_MAX], gone[EG_RANK_MAX];
     int nhave = 0, ngone = 0;
     bool repeats = false;
     for (int r = 0; r < x[i].rank; r++) {
@@ -61,47 +78,67 @@ static const char *gradient(text *t, const names *n, int count, const eg_labelle
             for (int q = 0; k != i && q < o->rank; q++) known |= o->label[q] == x[i].label[r];
         }
         repeats |= find(x[i].label, r, x[i].label[r]) >= 0;
-        if (known) have[nhave++] = x[i].label[r];
-        else if (find(gone, ngone, x[i].label[r]) < 0) gone[ngone++] = x[i].label[r];
+        if (known)
+            have[nhave++] = x[i].label[r];
+        else if (find(gone, ngone, x[i].label[r]) < 0)
+            gone[ngone++] = x[i].label[r];
     }
     put(t, "d%d: ", i + 1);
     put_term(t, n, out->rank, out->label);
-    for (int k = 0; k < count; k++) if (k != i) { put(t, "%s", comma(n)); put_term(t, n, x[k].rank, x[k].label); }
+    for (int k = 0; k < count; k++)
+        if (k != i) {
+            put(t, "%s", comma(n));
+            put_term(t, n, x[k].rank, x[k].label);
+        }
     put(t, "%s", arrow(n));
     put_term(t, n, nhave, have);
-    if (ngone) { put(t, ", repeated along "); put_term(t, n, ngone, gone); }
-    if (ngone && repeats) { put(t, ", on the diagonal of "); put_term(t, n, x[i].rank, x[i].label); }
+    if (ngone) {
+        put(t, ", repeated along ");
+        put_term(t, n, ngone, gone);
+    }
+    if (ngone && repeats) {
+        put(t, ", on the diagonal of ");
+        put_term(t, n, x[i].rank, x[i].label);
+    }
     return taken(t);
 }
 
-/* -- a step -------------------------------------------------------------------------------------------------------------------- */
-static const char *const ways[][2] = {      /* who does it, what is copied on the way */
+/* -- a step ----------------------------------------------------------------------------------- */
+static const char *const ways[][2] = {
+    /* who does it, what is copied on the way */
     [EG_WAY_NOTHING] = { "nothing: the result is empty", "none" },
-    [EG_WAY_ZERO]    = { "zeros: a sum over nothing", "none" },
-    [EG_WAY_PLAIN]   = { "plain loop in i64", "none" },
-    [EG_WAY_MAP]     = { "elementwise loop", "none" },
-    [EG_WAY_SUM]     = { "dots and row sums", "none" },
-    [EG_WAY_DIRECT]  = { "product in registers", "none" },
-    [EG_WAY_PACKED]  = { "packed product", "blocks packed into panels" },
-    [EG_WAY_APART]   = { "products of batches drawn apart", "blocks turned, batch by batch" },
+    [EG_WAY_ZERO] = { "zeros: a sum over nothing", "none" },
+    [EG_WAY_PLAIN] = { "plain loop in i64", "none" },
+    [EG_WAY_MAP] = { "elementwise loop", "none" },
+    [EG_WAY_SUM] = { "dots and row sums", "none" },
+    [EG_WAY_DIRECT] = { "product in registers", "none" },
+    [EG_WAY_PACKED] = { "packed product", "blocks packed into panels" },
+    [EG_WAY_APART] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
-static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t, const names *n)
+static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t,
+                    const names *n)
 {
-    const eg_side *a = &d->side[d->pair[s][0]], *b = d->pair[s][1] < 0 ? NULL : &d->side[d->pair[s][1]],
+    const eg_side *a = &d->side[d->pair[s][0]],
+                  *b = d->pair[s][1] < 0 ? NULL : &d->side[d->pair[s][1]],
                   *c = eg__draft_result(d, s);
     double of_a = 1, of_b = b ? 1 : 0, of_c = 1, product = 1, alone_a = 1, alone_b = 1;
-    *e = (eg_explained_step){ .a = d->pair[s][0] + 1, .b = d->pair[s][1] + 1, .batch = 1, .m = 1, .n = 1, .k = 1 };
+    *e = (eg_explained_step){
+        .a = d->pair[s][0] + 1, .b = d->pair[s][1] + 1, .batch = 1, .m = 1, .n = 1, .k = 1
+    };
     /* batch, free, summed, summed alone */
     text roles[4] = { { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx } };
     for (int side = 0; side < 2; side++) {
         const eg_side *x = side ? b : a, *y = side ? a : b;
         for (int k = 0; x && k < x->n; k++) {
-            const bool other = y && find(y->label, y->n, x->label[k]) >= 0, out = find(c->label, c->n, x->label[k]) >= 0;
+            const bool other = y && find(y->label, y->n, x->label[k]) >= 0,
+                       out = find(c->label, c->n, x->label[k]) >= 0;
             *(side ? &of_b : &of_a) *= x->stride[k] || x->size[k] < 2 ? (double)x->size[k] : 1;
             if (side && other) continue;
             const int role = b && other && out ? 0 : out ? 1 : other ? 2 : 3;
-            if (b && role == 3) *(side ? &alone_b : &alone_a) *= (double)x->size[k];
-            else product *= (double)x->size[k];
+            if (b && role == 3)
+                *(side ? &alone_b : &alone_a) *= (double)x->size[k];
+            else
+                product *= (double)x->size[k];
             int64_t *const count[] = { &e->batch, side ? &e->n : &e->m, &e->k };
             if (role < 3) *count[role] *= x->size[k];
             put(&roles[role], " ");
@@ -111,11 +148,14 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     for (int k = 0; k < c->n; k++) of_c *= (double)c->size[k];
     const double width = eg__width[d->task->dtype];
     if (b) e->multiplications = product;
-    e->additions = b ? (alone_a > 1 ? of_a : 0) + (alone_b > 1 ? of_b : 0) : of_a != of_c ? of_a : 0;
+    e->additions = b              ? (alone_a > 1 ? of_a : 0) + (alone_b > 1 ? of_b : 0)
+                   : of_a != of_c ? of_a
+                                  : 0;
     e->bytes = width * (of_a + of_b + of_c);
     const eg_way way = eg__way(p->step[s].pairing);
     e->kernel = ways[way][0];
-    e->copies = way == EG_WAY_DIRECT && eg__way_copies(p->step[s].pairing) ? "strips of an operand" : ways[way][1];
+    e->copies = way == EG_WAY_DIRECT && eg__way_copies(p->step[s].pairing) ? "strips of an operand"
+                                                                           : ways[way][1];
     if (alone_a > 1 || alone_b > 1)
         e->copies = alone_a > 1 && alone_b > 1 ? "both operands summed first"
                     : alone_a > 1              ? "the first operand summed first"
@@ -123,17 +163,22 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     if (way == EG_WAY_NOTHING || way == EG_WAY_ZERO) e->multiplications = e->additions = 0;
 
     put_term(t, n, a->n, a->label);
-    if (b) { put(t, "%s", comma(n)); put_term(t, n, b->n, b->label); }
+    if (b) {
+        put(t, "%s", comma(n));
+        put_term(t, n, b->n, b->label);
+    }
     put(t, "%s", arrow(n));
     put_term(t, n, c->n, c->label);
     e->spec = taken(t);
-    static const char *const role[2][4] = { { "", "kept", "", "summed" }, { "batch", "free", "summed", "summed first" } };
-    for (int r = 0; r < 4; r++) if (roles[r].n) put(t, "%s%s%s", t->n ? ", " : "", role[b != NULL][r], roles[r].s);
+    static const char *const role[2][4] = { { "", "kept", "", "summed" },
+                                            { "batch", "free", "summed", "summed first" } };
+    for (int r = 0; r < 4; r++)
+        if (roles[r].n) put(t, "%s%s%s", t->n ? ", " : "", role[b != NULL][r], roles[r].s);
     if (!t->n) put(t, "scalars");
     e->roles = taken(t);
 }
 
-/* -- the whole ----------------------------------------------------------------------------------------------------------------- */
+/* -- the whole -------------------------------------------------------------------------------- */
 static void put_number(text *t, double x) { put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {
@@ -149,7 +194,8 @@ static void put_who(text *t, int number, int count)
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *const *given)
 {
     const eg_bound *b =
-        eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0), o->count, given, 0, NULL);
+        eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
+                 o->count, given, 0, NULL);
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_reading *r = b ? eg__read(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
@@ -165,7 +211,11 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
         return eg_fail(cx, "einsum: the result has more than 2^63 elements"), NULL;
     const eg_labelled out = { r->out.items, dim, stride, r->out.label };
     const eg_contraction task = {
-        dtype, o->count, in, &out, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
+        dtype,
+        o->count,
+        in,
+        &out,
+        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
     };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
@@ -176,21 +226,28 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
     const char **gradients = eg__alloc(cx, (size_t)o->count * sizeof *gradients);
     if (!room || !e || !step || !letter || !gradients) return NULL;
     const eg_program *p = eg__program(room, &d);
-    *e = (eg_explained){
-        .steps = d.steps, .step = step, .letters = b->axes, .letter = letter, .largest = (double)d.largest, .gradient = gradients
-    };
+    *e = (eg_explained){ .steps = d.steps,
+                         .step = step,
+                         .letters = b->axes,
+                         .letter = letter,
+                         .largest = (double)d.largest,
+                         .gradient = gradients };
     names n = { .b = b };
     for (int a = 0; a < b->axes - b->dots; a++) n.apart |= b->axis[a].length > 1;
     text t = { .cx = cx };
 
     for (int a = 0; a < b->axes; a++) {
-        letter[a] = (eg_letter_role){ .name = b->axis[a].text, .length = b->axis[a].length, .size = b->axis[a].size };
+        letter[a] = (eg_letter_role){ .name = b->axis[a].text,
+                                      .length = b->axis[a].length,
+                                      .size = b->axis[a].size };
         for (int k = 0; k < o->count; k++)
-            if (find(in[k].label, in[k].rank, (uint16_t)a) >= 0) letter[a].operands |= (uint64_t)1 << k;
+            if (find(in[k].label, in[k].rank, (uint16_t)a) >= 0)
+                letter[a].operands |= (uint64_t)1 << k;
         const bool kept = find(out.label, out.rank, (uint16_t)a) >= 0;
-        letter[a].role = !kept                                                                  ? EG_SUMMED
-                         : o->count > 1 && __builtin_popcountll(letter[a].operands) == o->count ? EG_BATCH
-                                                                                                : EG_FREE;
+        letter[a].role = !kept ? EG_SUMMED
+                         : o->count > 1 && __builtin_popcountll(letter[a].operands) == o->count
+                             ? EG_BATCH
+                             : EG_FREE;
     }
     for (int s = 0; s < d.steps; s++) {
         step_of(&step[s], &d, p, s, &t, &n);
@@ -205,7 +262,10 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
         }
 
     put(&t, "einsum %s  %s ", b->spec, eg_type_name(dtype));
-    for (int k = 0; k < o->count; k++) { put(&t, "%s", k ? ", " : ""); put_dims(&t, given[k]->rank, given[k]->dim); }
+    for (int k = 0; k < o->count; k++) {
+        put(&t, "%s", k ? ", " : "");
+        put_dims(&t, given[k]->rank, given[k]->dim);
+    }
     put(&t, " -> ");
     put_dims(&t, r->rank, r->dim);
     for (int a = 0; a < b->axes; a++) {
@@ -213,7 +273,8 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
             letter[a].role == EG_BATCH  ? "batch, of every operand"
             : letter[a].role == EG_FREE ? "free, of operand"
                                         : "summed, of operand");
-        for (int k = 0; letter[a].role != EG_BATCH && k < o->count; k++) if (letter[a].operands >> k & 1) put(&t, " %d", k + 1);
+        for (int k = 0; letter[a].role != EG_BATCH && k < o->count; k++)
+            if (letter[a].operands >> k & 1) put(&t, " %d", k + 1);
     }
     for (int s = 0; s < d.steps; s++) {
         const eg_explained_step *q = &step[s];
@@ -227,25 +288,33 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
         }
         put(&t, "\n  %s", q->roles);
         if (q->b && q->k > 1)
-            put(&t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n, (long long)q->k, (long long)q->batch);
+            put(&t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n,
+                (long long)q->k, (long long)q->batch);
         put(&t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
         put_number(&t, q->multiplications);
         put(&t, " multiplications, ");
-        if (q->additions > 0) { put_number(&t, q->additions); put(&t, " terms summed without, "); }
+        if (q->additions > 0) {
+            put_number(&t, q->additions);
+            put(&t, " terms summed without, ");
+        }
         put_number(&t, q->bytes);
         put(&t, " bytes");
     }
     put(&t, "\ntotal: ");
     put_number(&t, e->multiplications);
     put(&t, " multiplications, ");
-    if (e->additions > 0) { put_number(&t, e->additions); put(&t, " terms summed without, "); }
+    if (e->additions > 0) {
+        put_number(&t, e->additions);
+        put(&t, " terms summed without, ");
+    }
     put_number(&t, e->bytes);
     put(&t, " bytes; ");
     if (d.steps > 1) {
         put(&t, "the largest of %d intermediates has ", d.steps - 1);
         put_number(&t, e->largest);
         put(&t, " bytes");
-    } else put(&t, "no intermediate");
+    } else
+        put(&t, "no intermediate");
     if (e->gradients) put(&t, "\ngradient, g the cotangent of the result:");
     for (int k = 0; k < e->gradients; k++) put(&t, "\n  %s", gradients[k]);
     put(&t, "\n");
@@ -260,11 +329,13 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
     if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
-    if (o.count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX), NULL;
+    if (o.count > EG_EINSUM_MAX)
+        return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX), NULL;
     if (!eg__check_all(cx, "einsum", o.count, o.operands)) return NULL;
     for (int k = 1; k < o.count; k++)
         if (o.operands[k]->dtype != o.operands[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s", eg_type_name((eg_dtype)o.operands[0]->dtype), k + 1,
+            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s",
+                           eg_type_name((eg_dtype)o.operands[0]->dtype), k + 1,
                            eg_type_name((eg_dtype)o.operands[k]->dtype)),
                    NULL;
     const bool old = eg_nograd(cx, true);
@@ -272,14 +343,19 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     eg_nograd(cx, old);
     return e;
 }
-const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadcast, int count, const eg_shape *shape)
+const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadcast, int count,
+                                      const eg_shape *shape)
 {
     eg_tensor *x[EG_EINSUM_MAX];
     if (!cx) return NULL;
     if (count < 1 || count > EG_EINSUM_MAX)
-        return eg_fail(cx, "einsum: %d operands; 1 to %d can be explained", count, EG_EINSUM_MAX), NULL;
+        return eg_fail(cx, "einsum: %d operands; 1 to %d can be explained", count, EG_EINSUM_MAX),
+               NULL;
     if (!shape) return eg_fail(cx, "einsum: the shapes are NULL"), NULL;
     for (int k = 0; k < count; k++) x[k] = eg__hollow(cx, &shape[k]);
-    return eg_explain_with(
-        &(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = x, .broadcast = broadcast });
+    return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                              .spec = spec,
+                                              .count = count,
+                                              .operands = x,
+                                              .broadcast = broadcast });
 }

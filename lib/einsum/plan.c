@@ -1,9 +1,15 @@
-/* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a context that is closed again. */
+/* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a
+ * context that is closed again. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct eg_plan { bool add; int count; const eg_program *program; eg_shape out, operand[]; };
+struct eg_plan {
+    bool add;
+    int count;
+    const eg_program *program;
+    eg_shape out, operand[];
+};
 
 eg_shape eg_shape_of(const eg_tensor *x)
 {
@@ -17,7 +23,8 @@ static bool reachable(const eg_shape *s)
     int64_t reach = 0, step;
     for (int k = 0; s->stride && k < s->rank; k++) {
         if (s->dim[k] < 2) continue;
-        if (__builtin_mul_overflow(s->dim[k] - 1, s->stride[k], &step) || step == INT64_MIN) return false;
+        if (__builtin_mul_overflow(s->dim[k] - 1, s->stride[k], &step) || step == INT64_MIN)
+            return false;
         if (__builtin_add_overflow(reach, step < 0 ? -step : step, &reach)) return false;
     }
     return reach <= INT64_MAX / 16;
@@ -25,14 +32,22 @@ static bool reachable(const eg_shape *s)
 eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
-    if ((unsigned)s->dtype >= EG_DTYPES) return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
-    if (s->rank < 0 || s->rank > EG_RANK_MAX) return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
+    if ((unsigned)s->dtype >= EG_DTYPES)
+        return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
+    if (s->rank < 0 || s->rank > EG_RANK_MAX)
+        return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
     for (int k = 0; k < s->rank; k++)
-        if (s->dim[k] < 0) return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
-    if (!reachable(s)) return eg_fail(cx, "einsum: the strides of an operand of rank %d lead further than 64 bits can count", s->rank);
-    uint64_t w = 1;                     /* where the sizes are too large for strides, eg__alias refuses them */
-    for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1) stride[k] = s->stride ? s->stride[k] : (int64_t)w;
-    eg_tensor *one = eg__new(cx, s->dtype, 0, NULL), *x = one ? eg__alias(one, s->rank, s->dim, stride, 0) : NULL;
+        if (s->dim[k] < 0)
+            return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
+    if (!reachable(s))
+        return eg_fail(
+            cx, "einsum: the strides of an operand of rank %d lead further than 64 bits can count",
+            s->rank);
+    uint64_t w = 1; /* where the sizes are too large for strides, eg__alias refuses them */
+    for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1)
+        stride[k] = s->stride ? s->stride[k] : (int64_t)w;
+    eg_tensor *one = eg__new(cx, s->dtype, 0, NULL),
+              *x = one ? eg__alias(one, s->rank, s->dim, stride, 0) : NULL;
     return x ? x : eg__poison(cx);
 }
 
@@ -53,17 +68,21 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
     if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
     if (o->count < 1 || o->count > EG_EINSUM_MAX || !o->operands)
-        return eg_fail(cx, "einsum: %d operands; 1 to %d can be planned", o->count, EG_EINSUM_MAX), NULL;
+        return eg_fail(cx, "einsum: %d operands; 1 to %d can be planned", o->count, EG_EINSUM_MAX),
+               NULL;
     for (int k = 0; k < o->count; k++) {
         if (!eg_ok(given[k] = eg__hollow(cx, &o->operands[k]))) return NULL;
         if (given[k]->dtype != given[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s", eg_type_name((eg_dtype)given[0]->dtype), k + 1,
+            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s",
+                           eg_type_name((eg_dtype)given[0]->dtype), k + 1,
                            eg_type_name((eg_dtype)given[k]->dtype)),
                    NULL;
     }
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
     if (!eg__is_float(dtype) && dtype != EG_I64)
-        return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s", eg_type_name(dtype)), NULL;
+        return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
+                       eg_type_name(dtype)),
+               NULL;
     const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
     eg_tensor *out = eg__hollow(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
@@ -71,9 +90,12 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     char a[256], b[256];
     if (out->dtype != dtype)
-        return eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name((eg_dtype)out->dtype), eg_type_name(dtype)), NULL;
+        return eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name((eg_dtype)out->dtype),
+                       eg_type_name(dtype)),
+               NULL;
     if (!eg__same_shape(out, &want))
-        return eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b)),
+        return eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a),
+                       eg__dims_text(&want, b, sizeof b)),
                NULL;
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
@@ -85,14 +107,22 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         words += 2 * (size_t)given[k]->rank;
     }
     const eg_contraction task = {
-        dtype, o->count, in, &to, { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
+        dtype,
+        o->count,
+        in,
+        &to,
+        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
     };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
-    const size_t head = (sizeof(eg_plan) + (size_t)o->count * sizeof(eg_shape) + words * sizeof(int64_t) + 15) / 16 * 16;
+    const size_t head =
+        (sizeof(eg_plan) + (size_t)o->count * sizeof(eg_shape) + words * sizeof(int64_t) + 15) /
+        16 * 16;
     eg_plan *p = malloc(head + eg__program_bytes(&d));
     if (!p) return eg_fail(cx, "out of memory: no room for a plan"), NULL;
-    *p = (eg_plan){ .add = o->accumulate, .count = o->count, .program = eg__program((char *)p + head, &d) };
+    *p = (eg_plan){ .add = o->accumulate,
+                    .count = o->count,
+                    .program = eg__program((char *)p + head, &d) };
     int64_t *next = (int64_t *)(void *)&p->operand[o->count];
     p->out = kept(out, &next);
     for (int k = 0; k < o->count; k++) p->operand[k] = kept(given[k], &next);
@@ -106,7 +136,11 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
     eg_plan *p = cx ? make(cx, &o) : NULL;
-    if (o.why && o.room) snprintf(o.why, o.room, "%s", p ? "" : eg_error(cx) ? eg_error(cx) : "einsum: failed without saying why");
+    if (o.why && o.room)
+        snprintf(o.why, o.room, "%s",
+                 p              ? ""
+                 : eg_error(cx) ? eg_error(cx)
+                                : "einsum: failed without saying why");
     eg_close(cx);
     return p;
 }
@@ -123,11 +157,12 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     return good ? 0 : -1;
 }
 
-/* -- tensors: looked at before -------------------------------------------------------------------------------------------------- */
+/* -- tensors: looked at before ---------------------------------------------------------------- */
 static bool is(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
-    for (int k = 0; k < s->rank; k++) if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
+    for (int k = 0; k < s->rank; k++)
+        if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
     return true;
 }
 static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
@@ -137,7 +172,8 @@ static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
         n += (size_t)snprintf(to + n, room - n, "%s%lld", k ? ", " : "", (long long)stride[k]);
     if (n < room) snprintf(to + n, room - n, rank == 1 ? ",)" : ")");
 }
-/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what the plan is for */
+/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what
+ * the plan is for */
 static int refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];
@@ -152,26 +188,35 @@ static int refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_
     const eg_tensor want = { .rank = (uint8_t)s->rank, .dim = (int64_t *)(uintptr_t)s->dim };
     say_strides(strides[0], sizeof strides[0], x->stride, x->rank);
     say_strides(strides[1], sizeof strides[1], s->stride, s->rank);
-    snprintf(why, room, "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what,
-             eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, dims[0], sizeof dims[0]), strides[0], eg_type_name(s->dtype),
-             eg__dims_text(&want, dims[1], sizeof dims[1]), strides[1]);
+    snprintf(why, room,
+             "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what,
+             eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, dims[0], sizeof dims[0]),
+             strides[0], eg_type_name(s->dtype), eg__dims_text(&want, dims[1], sizeof dims[1]),
+             strides[1]);
     return -1;
 }
-int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why, size_t room)
+int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why,
+                   size_t room)
 {
     char nowhere[1];
     const void *data[EG_EINSUM_MAX];
-    if (!why || !room) { why = nowhere; room = sizeof nowhere; }
+    if (!why || !room) {
+        why = nowhere;
+        room = sizeof nowhere;
+    }
     *why = 0;
     if (!p) return snprintf(why, room, "einsum: the plan is NULL"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
-        if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k])) return refused(p, k, x, why, room);
+        if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
+            return refused(p, k, x, why, room);
         if (k < 0) continue;
-        if (eg__overlap(out, x)) return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;
+        if (eg__overlap(out, x))
+            return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;
         data[k] = x->data;
     }
-    if (eg_plan_run(p, data, out->data)) return snprintf(why, room, "out of memory: no scratch for a plan"), -1;
+    if (eg_plan_run(p, data, out->data))
+        return snprintf(why, room, "out of memory: no scratch for a plan"), -1;
     out->st->version++;
     return 0;
 }

@@ -1,4 +1,5 @@
-/* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes is kept in the context. */
+/* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes
+ * is kept in the context. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -9,8 +10,8 @@ static size_t reading_bytes(const eg_bound *b)
 {
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
-    return sizeof(reading) + (size_t)b->terms * sizeof(part) + (items + (size_t)b->out.rank) * sizeof(int64_t) +
-           2 * items * sizeof(uint16_t);
+    return sizeof(reading) + (size_t)b->terms * sizeof(part) +
+           (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
 static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, uint16_t **label)
 {
@@ -21,8 +22,9 @@ static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, ui
         const uint16_t number = t->item[i].axis;
         const eg_axis_name *a = &b->axis[number];
         (*label)[i] = number;
-        (*label)[t->items + i] = b->axes > EG_LABEL_MAX - EG_LETTERS ? number : a->length == 1 ? (uint16_t)a->text[0]
-                                                                                             : (uint16_t)(EG_LETTERS + number);
+        (*label)[t->items + i] = b->axes > EG_LABEL_MAX - EG_LETTERS ? number
+                                 : a->length == 1                    ? (uint16_t)a->text[0]
+                                                  : (uint16_t)(EG_LETTERS + number);
         *(*dim)++ = a->size;
     }
     *label += 2 * t->items;
@@ -43,12 +45,14 @@ static const reading *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
-const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int count, eg_tensor *const *operand, eg_tensor **x)
+const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int count,
+                           eg_tensor *const *operand, eg_tensor **x)
 {
     eg_key key;
     key.n = 0;
     key.fits = true;
-    eg__key_word(&key, (uint64_t)count | (uint64_t)broadcast << 8 | (uint64_t)2 << 24);    /* 2: a reading */
+    /* 2: a reading */
+    eg__key_word(&key, (uint64_t)count | (uint64_t)broadcast << 8 | (uint64_t)2 << 24);
     eg__key_bytes(&key, strlen(spec), spec);
     for (int k = 0; k < count; k++) {
         eg__key_word(&key, operand[k]->rank);
@@ -63,12 +67,14 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
         return r;
     }
     const eg_bound *b =
-        eg__bind("einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0), count, operand, 0, NULL);
+        eg__bind("einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0), count,
+                 operand, 0, NULL);
     if (!b) return NULL;
     for (int k = 0; k < count; k++) {
         x[k] = b->term[k].x;
         if (b->term[k].items > EG_RANK_MAX) {
-            eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items, EG_RANK_MAX);
+            eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items,
+                    EG_RANK_MAX);
             return NULL;
         }
     }
@@ -81,61 +87,74 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
     return room ? reading_in(room, b) : NULL;
 }
 
-/* -- out= ---------------------------------------------------------------------------------------------------------------------- */
+/* -- out= ------------------------------------------------------------------------------------- */
 static bool fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
 {
     char a[256], b[256];
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
-    if (out->dtype != dtype) eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name(out->dtype), eg_type_name(dtype));
+    if (out->dtype != dtype)
+        eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name(out->dtype),
+                eg_type_name(dtype));
     else if (!eg__same_shape(out, &want))
-        eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b));
+        eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a),
+                eg__dims_text(&want, b, sizeof b));
     return !eg__failed(cx);
 }
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r, eg_tensor *const *x,
-                 const uint16_t *const *label)
+static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r,
+                 eg_tensor *const *x, const uint16_t *const *label)
 {
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
     bool shared = false;
     if (!eg_ok(target)) return false;
     for (int k = 0; k < o->count; k++) shared |= eg__overlap(target, x[k]);
-    if (!shared) return eg__einsum_into(target, o->accumulate, order, o->count, x, label, r->out.label);
-    uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];       /* adding the reading of the second contraction may end r */
+    if (!shared)
+        return eg__einsum_into(target, o->accumulate, order, o->count, x, label, r->out.label);
+    /* adding the reading of the second contraction may end r */
+    uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
     const int rank = r->out.items;
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
     eg_tensor *y = eg__einsum_as(order, o->count, x, label, rank, out);
-    if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);             /* a change of order alone is a view */
-    const bool good = eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
-                                                  (const uint16_t *[]){ counting }, counting);
+    /* a change of order alone is a view */
+    if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
+    const bool good =
+        eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
+                                    (const uint16_t *[]){ counting }, counting);
     eg_pop(cx, m);
     return good && !eg__failed(cx);
 }
 
-/* -- public -------------------------------------------------------------------------------------------------------------------- */
+/* -- public ----------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
-    eg_einsum_args less = { .size = sizeof less };      /* options that an older program does not know; else they are read where they are */
+    /* options that an older program does not know; else they are read where they are */
+    eg_einsum_args less = { .size = sizeof less };
     const bool all = given && given->size >= sizeof less;
     if (given && !all) memcpy(&less, given, given->size);
     const eg_einsum_args *const o = all ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
     if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL");
-    if (o->count > EG_EINSUM_MAX) return eg_fail(cx, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
+    if (o->count > EG_EINSUM_MAX)
+        return eg_fail(cx, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
     if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
     const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
-    const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count, plain ? strlen(o->spec) : 0, o->spec, o->operands };
+    const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
+                             plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_call(cx, &what) : NULL;
     if (again) return again;
     for (int k = 1; k < o->count; k++)
         if (o->operands[k]->dtype != o->operands[0]->dtype)
             return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                           eg_type_name(o->operands[0]->dtype), k + 1, eg_type_name(o->operands[k]->dtype));
-    if (o->accumulate && !o->out) return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
+                           eg_type_name(o->operands[0]->dtype), k + 1,
+                           eg_type_name(o->operands[k]->dtype));
+    if (o->accumulate && !o->out)
+        return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
     if (o->out) {
         if (eg__recording(cx))
-            return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient would pass: eg_nograd(cx, true) "
+            return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient "
+                               "would pass: eg_nograd(cx, true) "
                                "first, or leave .out away");
         if (o->out->cx != cx) return eg_fail(cx, "einsum: .out belongs to another context");
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
@@ -146,26 +165,31 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o->count; k++) {
-        if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);    /* results between are i64 */
+        /* results between are i64 */
+        if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
         same &= x[k] == o->operands[k];
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
     }
-    const eg_order_args order = { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path };
+    const eg_order_args order = { .limit = o->limit,
+                                  .steps = o->path || o->steps ? o->steps : -1,
+                                  .path = o->path };
     if (o->out) {
-        if (!eg__check_all(cx, "einsum", o->count, x) || !fits(cx, o->out, eg__einsum_type(x[0]), r) ||
-            !into(cx, o, &order, r, x, label))
+        if (!eg__check_all(cx, "einsum", o->count, x) ||
+            !fits(cx, o->out, eg__einsum_type(x[0]), r) || !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;
     }
-    int64_t dim[EG_RANK_MAX];           /* planning may end r */
+    int64_t dim[EG_RANK_MAX]; /* planning may end r */
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o->count, x, label, r->out.items, r->out.letter);
+    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o->count, x, label, r->out.items,
+                                   r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
 {
-    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
+    return eg_einsum_with(&(eg_einsum_args){
+        .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
 }

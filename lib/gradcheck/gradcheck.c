@@ -1,7 +1,9 @@
-/* gradcheck.c: does the gradient of f agree with derivatives of f found without it, entry by entry, and was anything tested?
+/* gradcheck.c: does the gradient of f agree with derivatives of f found without it, entry by entry,
+ * and was anything tested?
  *
- * L(x) = ⟨f(x), W⟩ with one fixed random W, or each element of f(x) with .full, all in f64 (probe.c). The k-th order is the first of
- * x → Σ ⟨∂L/∂x, V⟩ of the order below, with fixed random V: a function like any other. */
+ * L(x) = ⟨f(x), W⟩ with one fixed random W, or each element of f(x) with .full, all in f64
+ * (probe.c). The k-th order is the first of x → Σ ⟨∂L/∂x, V⟩ of the order below, with fixed random
+ * V: a function like any other. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdlib.h>
@@ -9,9 +11,15 @@
 
 enum { ORDERS = 8 };
 
-/* -- verdicts ---------------------------------------------------------------------------------------------------------------------- */
-static double allowed(const eg__trial *c, const eg__slope *n, double scale) { return c->o.rtol * fabs(n->n) + c->o.atol * scale + n->err; }
-static bool covered(const eg__trial *c, const eg__slope *n, double scale) { return fabs(n->n) > allowed(c, n, scale); }
+/* -- verdicts --------------------------------------------------------------------------------- */
+static double allowed(const eg__trial *c, const eg__slope *n, double scale)
+{
+    return c->o.rtol * fabs(n->n) + c->o.atol * scale + n->err;
+}
+static bool covered(const eg__trial *c, const eg__slope *n, double scale)
+{
+    return fabs(n->n) > allowed(c, n, scale);
+}
 static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, double scale)
 {
     const double slack = allowed(c, n, scale), jump = fabs(n->right - n->left);
@@ -26,36 +34,55 @@ static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, d
 static int worse(const void *p, const void *q)
 {
     const eg_entry *a = p, *b = q;
-    static const int rank[] = { [EG_EMPTY] = 0, [EG_UNTESTED] = 1, [EG_NOISE] = 2, [EG_KINK] = 3, [EG_WRONG] = 4 };
+    static const int rank[] = {
+        [EG_EMPTY] = 0, [EG_UNTESTED] = 1, [EG_NOISE] = 2, [EG_KINK] = 3, [EG_WRONG] = 4
+    };
     if (rank[a->verdict] != rank[b->verdict]) return rank[b->verdict] - rank[a->verdict];
     const double x = fabs(a->analytic - a->numeric), y = fabs(b->analytic - b->numeric);
     if (isnan(x) != isnan(y)) return isnan(x) ? -1 : 1;
     if (x != y && !isnan(x)) return x > y ? -1 : 1;
     if (a->input != b->input) return a->input - b->input;
-    return a->index != b->index ? (a->index < b->index ? -1 : 1) : (a->output > b->output) - (a->output < b->output);
+    return a->index != b->index ? (a->index < b->index ? -1 : 1)
+                                : (a->output > b->output) - (a->output < b->output);
 }
 
-/* -- columns: the variables, or random directions; each gives one entry for every output ---------------------------------------------- */
-static int64_t column_count(const eg__trial *c) { return c->o.directions > 0 ? (int64_t)c->o.directions * c->o.count : c->vars; }
-static int column_input(const eg__trial *c, int64_t k) { return c->o.directions > 0 ? (int)(k % c->o.count) : c->var[k].input; }
+/* -- columns: the variables, or random directions; each gives one entry for every output ------ */
+static int64_t column_count(const eg__trial *c)
+{
+    return c->o.directions > 0 ? (int64_t)c->o.directions * c->o.count : c->vars;
+}
+static int column_input(const eg__trial *c, int64_t k)
+{
+    return c->o.directions > 0 ? (int)(k % c->o.count) : c->var[k].input;
+}
 
 /* The slopes of a column, and its entries with the analytic values of gradient a. */
-static bool column(eg__trial *c, int64_t k, double *direction, const double *a, eg__slope *s, eg_entry *e)
+static bool column(eg__trial *c, int64_t k, double *direction, const double *a, eg__slope *s,
+                   eg_entry *e)
 {
     const bool along = c->o.directions > 0;
     if (along) eg__direction(c, (int)k, column_input(c, k), direction);
     if (!eg__slopes(c, along ? -1 : c->var[k].cell, direction, s)) return false;
     for (int64_t o = 0; o < c->outs; o++) {
         double sum = along ? 0 : a[o * c->vars + k];
-        for (int64_t j = 0; along && j < c->vars; j++) sum += direction[c->var[j].cell] * a[o * c->vars + j];     /* 0 in other inputs */
-        e[o] = (eg_entry){ .input = column_input(c, k), .index = along ? -1 : c->var[k].index, .analytic = sum, .numeric = s[o].n,
-                           .left = s[o].left, .right = s[o].right, .error = s[o].err, .output = c->o.full ? o : -1,
+        /* 0 in other inputs */
+        for (int64_t j = 0; along && j < c->vars; j++)
+            sum += direction[c->var[j].cell] * a[o * c->vars + j];
+        e[o] = (eg_entry){ .input = column_input(c, k),
+                           .index = along ? -1 : c->var[k].index,
+                           .analytic = sum,
+                           .numeric = s[o].n,
+                           .left = s[o].left,
+                           .right = s[o].right,
+                           .error = s[o].err,
+                           .output = c->o.full ? o : -1,
                            .shared = along ? 1 : c->var[k].shared };
     }
     return true;
 }
 
-/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE: none is clear; ZERO ---------------- */
+/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE:
+ * none is clear; ZERO */
 static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *worst)
 {
     eg_mark m = eg_push(c->cx);
@@ -70,19 +97,24 @@ static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *wor
     for (int64_t k = 0; good && k < n; k++) {
         if (column_input(c, k) != input) continue;
         good = column(c, k, direction, a, s + k * outs, e + k * outs);
-        for (int64_t o = k * outs; good && o < (k + 1) * outs; o++) scale = fmax(scale, fabs(s[o].n));
+        for (int64_t o = k * outs; good && o < (k + 1) * outs; o++)
+            scale = fmax(scale, fabs(s[o].n));
     }
     for (int64_t k = 0; good && k < n * outs; k++) {
         if (column_input(c, k / outs) != input) continue;
-        if (!covered(c, &s[k], scale) && fabs(e[k].analytic) <= c->o.atol * scale + s[k].err) continue;
+        if (!covered(c, &s[k], scale) && fabs(e[k].analytic) <= c->o.atol * scale + s[k].err)
+            continue;
         e[k].verdict = verdict_of(c, e[k].analytic, &s[k], scale);
         e[k].at = where;
         const double apart = fabs(e[k].analytic - e[k].numeric);
-        if (e[k].verdict == EG_WRONG && (found != EG_WRONG || apart > fabs(worst->analytic - worst->numeric))) {
+        if (e[k].verdict == EG_WRONG &&
+            (found != EG_WRONG || apart > fabs(worst->analytic - worst->numeric))) {
             found = EG_WRONG;
             *worst = e[k];
-        } else if (e[k].verdict == EG_RIGHT && covered(c, &s[k], scale) && found != EG_WRONG) found = EG_UNTESTED;
-        else if (e[k].verdict != EG_RIGHT && found == EG_ZERO) found = EG_NOISE;
+        } else if (e[k].verdict == EG_RIGHT && covered(c, &s[k], scale) && found != EG_WRONG)
+            found = EG_UNTESTED;
+        else if (e[k].verdict != EG_RIGHT && found == EG_ZERO)
+            found = EG_NOISE;
     }
     eg_pop(c->cx, m);
     return found;
@@ -90,7 +122,8 @@ static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *wor
 static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entry *worst)
 {
     eg_ctx *cx = c->cx;
-    static const char *const name[] = { "scaled by 0.1", "scaled by 0.01", "drawn again from [-1, 1)" };
+    static const char *const name[] = { "scaled by 0.1", "scaled by 0.01",
+                                        "drawn again from [-1, 1)" };
     double *kept = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *kept);
     eg_verdict found = EG_ZERO;
     bool unclear = false;
@@ -100,11 +133,16 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
         for (int64_t k = 0; k < c->vars; k++) {
             const int64_t cell = c->var[k].cell;
             if (c->var[k].input != input) continue;
-            c->point[cell] = turn == 2 ? 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1 : kept[cell] * (turn ? 0.01 : 0.1);
+            c->point[cell] = turn == 2 ? 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1
+                                       : kept[cell] * (turn ? 0.01 : 0.1);
         }
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
         found = look(c, input, name[turn], worst);
-        if (cx->failed && strncmp(eg_error(cx), "out of memory", 13) != 0) { eg_clear(cx); found = EG_NOISE; }   /* f refuses that point */
+        /* f refuses that point */
+        if (cx->failed && strncmp(eg_error(cx), "out of memory", 13) != 0) {
+            eg_clear(cx);
+            found = EG_NOISE;
+        }
         *where = name[turn];
         unclear |= found == EG_NOISE;
         if (found == EG_NOISE) found = EG_ZERO;
@@ -114,32 +152,47 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
     return found == EG_ZERO && unclear ? EG_NOISE : found;
 }
 
-/* -- one order ------------------------------------------------------------------------------------------------------------------------ */
+/* -- one order -------------------------------------------------------------------------------- */
 /* An input that no entry covers: why? */
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p, eg_entry *worst)
 {
     const bool along = c->o.directions > 0;
     const char *where = NULL;
     char ends[512];
-    if (r->order > 1 && !p->alive) return EG_ZERO;      /* linear in it: zero, and the slopes agree */
+    /* linear in it: zero, and the slopes agree */
+    if (r->order > 1 && !p->alive) return EG_ZERO;
     const eg_verdict v = elsewhere(c, k, &where, worst);
     if (!p->alive) eg__sites_text(p->cut, p->cuts, ends, sizeof ends);
     switch (v) {
     case EG_WRONG:
-        if (!p->any) eg__report_note(c, r, v, k, "f depends on it, but no recorded path leads from it to f's result");
-        else if (!p->alive) eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s", ends);
+        if (!p->any)
+            eg__report_note(c, r, v, k,
+                            "f depends on it, but no recorded path leads from it to f's result");
+        else if (!p->alive)
+            eg__report_note(c, r, v, k, "f depends on it, but its path has zero gradient: %s",
+                            ends);
         return v;
     case EG_UNTESTED:
-        eg__report_note(c, r, v, k, "0 of %lld %s are above the noise here; it can be tested with this input %s",
-                        (long long)(along ? c->o.directions : eg_size(c->o.xs[k])), along ? "directions" : "entries", where);
+        eg__report_note(
+            c, r, v, k,
+            "0 of %lld %s are above the noise here; it can be tested with this input %s",
+            (long long)(along ? c->o.directions : eg_size(c->o.xs[k])),
+            along ? "directions" : "entries", where);
         return v;
     case EG_NOISE:
-        eg__report_note(c, r, EG_UNTESTED, k, "no entry is above the noise here, nor with this input scaled or drawn again");
+        eg__report_note(
+            c, r, EG_UNTESTED, k,
+            "no entry is above the noise here, nor with this input scaled or drawn again");
         return EG_UNTESTED;
     default:
-        if (!p->any) eg__report_note(c, r, EG_UNTESTED, k, "f does not read it: no recorded path leads from it to f's result");
-        else if (!p->alive) eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", ends);
-        else if (r->order == 1) eg__report_note(c, r, EG_RIGHT, k, "zero: the gradient is zero here and elsewhere, analytic and numeric");
+        if (!p->any)
+            eg__report_note(c, r, EG_UNTESTED, k,
+                            "f does not read it: no recorded path leads from it to f's result");
+        else if (!p->alive)
+            eg__report_note(c, r, EG_UNTESTED, k, "path has zero gradient: %s", ends);
+        else if (r->order == 1)
+            eg__report_note(c, r, EG_RIGHT, k,
+                            "zero: the gradient is zero here and elsewhere, analytic and numeric");
         return p->alive ? EG_ZERO : EG_UNTESTED;
     }
 }
@@ -148,20 +201,27 @@ static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
     if (c->again)
-        eg__report_note(c, r, EG_NOISE, -1, "f gives another value when it is called again with the same inputs and draws: "
-                        "it is not deterministic");
+        eg__report_note(
+            c, r, EG_NOISE, -1,
+            "f gives another value when it is called again with the same inputs and draws: "
+            "it is not deterministic");
     if (c->probe->cast.name)
-        eg__report_note(c, r, EG_NOISE, -1, "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
-                                         eg__sites_text(&c->probe->cast, 1, ends, sizeof ends));
+        eg__report_note(
+            c, r, EG_NOISE, -1,
+            "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
+            eg__sites_text(&c->probe->cast, 1, ends, sizeof ends));
     for (int k = 0; k < c->o.count; k++) {
         bool said = false;
         for (int j = 0; j < r->notes; j++) said |= r->note[j].input == k;
         if (r->order == 1 && path[k].cuts && !said)
-            eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s", path[k].alive ? "one of its paths has" : "its path has",
+            eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s",
+                            path[k].alive ? "one of its paths has" : "its path has",
                             eg__sites_text(path[k].cut, path[k].cuts, ends, sizeof ends));
     }
     if (c->unsupported)
-        eg__report_note(c, r, EG_RIGHT, -1, "%s cannot be evaluated in c128: differences instead of the complex step", c->unsupported);
+        eg__report_note(c, r, EG_RIGHT, -1,
+                        "%s cannot be evaluated in c128: differences instead of the complex step",
+                        c->unsupported);
 }
 
 static void by_differences(eg__trial *c)
@@ -184,7 +244,13 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     double *direction = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *direction);
     eg__path *path = eg__alloc(cx, (size_t)(count + 1) * sizeof *path);
     if (!r || !input || !words || !all || !s || !a || !direction || !path) return NULL;
-    *r = (eg_report){ .passed = true, .entries = entries, .input = input, .text = words, .entry = all, .order = order, .higher = higher };
+    *r = (eg_report){ .passed = true,
+                      .entries = entries,
+                      .input = input,
+                      .text = words,
+                      .entry = all,
+                      .order = order,
+                      .higher = higher };
     bool tested[EG_CHECK_INPUTS] = { false };
     double scale = 0;
 
@@ -202,7 +268,8 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
             scale = 0;
             continue;
         }
-        for (int64_t e = k * c->outs; e < (k + 1) * c->outs; e++) if (fabs(s[e].n) > scale) scale = fabs(s[e].n);
+        for (int64_t e = k * c->outs; e < (k + 1) * c->outs; e++)
+            if (fabs(s[e].n) > scale) scale = fabs(s[e].n);
     }
     for (int k = 0; k < count; k++) input[k] = eg_size(c->o.xs[k]) ? EG_RIGHT : EG_EMPTY;
     for (int64_t k = 0; k < entries; k++) {
@@ -215,17 +282,28 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         if (scale > 0) r->worst = fmax(r->worst, apart / scale);
         if (most > 0) r->margin = fmax(r->margin, apart / most);
         if (!isfinite(apart)) r->worst = r->margin = INFINITY;
-        if (eg__fails(e->verdict) && (input[e->input] == EG_RIGHT || e->verdict == EG_WRONG)) input[e->input] = e->verdict;
+        if (eg__fails(e->verdict) && (input[e->input] == EG_RIGHT || e->verdict == EG_WRONG))
+            input[e->input] = e->verdict;
     }
-    for (int k = 0; k < count; k++)                 /* an input whose memory is another one's is tested with it */
-        for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !tested[k]; j++) tested[k] = tested[c->var[c->var_of[k][j]].input];
+    /* an input whose memory is another one's is tested with it */
+    for (int k = 0; k < count; k++)
+        for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !tested[k]; j++)
+            tested[k] = tested[c->var[c->var_of[k][j]].input];
     int64_t listed = entries;
-    for (int k = 0; k < count; k++) if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
+    for (int k = 0; k < count; k++)
+        if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
     for (int k = 0; k < count && c->size; k++)
-        if (input[k] == EG_RIGHT && !tested[k] && (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG) listed++;
+        if (input[k] == EG_RIGHT && !tested[k] &&
+            (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG)
+            listed++;
     bool wrong = false, cut = false;
-    for (int k = 0; k < count; k++) { wrong |= input[k] == EG_WRONG; cut |= path[k].cuts > 0; }
-    if (cx->failed || (!c->probe->cast.name && !eg__forward(c, r, a)) || (wrong && order == 1 && !eg__blame(c, r, cut))) return NULL;
+    for (int k = 0; k < count; k++) {
+        wrong |= input[k] == EG_WRONG;
+        cut |= path[k].cuts > 0;
+    }
+    if (cx->failed || (!c->probe->cast.name && !eg__forward(c, r, a)) ||
+        (wrong && order == 1 && !eg__blame(c, r, cut)))
+        return NULL;
     if (c->o.oracle == EG_COMPLEX_STEP && order == 1 && c->size && !eg__off_tape(c, r)) return NULL;
     findings(c, r, path);
     for (int k = 0; k < count; k++) r->passed &= !eg__fails(input[k]);
@@ -236,13 +314,16 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     }
     qsort(all, (size_t)listed, sizeof *all, worse);
     r->shown = listed < EG_CHECK_SHOWN ? (int)listed : EG_CHECK_SHOWN;
-    if (order == 1) { r->calls = *c->calls; r->sweeps = *c->sweeps; }
+    if (order == 1) {
+        r->calls = *c->calls;
+        r->sweeps = *c->sweeps;
+    }
     eg__report_write(c, r, path);
     if (higher) r->passed &= higher->passed;
     return r;
 }
 
-/* -- all of them ---------------------------------------------------------------------------------------------------------------------- */
+/* -- all of them ------------------------------------------------------------------------------ */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -253,7 +334,8 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     for (int k = 0; k < c->o.count; k++) {
         eg_tensor *v = eg__new(c->cx, EG_F64, dx[k]->rank, dx[k]->dim);
         for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++)
-            ((double *)(void *)v->data)[j] = 0.5 + eg__unit(c->o.seed, (uint64_t)(1000 + k), (uint64_t)j);
+            ((double *)(void *)v->data)[j] =
+                0.5 + eg__unit(c->o.seed, (uint64_t)(1000 + k), (uint64_t)j);
         eg_tensor *p = eg_sum(NULL, eg_mul(dx[k], v));
         sum = sum ? eg_add(sum, p) : p;
     }
@@ -274,10 +356,11 @@ static const eg_report *orders(eg__trial *first)
         trial[k].o.user = &trial[k - 1];
         trial[k].o.full = false;
         trial[k].order = k + 1;
-        trial[k].calls = &beside;           /* its calls of f are those of the order below */
+        trial[k].calls = &beside; /* its calls of f are those of the order below */
         if (!eg__trial_measure(&trial[k])) return NULL;
     }
-    for (int k = first->o.order; k-- > 0; ) if (!(r = one_order(&trial[k], k + 1, r))) return NULL;
+    for (int k = first->o.order; k-- > 0;)
+        if (!(r = one_order(&trial[k], k + 1, r))) return NULL;
     return r;
 }
 
@@ -287,22 +370,30 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
     int n, more = o->count;
     while (eg__check_part(list, more, &n), n) more++;
     if (more > o->count)
-        eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list, more,
-                o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
+        eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list,
+                more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
-    if (!o->f) eg_fail(cx, "gradcheck: the function is NULL");
-    else if (o->count > EG_CHECK_INPUTS) eg_fail(cx, "gradcheck: %d inputs; at most %d", o->count, EG_CHECK_INPUTS);
-    else if (o->order < 0 || o->order > ORDERS) eg_fail(cx, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
-    else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) || o->directions < 0)
-        eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol, o->atol, o->directions);
-    else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP) eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
-    else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") && eg__check_all(cx, "gradcheck", o->count, o->xs))
+    if (!o->f)
+        eg_fail(cx, "gradcheck: the function is NULL");
+    else if (o->count > EG_CHECK_INPUTS)
+        eg_fail(cx, "gradcheck: %d inputs; at most %d", o->count, EG_CHECK_INPUTS);
+    else if (o->order < 0 || o->order > ORDERS)
+        eg_fail(cx, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
+    else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) ||
+             o->directions < 0)
+        eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number",
+                o->rtol, o->atol, o->directions);
+    else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP)
+        eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
+    else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") &&
+             eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
-                eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1, eg_type_name((eg_dtype)o->xs[k]->dtype));
+                eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1,
+                        eg_type_name((eg_dtype)o->xs[k]->dtype));
     return !cx->failed;
 }
 

@@ -1,23 +1,31 @@
-/* check_mutate.c: does the check notice a wrong gradient? On each edge of the graph the cotangent that a rule returned is made wrong
- * in four ways, one at a time, and the check along a random direction must fail. Only the sweep is repeated; f is called once.
- * DeMillo, Lipton, Sayward 1978. */
+/* check_mutate.c: does the check notice a wrong gradient? On each edge of the graph the cotangent
+ * that a rule returned is made wrong in four ways, one at a time, and the check along a random
+ * direction must fail. Only the sweep is repeated; f is called once. DeMillo, Lipton, Sayward 1978.
+ */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-enum { TRIES = 3 };                     /* directions that a survivor has to pass; most fall at the first */
+enum { TRIES = 3 }; /* directions that a survivor has to pass; most fall at the first */
 
 static const char *const kind_name[] = {
-    [EG_MUTATE_SIGN] = "times -1", [EG_MUTATE_FACTOR] = "times 1.0001", [EG_MUTATE_ZERO] = "set to 0",
+    [EG_MUTATE_SIGN] = "times -1",
+    [EG_MUTATE_FACTOR] = "times 1.0001",
+    [EG_MUTATE_ZERO] = "set to 0",
     [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
 };
 
-typedef struct line { double *direction, slack; eg__slope s; bool known; } line;
+typedef struct line {
+    double *direction, slack;
+    eg__slope s;
+    bool known;
+} line;
 
 static bool prepare(eg__trial *c, line *l, int number, double scale)
 {
     if (l->known) return true;
-    if (!(l->direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *l->direction))) return false;
+    if (!(l->direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *l->direction)))
+        return false;
     eg__direction(c, 100000 + number, -1, l->direction);
     if (!eg__slopes(c, -1, l->direction, &l->s)) return false;
     l->slack = c->o.rtol * fabs(l->s.n) + c->o.atol * fmax(scale, fabs(l->s.n)) + l->s.err;
@@ -45,8 +53,9 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     int64_t edges = 1;
     char where[256];
     bool good = y != NULL;
-    for (int64_t e = -1; good && e < edges; e++)                /* −1: counts the edges, changes none */
-        for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS); kind++) {
+    for (int64_t e = -1; good && e < edges; e++) /* −1: counts the edges, changes none */
+        for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS);
+             kind++) {
             p->mutation = (eg__mutation)kind;
             cx->hooks.cotangent = eg__probe_cotangent;
             p->edge = e;
@@ -58,16 +67,28 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             p->mutation = EG_MUTATE_NONE;
             cx->hooks.cotangent = NULL;
             if (!good) break;
-            if (e < 0) { edges = p->edges; continue; }
+            if (e < 0) {
+                edges = p->edges;
+                continue;
+            }
             r->mutants++;
-            if (p->changed <= 1e-13 * p->largest) { r->harmless++; continue; }
+            if (p->changed <= 1e-13 * p->largest) {
+                r->harmless++;
+                continue;
+            }
             bool caught = false;
-            for (int k = 0; k < TRIES && !caught && (good = prepare(c, &lines[k], k, scale)); k++) caught = noticed(c, &lines[k], a);
+            for (int k = 0; k < TRIES && !caught && (good = prepare(c, &lines[k], k, scale)); k++)
+                caught = noticed(c, &lines[k], a);
             if (!good) break;
-            if (caught) { r->caught++; continue; }
+            if (caught) {
+                r->caught++;
+                continue;
+            }
             r->survivors++;
-            eg__report_note(c, r, EG_UNTESTED, -1, "the check does not notice when the gradient of operand %d of %s comes %s",
-                            p->operand + 1, eg__sites_text(&p->at, 1, where, sizeof where), kind_name[kind]);
+            eg__report_note(
+                c, r, EG_UNTESTED, -1,
+                "the check does not notice when the gradient of operand %d of %s comes %s",
+                p->operand + 1, eg__sites_text(&p->at, 1, where, sizeof where), kind_name[kind]);
         }
     eg_pop(cx, m);
     return good;

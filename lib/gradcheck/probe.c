@@ -1,7 +1,8 @@
-/* probe.c: while a check runs, whatever f reads is f64, whether it comes as an argument, through `user` or from a constant made
- * in f. A tensor older than the check is moved: its header points at an f64 copy (same strides) until the check ends, so that
- * every operation, and f's own look at its type, sees f64; it has no history meanwhile, for what led to it is outside f.
- * A younger f32 tensor is made f64 for good: it dies with the call of f. */
+/* probe.c: while a check runs, whatever f reads is f64, whether it comes as an argument, through
+ * `user` or from a constant made in f. A tensor older than the check is moved: its header points at
+ * an f64 copy (same strides) until the check ends, so that every operation, and f's own look at its
+ * type, sees f64; it has no history meanwhile, for what led to it is outside f. A younger f32
+ * tensor is made f64 for good: it dies with the call of f. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high)
 {
     *low = *high = 0;
-    for (int r = 0; r < x->rank; r++) *(x->stride[r] < 0 ? low : high) += x->stride[r] * (x->dim[r] - 1);
+    for (int r = 0; r < x->rank; r++)
+        *(x->stride[r] < 0 ? low : high) += x->stride[r] * (x->dim[r] - 1);
 }
 
 /* The elements that x reaches, as f64 in `a`; NULL without memory. */
@@ -26,7 +28,13 @@ static eg__moved *move(eg_ctx *cx, eg_tensor *x)
 {
     eg__moved *m = eg__alloc_in(cx->probe->home, sizeof *m);
     if (!m) return NULL;
-    *m = (eg__moved){ .next = cx->probe->moved, .t = x, .dtype = x->dtype, .count = x->count, .op = x->op, .data = x->data, .st = x->st,
+    *m = (eg__moved){ .next = cx->probe->moved,
+                      .t = x,
+                      .dtype = x->dtype,
+                      .count = x->count,
+                      .op = x->op,
+                      .data = x->data,
+                      .st = x->st,
                       .now = { .version = x->st->version } };
     cx->probe->moved = m;
     x->op = NULL;
@@ -77,19 +85,21 @@ eg__site eg__site_of(const eg_tensor *y)
     return s;
 }
 
-/* -- mutation: what a rule returned, wrong on purpose ------------------------------------------------------------------------------ */
-static double most(eg_tensor *a, eg_tensor *b)     /* max |a − b|, or max |a|; f64 */
+/* -- mutation: what a rule returned, wrong on purpose ----------------------------------------- */
+static double most(eg_tensor *a, eg_tensor *b) /* max |a − b|, or max |a|; f64 */
 {
     const double *x = eg_f64(a), *y = b ? eg_f64(b) : NULL;
     double m = 0;
-    for (int64_t k = 0, n = x && (!b || y) ? eg_size(a) : 0; k < n; k++) m = fmax(m, fabs(y ? x[k] - y[k] : x[k]));
+    for (int64_t k = 0, n = x && (!b || y) ? eg_size(a) : 0; k < n; k++)
+        m = fmax(m, fabs(y ? x[k] - y[k] : x[k]));
     return m;
 }
-static eg_tensor *swapped(eg_tensor *c)             /* the first two axes of equal length > 1, exchanged */
+static eg_tensor *swapped(eg_tensor *c) /* the first two axes of equal length > 1, exchanged */
 {
     for (int i = 0; i < c->rank; i++)
         for (int j = i + 1; j < c->rank; j++)
-            if (c->dim[i] > 1 && c->dim[i] == c->dim[j]) return eg_contiguous(eg_transpose(c, i, j));
+            if (c->dim[i] > 1 && c->dim[i] == c->dim[j])
+                return eg_contiguous(eg_transpose(c, i, j));
     return c;
 }
 eg_tensor *eg__probe_cotangent(eg_ctx *cx, const eg_tensor *y, int i, eg_tensor *c)
@@ -98,8 +108,10 @@ eg_tensor *eg__probe_cotangent(eg_ctx *cx, const eg_tensor *y, int i, eg_tensor 
     if (p->mutation == EG_MUTATE_NONE || !c || c->live != EG_LIVE || c->dtype != EG_F64) return c;
     p->largest = fmax(p->largest, most(c, NULL));
     if (p->edges++ != p->edge) return c;
-    eg_tensor *wrong = p->mutation == EG_MUTATE_SIGN ? eg_neg(c) : p->mutation == EG_MUTATE_FACTOR ? eg_scale(c, 1 + 1e-4) :
-                       p->mutation == EG_MUTATE_ZERO ? eg_zeros_like(c) : swapped(c);
+    eg_tensor *wrong = p->mutation == EG_MUTATE_SIGN     ? eg_neg(c)
+                       : p->mutation == EG_MUTATE_FACTOR ? eg_scale(c, 1 + 1e-4)
+                       : p->mutation == EG_MUTATE_ZERO   ? eg_zeros_like(c)
+                                                         : swapped(c);
     p->changed = eg_ok(wrong) ? most(wrong, c) : 0;
     p->at = eg__site_of(y);
     p->operand = i;

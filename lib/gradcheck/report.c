@@ -1,16 +1,23 @@
-/* check_report.c: a report in words: what was checked, the worst entries with their letters, what else was found, the cost. */
+/* check_report.c: a report in words: what was checked, the worst entries with their letters, what
+ * else was found, the cost. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const verdict_name[] = {
-    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG", [EG_KINK] = "KINK", [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED",
-    [EG_ZERO] = "zero", [EG_EMPTY] = "empty",
+    [EG_RIGHT] = "right",       [EG_WRONG] = "WRONG", [EG_KINK] = "KINK",   [EG_NOISE] = "NOISE",
+    [EG_UNTESTED] = "UNTESTED", [EG_ZERO] = "zero",   [EG_EMPTY] = "empty",
 };
-bool eg__fails(eg_verdict v) { return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED; }
+bool eg__fails(eg_verdict v)
+{
+    return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED;
+}
 
-typedef struct page { char *s; size_t n; } page;
+typedef struct page {
+    char *s;
+    size_t n;
+} page;
 static void say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(page *t, const char *format, ...)
 {
@@ -28,7 +35,8 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     va_start(ap, format);
     vsnprintf(words, sizeof words, format, ap);
     va_end(ap);
-    eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);   /* few, and rarely more than one */
+    /* few, and rarely more than one */
+    eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);
     char *text = eg__alloc_in(c->probe->home, strlen(words) + 1);
     if (!all || !text) return;
     strcpy(text, words);
@@ -46,7 +54,8 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
     eg__lines_open(&l);
     for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
         eg__line(&l, site[k].caller, line, sizeof line);
-        w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s", k ? ", " : "", site[k].name, site[k].spec);
+        w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s",
+                              k ? ", " : "", site[k].name, site[k].spec);
         if (line[0] && w < room) w += (size_t)snprintf(out + w, room - w, " (%s)", line);
     }
     eg__lines_close(&l);
@@ -54,8 +63,9 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
     return out;
 }
 
-/* -- names: dW_q[m=3,h=0,d=2] -------------------------------------------------------------------------------------------------------- */
-/* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the end. */
+/* -- names: dW_q[m=3,h=0,d=2] ----------------------------------------------------------------- */
+/* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the
+ * end. */
 static const char *next_part(const char *list)
 {
     for (int depth = 0; *list && (*list != ',' || depth > 0); list++)
@@ -66,7 +76,11 @@ const char *eg__check_part(const char *list, int k, int *length)
 {
     *length = 0;
     if (!list) return "";
-    while (k-- > 0) { list = next_part(list); if (!*list) return ""; list++; }
+    while (k-- > 0) {
+        list = next_part(list);
+        if (!*list) return "";
+        list++;
+    }
     while (*list == ' ') list++;
     *length = (int)(next_part(list) - list);
     while (*length && list[*length - 1] == ' ') --*length;
@@ -76,13 +90,17 @@ static void say_input(page *t, const eg__trial *c, int input)
 {
     int n;
     const char *name = eg__check_part(c->o.names, input, &n);
-    if (n) say(t, "%.*s", n, name);
-    else if (eg_name_of(c->o.xs[input])) say(t, "%s", eg_name_of(c->o.xs[input]));
-    else say(t, "x%d", input);
+    if (n)
+        say(t, "%.*s", n, name);
+    else if (eg_name_of(c->o.xs[input]))
+        say(t, "%s", eg_name_of(c->o.xs[input]));
+    else
+        say(t, "x%d", input);
 }
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
-    const bool words = memchr(axes, ' ', (size_t)n) != NULL;    /* "i j" or "head d": else each character is one axis */
+    /* "i j" or "head d": else each character is one axis */
+    const bool words = memchr(axes, ' ', (size_t)n) != NULL;
     int64_t ix[EG_RANK_MAX];
     for (int r = rank; r-- > 0; index /= dim[r]) ix[r] = index % dim[r];
     for (int r = 0, w = 0; r < rank; r++) {
@@ -108,15 +126,18 @@ static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
     }
     say(t, "d");
     say_input(t, c, e->input);
-    if (e->index >= 0) say_index(t, x->rank, x->dim, e->index, axes, n);
-    else say(t, " along a random direction");
+    if (e->index >= 0)
+        say_index(t, x->rank, x->dim, e->index, axes, n);
+    else
+        say(t, " along a random direction");
     if (e->shared > 1) say(t, " (one place in memory for %lld entries)", (long long)e->shared);
     if (e->at) say(t, ", the input %s", e->at);
 }
 static void say_numbers(page *t, const eg_entry *e)
 {
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
-    say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict], e->analytic, e->numeric, e->error);
+    say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict], e->analytic,
+        e->numeric, e->error);
     if (e->verdict == EG_WRONG && of > 0) say(t, ", off by %.3g %%", 100 * apart / of);
     say(t, ", left %.6g, right %.6g", e->left, e->right);
 }
@@ -125,12 +146,15 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
 {
     page t = { .s = (char *)(uintptr_t)r->text };
     char words[512];
-    bool named[EG_CHECK_INPUTS] = { false };            /* the first entry of an input says what reads it */
+    /* the first entry of an input says what reads it */
+    bool named[EG_CHECK_INPUTS] = { false };
     if (r->order > 1) say(&t, "order %d: ", r->order);
-    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ", r->passed ? "passed" : "FAILED", (long long)r->right,
-        (long long)r->entries, c->o.directions > 0 ? "directions" : "entries", (long long)r->covered);
-    say(&t, "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n", r->worst, r->margin, c->o.rtol,
-        c->o.atol);
+    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ", r->passed ? "passed" : "FAILED",
+        (long long)r->right, (long long)r->entries, c->o.directions > 0 ? "directions" : "entries",
+        (long long)r->covered);
+    say(&t,
+        "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
+        r->worst, r->margin, c->o.rtol, c->o.atol);
     for (int k = 0; k < r->shown; k++) {
         const eg_entry *e = &r->entry[k];
         if (!eg__fails(e->verdict)) continue;
@@ -138,7 +162,8 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         say_entry(&t, c, e);
         say_numbers(&t, e);
         const eg__path *p = &path[e->input];
-        if (p->uses && !named[e->input]) say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
+        if (p->uses && !named[e->input])
+            say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
         named[e->input] = true;
         say(&t, "\n");
     }
@@ -151,9 +176,15 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         say(&t, "%s\n", n->text);
     }
     if (r->mutants)
-        say(&t, "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n", (long long)r->mutants, (long long)r->caught,
-            (long long)r->harmless, (long long)r->survivors);
-    if (r->order == 1) say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls, (long long)r->sweeps);
+        say(&t, "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n",
+            (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
+            (long long)r->survivors);
+    if (r->order == 1)
+        say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls,
+            (long long)r->sweeps);
     if (r->higher) say(&t, "%s", r->higher->text);
 }
-int eg_report_print(FILE *f, const eg_report *r) { return r && f && fputs(r->text, f) >= 0 ? 0 : -1; }
+int eg_report_print(FILE *f, const eg_report *r)
+{
+    return r && f && fputs(r->text, f) >= 0 ? 0 : -1;
+}

@@ -1,5 +1,6 @@
-/* row.c: in a build with --enable-debug, a row that is not the library's is looked at when a context first records it: do its rule
- * and its jvp give what the operands' and the result's shapes want, and does the rule agree with differences at the row's own samples? */
+/* row.c: in a build with --enable-debug, a row that is not the library's is looked at when a
+ * context first records it: do its rule and its jvp give what the operands' and the result's shapes
+ * want, and does the rule agree with differences at the row's own samples? */
 #include "gradcheck/gradcheck.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,12 @@ static bool gives_shapes(eg_tensor *y)
     return !y->cx->failed && (!d || eg__sweep_like(&s, y, "jvp", d, y, -1));
 }
 
-/* -- samples: "3x4, 5:i4, 2x3:b, ()" --------------------------------------------------------------------------------------------- */
-typedef struct call { const eg_sample *sample; int count; eg_tensor *x[OPERANDS]; } call;
+/* -- samples: "3x4, 5:i4, 2x3:b, ()" ---------------------------------------------------------- */
+typedef struct call {
+    const eg_sample *sample;
+    int count;
+    eg_tensor *x[OPERANDS];
+} call;
 static bool draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;
@@ -39,7 +44,8 @@ static bool draw(eg_ctx *cx, call *c)
             at = end + (*end == 'x');
         }
         const int64_t below = at[0] != ':' ? 0 : at[1] == 'b' ? 2 : strtoll(at + 2, NULL, 10);
-        eg_tensor *x = below ? eg_randint_n(cx, 0, below, rank, dim) : eg_uniform_n(cx, EG_F64, low, high, rank, dim);
+        eg_tensor *x = below ? eg_randint_n(cx, 0, below, rank, dim)
+                             : eg_uniform_n(cx, EG_F64, low, high, rank, dim);
         c->x[c->count++] = below && at[1] == 'b' ? eg_cast(x, EG_BOOL) : x;
         if (!(at = strchr(at, ','))) break;
     }
@@ -49,7 +55,8 @@ static eg_tensor *sampled(void *user, eg_tensor *const *xs)
 {
     const call *c = user;
     eg_tensor *x[OPERANDS];
-    for (int i = 0, k = 0; i < c->count; i++) x[i] = eg__is_float(c->x[i]->dtype) ? xs[k++] : c->x[i];
+    for (int i = 0, k = 0; i < c->count; i++)
+        x[i] = eg__is_float(c->x[i]->dtype) ? xs[k++] : c->x[i];
     return c->sample->call(x);
 }
 static bool agrees(eg_ctx *cx, const eg_op *op)
@@ -59,15 +66,19 @@ static bool agrees(eg_ctx *cx, const eg_op *op)
         eg_tensor *xs[OPERANDS];
         int n = 0;
         if (!draw(cx, &c)) return false;
-        for (int i = 0; i < c.count; i++) if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
+        for (int i = 0; i < c.count; i++)
+            if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
         eg_tensor *y = s->call(c.x);
         if (!eg_ok(y)) return false;
         if (!n || !eg__is_float(y->dtype)) continue;
         const eg_report *r = eg_gradcheck(.f = sampled, .user = &c, .count = n, .xs = xs);
         if (!r) return false;
         if (r->passed) continue;
-        eg_fail(cx, "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of float operand %d is %g, "
-                "and %g by differences", op->name, s->shapes, (long long)r->entry[0].index, r->entry[0].input + 1,
+        eg_fail(cx,
+                "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of "
+                "float operand %d is %g, "
+                "and %g by differences",
+                op->name, s->shapes, (long long)r->entry[0].index, r->entry[0].input + 1,
                 r->entry[0].analytic, r->entry[0].numeric);
         return false;
     }
@@ -89,7 +100,8 @@ bool eg__first_use(eg_tensor *y)
 /* True if op is the library's, or was looked at before in this context. */
 static bool seen_before(eg_ctx *cx, const eg_op *op)
 {
-    for (int k = 0; k < cx->rows.n; k++) if (cx->rows.seen[k] == op) return true;
+    for (int k = 0; k < cx->rows.n; k++)
+        if (cx->rows.seen[k] == op) return true;
     if (cx->rows.n == cx->rows.room) {
         const int room = cx->rows.room ? 2 * cx->rows.room : 64;
         const eg_op **more = eg__alloc_in(&cx->root, (size_t)room * sizeof *more);

@@ -1,11 +1,16 @@
-/* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists. */
+/* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists.
+ */
 #include "gradcheck/gradcheck.h"
 
-#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) X(binary) X(compare) X(reduce) X(softmax) X(flash) X(masked) \
-    X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(scan) X(sort) X(band) X(recompute)
+/* clang-format off */
+#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) \
+    X(binary) X(compare) X(reduce) X(softmax) X(flash) X(masked)                              \
+    X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(scan) X(sort) X(band)         \
+    X(recompute)
+/* clang-format on */
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
-#define REF(name) eg__##name##_rows,
+#define REF(name)     eg__##name##_rows,
 LISTS(DECLARE)
 static const eg_op *const *const lists[] = { LISTS(REF) };
 

@@ -1,20 +1,23 @@
 /* check_trial.c: the point of a check, and f there.
  *
- * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides, inputs that share memory still sharing
- * it: so f may read them as arguments or through `user`, and a place that several entries share is one variable. Draws and the
- * train/eval state are put back before each call. f is always recorded, since it may take gradients itself. */
+ * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides,
+ * inputs that share memory still sharing it: so f may read them as arguments or through `user`, and
+ * a place that several entries share is one variable. Draws and the train/eval state are put back
+ * before each call. f is always recorded, since it may take gradients itself. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-/* -- inputs ------------------------------------------------------------------------------------------------------------------------ */
-static int64_t stored_at(const eg_tensor *x, int64_t index)    /* logical index → elements behind element 0 */
+/* -- inputs ----------------------------------------------------------------------------------- */
+/* logical index → elements behind element 0 */
+static int64_t stored_at(const eg_tensor *x, int64_t index)
 {
     int64_t at = 0;
     for (int r = x->rank; r-- > 0; index /= x->dim[r]) at += index % x->dim[r] * x->stride[r];
     return at;
 }
-/* Inputs whose memory overlaps get one stretch of the block. group[k]: the first input of k's stretch. */
+/* Inputs whose memory overlaps get one stretch of the block. group[k]: the first input of k's
+ * stretch. */
 static void stretches(const eg__trial *c, int *group, char **low, char **high)
 {
     for (int k = 0; k < c->o.count; k++) {
@@ -26,7 +29,7 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
         eg__reach(x, &a, &b);
         low[k] += a * eg__width[x->dtype];
         high[k] += (b + 1) * eg__width[x->dtype];
-        for (bool grown = true; grown; ) {              /* a stretch that grew may meet another one */
+        for (bool grown = true; grown;) { /* a stretch that grew may meet another one */
             grown = false;
             for (int j = 0; j < k; j++) {
                 const int g = group[j];
@@ -34,7 +37,8 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
                 const int into = g < group[k] ? g : group[k], from = g + group[k] - into;
                 if (low[from] < low[into]) low[into] = low[from];
                 if (high[from] > high[into]) high[into] = high[from];
-                for (int i = 0; i <= k; i++) if (group[i] == from) group[i] = into;
+                for (int i = 0; i <= k; i++)
+                    if (group[i] == from) group[i] = into;
                 grown = true;
             }
         }
@@ -59,10 +63,14 @@ static bool place_inputs(eg__trial *c)
     c->point = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *c->point);
     c->var = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *c->var);
     if (!owner || !c->memory || !c->point || !c->var) return false;
-    for (int64_t j = 0; j < c->cells; j++) { owner[j] = -1; c->memory[j] = 0; }
+    for (int64_t j = 0; j < c->cells; j++) {
+        owner[j] = -1;
+        c->memory[j] = 0;
+    }
     for (int k = 0; k < c->o.count; k++) {
         eg_tensor *x = c->o.xs[k];
-        const int64_t size = eg_size(x), first = start[group[k]] + (x->data - low[group[k]]) / eg__width[x->dtype];
+        const int64_t size = eg_size(x),
+                      first = start[group[k]] + (x->data - low[group[k]]) / eg__width[x->dtype];
         if (!(c->var_of[k] = eg__alloc(cx, (size_t)(size + 1) * sizeof **c->var_of))) return false;
         for (int64_t j = 0; j < size; j++) {
             const int64_t at = stored_at(x, j), cell = first + at;
@@ -71,7 +79,8 @@ static bool place_inputs(eg__trial *c)
                 c->var[c->vars++] = (eg__variable){ .cell = cell, .index = j, .input = k };
                 c->memory[cell] = eg__element(x, at);
                 if (!isfinite(c->memory[cell])) {
-                    eg_fail(cx, "gradcheck: input %d has %g at element %lld", k + 1, c->memory[cell], (long long)j);
+                    eg_fail(cx, "gradcheck: input %d has %g at element %lld", k + 1,
+                            c->memory[cell], (long long)j);
                     return false;
                 }
             }
@@ -81,16 +90,18 @@ static bool place_inputs(eg__trial *c)
         start[k] = first;
     }
     memcpy(c->point, c->memory, (size_t)c->cells * sizeof *c->point);
-    for (int k = 0; k < c->o.count; k++) {              /* a tensor given twice moves once */
+    for (int k = 0; k < c->o.count; k++) { /* a tensor given twice moves once */
         bool twice = false;
         for (int j = 0; j < k; j++) twice |= c->o.xs[j] == c->o.xs[k];
-        if (!twice && !eg__probe_input(cx, c->o.xs[k], (char *)(c->memory + start[k]), &storage[group[k]])) return false;
+        if (!twice &&
+            !eg__probe_input(cx, c->o.xs[k], (char *)(c->memory + start[k]), &storage[group[k]]))
+            return false;
     }
     for (int k = 0; k < c->o.count; k++) c->version[k] = c->o.xs[k]->st->version;
     return true;
 }
 
-/* -- f ------------------------------------------------------------------------------------------------------------------------------ */
+/* -- f ---------------------------------------------------------------------------------------- */
 eg_tensor *eg__trial_call(eg__trial *c)
 {
     eg_ctx *cx = c->cx;
@@ -101,17 +112,24 @@ eg_tensor *eg__trial_call(eg__trial *c)
     ++*c->calls;
     eg_tensor *y = c->o.f(c->o.user, c->o.xs);
     if (cx->failed) return NULL;
-    if (!y) eg_fail(cx, "gradcheck: f returned NULL");
-    else if (eg_context(y) != cx) eg_fail(cx, "gradcheck: the result of f belongs to another context");
+    if (!y)
+        eg_fail(cx, "gradcheck: f returned NULL");
+    else if (eg_context(y) != cx)
+        eg_fail(cx, "gradcheck: the result of f belongs to another context");
     else if (eg__check("gradcheck: the result of f", y)) {
         const eg_tensor want = { .rank = (uint8_t)c->rank, .dim = c->dim };
-        if (!eg__is_float(y->dtype)) eg_fail(cx, "gradcheck: f returns %s; only floats have gradients", eg_type_name(y->dtype));
+        if (!eg__is_float(y->dtype))
+            eg_fail(cx, "gradcheck: f returns %s; only floats have gradients",
+                    eg_type_name(y->dtype));
         else if (c->w && !eg__same_shape(&want, y))
-            eg_fail(cx, "gradcheck: f returned %s at first, and %s when called again", eg__dims_text(&want, a, sizeof a),
-                    eg__dims_text(y, b, sizeof b));
+            eg_fail(cx, "gradcheck: f returned %s at first, and %s when called again",
+                    eg__dims_text(&want, a, sizeof a), eg__dims_text(y, b, sizeof b));
         for (int k = 0; k < c->o.count; k++)
             if (c->o.xs[k]->st->version != c->version[k])
-                eg_fail(cx, "gradcheck: f changes its input %d in place; a check needs the inputs as they were", k + 1);
+                eg_fail(cx,
+                        "gradcheck: f changes its input %d in place; a check needs the inputs as "
+                        "they were",
+                        k + 1);
     }
     return cx->failed ? NULL : y;
 }
@@ -122,8 +140,13 @@ bool eg__trial_value(eg__trial *c, double *out, double *size)
     const double *v = y ? eg_f64(y) : NULL;
     for (int64_t k = 0; k < c->outs; k++) out[k] = size[k] = 0;
     for (int64_t k = 0; v && k < c->size; k++)
-        if (c->o.full) { out[k] = v[k]; size[k] = fabs(v[k]); }
-        else { out[0] += v[k] * c->weight[k]; size[0] += fabs(v[k] * c->weight[k]); }
+        if (c->o.full) {
+            out[k] = v[k];
+            size[k] = fabs(v[k]);
+        } else {
+            out[0] += v[k] * c->weight[k];
+            size[0] += fabs(v[k] * c->weight[k]);
+        }
     eg_pop(c->cx, m);
     return v != NULL && !c->cx->failed;
 }
@@ -152,7 +175,8 @@ bool eg__trial_gradient(eg__trial *c, double *a)
     for (int64_t o = 0; y && o < c->outs && !c->cx->failed; o++) {
         eg_mark row = eg_push(c->cx);
         eg_tensor *seed = c->w;
-        if (c->o.full && (seed = eg__zeros(c->cx, EG_F64, c->rank, c->dim))) ((double *)(void *)seed->data)[o] = 1;
+        if (c->o.full && (seed = eg__zeros(c->cx, EG_F64, c->rank, c->dim)))
+            ((double *)(void *)seed->data)[o] = 1;
         if (seed) eg__trial_sweep(c, y, seed, a + o * c->vars);
         eg_pop(c->cx, row);
     }
@@ -175,17 +199,21 @@ bool eg__trial_measure(eg__trial *c)
     eg_pop(cx, m);
     if (!y || !(c->w = eg__new(cx, EG_F64, c->rank, c->dim))) return false;
     c->weight = (double *)(void *)c->w->data;
-    for (int64_t k = 0; k < c->size; k++) c->weight[k] = 0.5 + eg__unit(c->o.seed ^ 0x9e3779b9u, 1, (uint64_t)k);
+    for (int64_t k = 0; k < c->size; k++)
+        c->weight[k] = 0.5 + eg__unit(c->o.seed ^ 0x9e3779b9u, 1, (uint64_t)k);
     c->outs = c->o.full ? c->size : 1;
     if (memcmp(c->memory, c->point, (size_t)c->cells * sizeof *c->point)) {
         eg_fail(cx, "gradcheck: f writes to its inputs; a check needs them as they were");
         return false;
     }
-    double *v = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *v), *w = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *w);
-    if (!v || !w || !eg__trial_value(c, v, v + c->outs) || !eg__trial_value(c, w, w + c->outs)) return false;
+    double *v = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *v),
+           *w = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *w);
+    if (!v || !w || !eg__trial_value(c, v, v + c->outs) || !eg__trial_value(c, w, w + c->outs))
+        return false;
     for (int64_t k = 0; k < c->outs; k++) {
         if (isfinite(v[k])) continue;
-        eg_fail(cx, "gradcheck: %s has infinite or missing values at this point, and no slope there",
+        eg_fail(cx,
+                "gradcheck: %s has infinite or missing values at this point, and no slope there",
                 c->order > 1 ? "the gradient of f" : "f's result");
         return false;
     }

@@ -3,18 +3,33 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT = 110, RIGHT = 30, TOP = 60, BOTTOM = 70, WIDE = 800, HIGH = 420, TICKS = 8, CURVES = 8, WORD = 60, TICK = 6 };
+enum {
+    LEFT = 110,
+    RIGHT = 30,
+    TOP = 60,
+    BOTTOM = 70,
+    WIDE = 800,
+    HIGH = 420,
+    TICKS = 8,
+    CURVES = 8,
+    WORD = 60,
+    TICK = 6
+};
 
-typedef struct axis { double low, high; bool logarithmic; } axis;
-typedef struct plot { const eg_curves_args *o; axis x, y; } plot;
+typedef struct axis {
+    double low, high;
+    bool logarithmic;
+} axis;
+typedef struct plot {
+    const eg_curves_args *o;
+    axis x, y;
+} plot;
 
-static double on(const axis *a, double v)            /* in [0, 1]; NaN: a gap */
+static double on(const axis *a, double v) /* in [0, 1]; NaN: a gap */
 {
-    if (!isfinite(v) || (a->logarithmic && v <= 0))
-        return NAN;
+    if (!isfinite(v) || (a->logarithmic && v <= 0)) return NAN;
     double low = a->low, high = a->high;
-    if (a->logarithmic)
-        v = log(v), low = log(low), high = log(high);
+    if (a->logarithmic) v = log(v), low = log(low), high = log(high);
     return high > low ? (v - low) / (high - low) : 0.5;
 }
 
@@ -26,14 +41,17 @@ static void widen(axis *a, double v)
     }
 }
 
-static int colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }       /* neighbours lie far apart on the scale */
+/* neighbours lie far apart on the scale */
+static int colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }
 
 /* From point to point, one upright stroke per column: no gap, whatever the slope. */
 static void line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
 {
     for (int x = x0; x <= x1; x++) {
-        double from = x1 > x0 ? (x - 0.5 - x0) / (x1 - x0) : 0, to = x1 > x0 ? (x + 0.5 - x0) / (x1 - x0) : 1;
-        int a = y0 + (int)lround((from < 0 ? 0 : from) * (y1 - y0)), b = y0 + (int)lround((to > 1 ? 1 : to) * (y1 - y0));
+        double from = x1 > x0 ? (x - 0.5 - x0) / (x1 - x0) : 0,
+               to = x1 > x0 ? (x + 0.5 - x0) / (x1 - x0) : 1;
+        int a = y0 + (int)lround((from < 0 ? 0 : from) * (y1 - y0)),
+            b = y0 + (int)lround((to > 1 ? 1 : to) * (y1 - y0));
         c->rectangle(c, x, a < b ? a : b, 2, (a < b ? b - a : a - b) + 2, shade);
     }
 }
@@ -71,7 +89,8 @@ static void draw(eg__canvas *c, const void *picture)
     grid(p, c);
     word(c, LEFT, 14, EG_FROM_LEFT, p->o->title);
     word(c, LEFT + WIDE, TOP + HIGH + 40, EG_FROM_RIGHT, p->o->x_name);
-    word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);        /* above the axis and its highest tick */
+    /* above the axis and its highest tick */
+    word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);
     for (int k = 0; k < p->o->count; k++) {
         const eg_curve *one = &p->o->curve[k];
         int before_x = 0, before_y = 0;
@@ -89,7 +108,8 @@ static void draw(eg__canvas *c, const void *picture)
                 line(c, before ? before_x : x, before ? before_y : y, x, y, colour(k));
             before = true, before_x = x, before_y = y;
         }
-        c->rectangle(c, LEFT + WIDE - 280, TOP + 10 + k * (EG_HEIGHT + 8), 30, EG_HEIGHT, colour(k));
+        c->rectangle(c, LEFT + WIDE - 280, TOP + 10 + k * (EG_HEIGHT + 8), 30, EG_HEIGHT,
+                     colour(k));
         word(c, LEFT + WIDE - 240, TOP + 10 + k * (EG_HEIGHT + 8), EG_FROM_LEFT, one->name);
     }
 }
@@ -97,13 +117,12 @@ static void draw(eg__canvas *c, const void *picture)
 int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };
-    if (given)
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    if (!o.cx || eg_error(o.cx))
-        return -1;
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    if (!o.cx || eg_error(o.cx)) return -1;
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic } };
     if (o.count < 1 || o.count > CURVES || !o.curve) {
-        eg_fail(o.cx, "curves: from 1 to %d curves fit in one picture, not %d", CURVES, o.curve ? o.count : 0);
+        eg_fail(o.cx, "curves: from 1 to %d curves fit in one picture, not %d", CURVES,
+                o.curve ? o.count : 0);
         return -1;
     }
     for (int k = 0; k < o.count; k++)

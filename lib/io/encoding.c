@@ -8,7 +8,7 @@ static float from_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023, bits;
     float value;
-    if (exponent == 0) {                            /* 0 and subnormal: fraction × 2^−24                 */
+    if (exponent == 0) { /* 0 and subnormal: fraction × 2^−24 */
         value = (float)fraction * 0x1p-24f;
         return sign ? -value : value;
     }
@@ -26,44 +26,37 @@ static float from_bfloat(uint16_t h)
     return value;
 }
 
-#define WIDEN(name, from, to, value)                                            \
-    static void widen_##name(const uint8_t *in, void *out, size_t n)            \
-    {                                                                           \
-        to *y = out;                                                            \
-        for (size_t k = 0; k < n; k++) {                                        \
-            from x;                                                             \
-            memcpy(&x, in + k * sizeof x, sizeof x);                            \
-            y[k] = value;                                                       \
-        }                                                                       \
+#define WIDEN(name, from, to, value)                                 \
+    static void widen_##name(const uint8_t *in, void *out, size_t n) \
+    {                                                                \
+        to *y = out;                                                 \
+        for (size_t k = 0; k < n; k++) {                             \
+            from x;                                                  \
+            memcpy(&x, in + k * sizeof x, sizeof x);                 \
+            y[k] = value;                                            \
+        }                                                            \
     }
-WIDEN(bool, uint8_t,  bool,    x != 0)
-WIDEN(i8,   int8_t,   int32_t, x)
-WIDEN(u8,   uint8_t,  int32_t, x)
-WIDEN(i16,  int16_t,  int32_t, x)
-WIDEN(u16,  uint16_t, int32_t, x)
-WIDEN(half, uint16_t, float,   from_half(x))
+WIDEN(bool, uint8_t, bool, x != 0)
+WIDEN(i8, int8_t, int32_t, x)
+WIDEN(u8, uint8_t, int32_t, x)
+WIDEN(i16, int16_t, int32_t, x)
+WIDEN(u16, uint16_t, int32_t, x)
+WIDEN(half, uint16_t, float, from_half(x))
 WIDEN(bfloat, uint16_t, float, from_bfloat(x))
 
 const eg__encoding eg__encodings[] = {
-    { "f4", "F32",  EG_F32,  4, NULL },
-    { "f8", "F64",  EG_F64,  8, NULL },
-    { "i4", "I32",  EG_I32,  4, NULL },
-    { "i8", "I64",  EG_I64,  8, NULL },
-    { "b1", "BOOL", EG_BOOL, 1, widen_bool },
-    { "i1", "I8",   EG_I32,  1, widen_i8 },
-    { "u1", "U8",   EG_I32,  1, widen_u8 },
-    { "i2", "I16",  EG_I32,  2, widen_i16 },
-    { "u2", "U16",  EG_I32,  2, widen_u16 },
-    { "f2", "F16",  EG_F32,  2, widen_half },
-    { "",   "BF16", EG_F32,  2, widen_bfloat },
-    { NULL, NULL, EG_DEFAULT, 0, NULL },
+    { "f4", "F32", EG_F32, 4, NULL },         { "f8", "F64", EG_F64, 8, NULL },
+    { "i4", "I32", EG_I32, 4, NULL },         { "i8", "I64", EG_I64, 8, NULL },
+    { "b1", "BOOL", EG_BOOL, 1, widen_bool }, { "i1", "I8", EG_I32, 1, widen_i8 },
+    { "u1", "U8", EG_I32, 1, widen_u8 },      { "i2", "I16", EG_I32, 2, widen_i16 },
+    { "u2", "U16", EG_I32, 2, widen_u16 },    { "f2", "F16", EG_F32, 2, widen_half },
+    { "", "BF16", EG_F32, 2, widen_bfloat },  { NULL, NULL, EG_DEFAULT, 0, NULL },
 };
 
 const eg__encoding *eg__encoding_of(eg_dtype dtype)
 {
     const eg__encoding *e = eg__encodings;
-    while (e->dtype && e->dtype != dtype)
-        e++;
+    while (e->dtype && e->dtype != dtype) e++;
     return e;
 }
 
@@ -82,11 +75,18 @@ static void reverse_bytes(uint8_t *bytes, size_t width, size_t n)
         }
 }
 
-#define EG_TYPES(X) X(EG_F32, f32, 4) X(EG_F64, f64, 8) X(EG_I32, i32, 4) X(EG_I64, i64, 8) X(EG_BOOL, bool, sizeof(bool))
+/* clang-format off */
+#define EG_TYPES(X) X(EG_F32, f32, 4) X(EG_F64, f64, 8) X(EG_I32, i32, 4) X(EG_I64, i64, 8) \
+    X(EG_BOOL, bool, sizeof(bool))
+/* clang-format on */
 
 static uint8_t *writable(eg_tensor *x, size_t *size)
 {
-#define CASE(dtype, name, bytes) if (eg_type(x) == dtype) { *size = bytes; return (uint8_t *)eg_mut_##name(x); }
+#define CASE(dtype, name, bytes)            \
+    if (eg_type(x) == dtype) {              \
+        *size = bytes;                      \
+        return (uint8_t *)eg_mut_##name(x); \
+    }
     EG_TYPES(CASE)
 #undef CASE
     return NULL;
@@ -94,7 +94,11 @@ static uint8_t *writable(eg_tensor *x, size_t *size)
 
 static const uint8_t *readable(eg_tensor *x, size_t *size)
 {
-#define CASE(dtype, name, bytes) if (eg_type(x) == dtype) { *size = bytes; return (const uint8_t *)eg_##name(x); }
+#define CASE(dtype, name, bytes)              \
+    if (eg_type(x) == dtype) {                \
+        *size = bytes;                        \
+        return (const uint8_t *)eg_##name(x); \
+    }
     EG_TYPES(CASE)
 #undef CASE
     return NULL;
@@ -104,27 +108,20 @@ enum { CHUNK = 8192 };
 
 bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tensor *x)
 {
-    if (!eg_ok(x))
-        return false;
+    if (!eg_ok(x)) return false;
     size_t n = (size_t)eg_size(x), size;
-    if (!n)
-        return true;
+    if (!n) return true;
     uint8_t *y = writable(x, &size), part[CHUNK];
-    if (!y)
-        return false;
+    if (!y) return false;
     if (!e->widen) {
-        if (!eg__file_take(in, y, n * e->width))
-            return false;
-        if (swap)
-            reverse_bytes(y, e->width, n);
+        if (!eg__file_take(in, y, n * e->width)) return false;
+        if (swap) reverse_bytes(y, e->width, n);
         return true;
     }
     for (size_t k = 0, m; k < n; k += m) {
         m = n - k < CHUNK / e->width ? n - k : CHUNK / e->width;
-        if (!eg__file_take(in, part, m * e->width))
-            return false;
-        if (swap)
-            reverse_bytes(part, e->width, m);
+        if (!eg__file_take(in, part, m * e->width)) return false;
+        if (swap) reverse_bytes(part, e->width, m);
         e->widen(part, y + k * size, m);
     }
     return true;
@@ -133,9 +130,8 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
 void eg__encoding_put(eg__output *out, eg_tensor *x)
 {
     size_t n = (size_t)eg_size(x), size = 1;
-    if (!n)
-        return;
-    eg_mark mark = eg_push(eg_context(x));          /* a copy is made here if x is not row-major            */
+    if (!n) return;
+    eg_mark mark = eg_push(eg_context(x)); /* a copy is made here if x is not row-major */
     const uint8_t *y = readable(x, &size);
     uint8_t part[CHUNK];
     if (y && eg__encoding_little())
@@ -153,17 +149,16 @@ void eg__encoding_put(eg__output *out, eg_tensor *x)
 /* Sizes of 0 are left out, so that the strides of an empty array fit as well. */
 bool eg__encoding_size(const eg__encoding *e, int rank, const int64_t *dims, size_t *bytes)
 {
-    const int64_t limit = INT64_MAX / 16;           /* an element is never wider than 8, widening included    */
+    /* an element is never wider than 8, widening included */
+    const int64_t limit = INT64_MAX / 16;
     int64_t product = 1;
     bool empty = false;
     for (int k = 0; k < rank; k++) {
         empty |= dims[k] == 0;
-        if (dims[k] && product > limit / dims[k])
-            return false;
+        if (dims[k] && product > limit / dims[k]) return false;
         product *= dims[k] ? dims[k] : 1;
     }
-    if ((uint64_t)product > SIZE_MAX / 8)
-        return false;
+    if ((uint64_t)product > SIZE_MAX / 8) return false;
     *bytes = empty ? 0 : (size_t)product * e->width;
     return true;
 }
@@ -173,7 +168,6 @@ char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room)
     size_t at = (size_t)snprintf(text, room, "(");
     for (int k = 0; k < rank && at < room; k++)
         at += (size_t)snprintf(text + at, room - at, k ? ", %" PRId64 : "%" PRId64, dims[k]);
-    if (at < room)
-        snprintf(text + at, room - at, rank == 1 ? ",)" : ")");
+    if (at < room) snprintf(text + at, room - at, rank == 1 ? ",)" : ")");
     return text;
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- input ------------------------------------------------------------------------------------------------------------------- */
+/* -- input ------------------------------------------------------------------------------------ */
 bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
 {
     char text[768];
@@ -22,7 +22,8 @@ bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
     return false;
 }
 
-bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const void *bytes, size_t count)
+bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const void *bytes,
+                         size_t count)
 {
     *in = (eg__input){ .cx = cx, .format = format, .bytes = bytes, .left = bytes ? count : 0 };
     return !eg_error(cx);
@@ -36,17 +37,14 @@ static bool slurp(eg__input *in)
         if (count == room) {
             room = room ? 2 * room : 65536;
             uint8_t *more = room > count ? realloc(in->owned, room) : NULL;
-            if (!more)
-                return eg__file_refuse(in, "out of memory");
+            if (!more) return eg__file_refuse(in, "out of memory");
             in->owned = more;
         }
         size_t got = fread(in->owned + count, 1, room - count, in->file);
-        if (!got)
-            break;
+        if (!got) break;
         count += got;
     }
-    if (ferror(in->file))
-        return eg__file_refuse(in, "cannot be read: %s", strerror(errno));
+    if (ferror(in->file)) return eg__file_refuse(in, "cannot be read: %s", strerror(errno));
     fclose(in->file);
     in->file = NULL, in->bytes = in->owned, in->left = count;
     return true;
@@ -55,13 +53,10 @@ static bool slurp(eg__input *in)
 bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *path)
 {
     *in = (eg__input){ .cx = cx, .format = format, .path = path };
-    if (eg_error(cx))
-        return false;
-    if (!path)
-        return eg__file_refuse(in, "the path is NULL");
+    if (eg_error(cx)) return false;
+    if (!path) return eg__file_refuse(in, "the path is NULL");
     in->file = fopen(path, "rbe");
-    if (!in->file)
-        return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
+    if (!in->file) return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
     struct stat about;
     bool good = fstat(fileno(in->file), &about) == 0;
     if (!good)
@@ -72,22 +67,21 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
         in->left = (size_t)about.st_size;
     else
         good = slurp(in);
-    if (!good)
-        eg__file_close(in);
+    if (!good) eg__file_close(in);
     return good;
 }
 
 bool eg__file_take(eg__input *in, void *out, size_t count)
 {
-    if (!count)
-        return true;
+    if (!count) return true;
     if (count > in->left)
         return eg__file_refuse(in, "is cut short: %zu bytes are missing", count - in->left);
     if (in->file) {
         errno = 0;
         size_t got = fread(out, 1, count, in->file);
         if (got < count)
-            return eg__file_refuse(in, "cannot be read: %s", errno ? strerror(errno) : "it became shorter meanwhile");
+            return eg__file_refuse(in, "cannot be read: %s",
+                                   errno ? strerror(errno) : "it became shorter meanwhile");
     } else {
         memcpy(out, in->bytes, count);
         in->bytes += count;
@@ -98,17 +92,15 @@ bool eg__file_take(eg__input *in, void *out, size_t count)
 
 void eg__file_close(eg__input *in)
 {
-    if (in->file)
-        fclose(in->file);
+    if (in->file) fclose(in->file);
     free(in->owned);
     in->file = NULL, in->owned = NULL;
 }
 
-/* -- output ------------------------------------------------------------------------------------------------------------------ */
+/* -- output ----------------------------------------------------------------------------------- */
 static void note(eg__output *out)
 {
-    if (!out->error)
-        out->error = errno ? errno : EIO;
+    if (!out->error) out->error = errno ? errno : EIO;
 }
 
 static int report(eg__output *out)
@@ -126,7 +118,7 @@ static int report(eg__output *out)
  * folder removes it. Where a file system has no locks, nothing is removed. */
 enum { FILE_NAMES = 1000, FILE_GAP = 8 };
 
-static int file_folder(const char *target)      /* the length of its folder, with the slash */
+static int file_folder(const char *target) /* the length of its folder, with the slash */
 {
     const char *slash = strrchr(target, '/');
     return slash ? (int)(slash - target) + 1 : 0;
@@ -147,8 +139,7 @@ static bool file_sweep_name(const char *name)
 {
     struct stat opened, named;
     int fd = open(name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno != ENOENT;
+    if (fd < 0) return errno != ENOENT;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
         lstat(name, &named) == 0 && file_same(&opened, &named))
         unlink(name);
@@ -178,8 +169,7 @@ static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd
     for (int k = 0; out->temporary && !good && k < FILE_NAMES; k++) {
         snprintf(out->temporary, room, "%.*s.eingrad-%d.tmp", folder, out->target, k);
         good = take(out, fd);
-        if (!good && errno != EEXIST)
-            break;
+        if (!good && errno != EEXIST) break;
     }
     if (!good) {
         free(out->temporary);
@@ -193,8 +183,7 @@ static bool take_new(eg__output *out, int *fd)
 {
     struct stat opened, named;
     *fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (*fd < 0)
-        return false;
+    if (*fd < 0) return false;
     if (file_lock(*fd) && fstat(*fd, &opened) == 0 && lstat(out->temporary, &named) == 0 &&
         file_same(&opened, &named))
         return true;
@@ -215,15 +204,12 @@ static bool take_link(eg__output *out, int *fd)
 static int open_unnamed(const eg__output *out)
 {
 #ifdef O_TMPFILE
-    if (access("/proc/self/fd", X_OK))
-        return -1;
+    if (access("/proc/self/fd", X_OK)) return -1;
     char *folder = strdup(out->target), *slash = folder ? strrchr(folder, '/') : NULL;
-    if (slash)
-        slash[slash == folder] = 0;
+    if (slash) slash[slash == folder] = 0;
     int fd = folder ? open(slash ? folder : ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     free(folder);
-    if (fd >= 0)
-        file_lock(fd);
+    if (fd >= 0) file_lock(fd);
     return fd;
 #else
     return (void)out, -1;
@@ -235,19 +221,16 @@ static FILE *make_temporary(eg__output *out)
     file_sweep(out->target);
     int fd = open_unnamed(out);
     out->unnamed = fd >= 0;
-    if (fd < 0 && !beside(out, take_new, &fd))
-        return NULL;
+    if (fd < 0 && !beside(out, take_new, &fd)) return NULL;
     FILE *file = fdopen(fd, "wb");
-    if (!file)
-        note(out), close(fd);
+    if (!file) note(out), close(fd);
     return file;
 }
 
 bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
 {
     *out = (eg__output){ .cx = cx, .format = format, .path = path };
-    if (eg_error(cx))
-        return false;
+    if (eg_error(cx)) return false;
     if (!path) {
         eg_fail(cx, "%s: the path is NULL", format);
         return false;
@@ -258,18 +241,15 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     if (there && S_ISDIR(about.st_mode)) {
         errno = EISDIR;
     } else if (!there && lstat(path, &about) == 0) {
-        errno = ENOENT;                             /* a link to nowhere would be lost                   */
+        errno = ENOENT; /* a link to nowhere would be lost */
     } else if (there && !S_ISREG(about.st_mode)) {
-        out->file = fopen(path, "wbe");             /* a device or a pipe must not be replaced by a file */
+        out->file = fopen(path, "wbe"); /* a device or a pipe must not be replaced by a file */
     } else if (!there || access(path, W_OK) == 0) {
         out->target = there ? realpath(path, NULL) : strdup(path);
-        if (out->target)
-            out->file = make_temporary(out);
-        if (out->file && there && fchmod(fileno(out->file), about.st_mode & 07777))
-            note(out);
+        if (out->target) out->file = make_temporary(out);
+        if (out->file && there && fchmod(fileno(out->file), about.st_mode & 07777)) note(out);
     }
-    if (out->file && !out->error)
-        return true;
+    if (out->file && !out->error) return true;
     note(out);
     int error = out->error;
     eg__file_abandon(out);
@@ -286,8 +266,7 @@ void eg__file_stream(eg__output *out, eg_ctx *cx, const char *format, FILE *file
 void eg__file_put(eg__output *out, const void *bytes, size_t count)
 {
     errno = 0;
-    if (count && !out->error && fwrite(bytes, 1, count, out->file) < count)
-        note(out);
+    if (count && !out->error && fwrite(bytes, 1, count, out->file) < count) note(out);
 }
 
 void eg__file_print(eg__output *out, const char *text, ...)
@@ -295,22 +274,19 @@ void eg__file_print(eg__output *out, const char *text, ...)
     va_list list;
     va_start(list, text);
     errno = 0;
-    if (!out->error && vfprintf(out->file, text, list) < 0)
-        note(out);
+    if (!out->error && vfprintf(out->file, text, list) < 0) note(out);
     va_end(list);
 }
 
-/* A rename is on the disk when its folder is; some file systems cannot flush a folder, and say EINVAL. */
+/* A rename is on the disk when its folder is; some file systems cannot flush a folder, and say
+ * EINVAL. */
 static void flush_folder(eg__output *out)
 {
     char *slash = strrchr(out->target, '/');
-    if (slash)
-        slash[slash == out->target] = 0;
+    if (slash) slash[slash == out->target] = 0;
     int fd = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;                                     /* a folder that may be written but not read          */
-    if (fsync(fd) && errno != EINVAL)
-        note(out);
+    if (fd < 0) return; /* a folder that may be written but not read */
+    if (fsync(fd) && errno != EINVAL) note(out);
     close(fd);
 }
 
@@ -318,16 +294,12 @@ static void flush_folder(eg__output *out)
 static void file_settle(eg__output *out)
 {
     errno = 0;
-    if (!out->error && fflush(out->file))
-        note(out);
-    if (!out->error && out->target && fsync(fileno(out->file)))
-        note(out);
+    if (!out->error && fflush(out->file)) note(out);
+    if (!out->error && out->target && fsync(fileno(out->file))) note(out);
     int fd = out->file ? fileno(out->file) : -1;
-    if (!out->error && out->unnamed && !beside(out, take_link, &fd))
-        note(out);
+    if (!out->error && out->unnamed && !beside(out, take_link, &fd)) note(out);
     if (out->path && !out->target && out->file) {
-        if (fclose(out->file))
-            note(out);
+        if (fclose(out->file)) note(out);
         out->file = NULL;
     }
 }
@@ -353,8 +325,7 @@ int eg__file_finish_all(int count, eg__output *outs)
         failed = outs[k].error ? k : -1;
     }
     for (int k = 0; k < count && failed < 0; k++) {
-        if (outs[k].temporary)
-            file_place(&outs[k]);
+        if (outs[k].temporary) file_place(&outs[k]);
         failed = outs[k].error ? k : -1;
     }
     for (int k = 0; k < count; k++) {
@@ -370,16 +341,14 @@ int eg__file_finish(eg__output *out) { return eg__file_finish_all(1, out); }
 /* The name goes while the lock is held: nobody else's file can have it. */
 void eg__file_abandon(eg__output *out)
 {
-    if (out->temporary)
-        unlink(out->temporary);
-    if (out->path && out->file)
-        fclose(out->file);
+    if (out->temporary) unlink(out->temporary);
+    if (out->path && out->file) fclose(out->file);
     free(out->temporary);
     free(out->target);
     *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
 }
 
-/* -- could it be written? ---------------------------------------------------------------------- */
+/* -- could it be written? --------------------------------------------------------------------- */
 /* Room is reserved in the file without a name, which then goes: the disk's and the process's limits
  * are met here, and no byte is written. A file system that reserves nothing is not asked more. */
 static void file_reserve(eg__output *out, size_t bytes)
@@ -398,17 +367,15 @@ int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
 {
     eg__output out = { .cx = cx, .format = "file", .path = path };
     struct stat about;
-    if (!cx || eg_error(cx))
-        return -1;
+    if (!cx || eg_error(cx)) return -1;
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
         errno = 0;
-        if (access(path, W_OK) == 0)            /* opening a pipe would wait for its reader */
+        if (access(path, W_OK) == 0) /* opening a pipe would wait for its reader */
             return 0;
         note(&out);
         return report(&out);
     }
-    if (!eg__file_create(&out, cx, "file", path))
-        return -1;
+    if (!eg__file_create(&out, cx, "file", path)) return -1;
     file_reserve(&out, bytes);
     int error = out.error;
     eg__file_abandon(&out);

@@ -8,51 +8,60 @@
 #define EG_PRINTF(text, first)
 #endif
 
-/* -- file.c: input from a file or from memory; `left` bytes are known to follow ------------------------------------------------ */
+/* -- file.c: input from a file or from memory; `left` bytes are known to follow --------------- */
 typedef struct eg__input {
     eg_ctx *cx;
-    const char *format, *path;          /* what messages begin with: "npy", "x.npy" or NULL          */
-    FILE *file;                         /* NULL: `bytes`                                             */
+    const char *format, *path; /* what messages begin with: "npy", "x.npy" or NULL */
+    FILE *file;                /* NULL: `bytes` */
     const uint8_t *bytes;
-    uint8_t *owned;                     /* of a pipe: all that came out of it                        */
+    uint8_t *owned; /* of a pipe: all that came out of it */
     size_t left;
 } eg__input;
-bool eg__file_open(eg__input *, eg_ctx *, const char *format, const char *path);  /* false after recording why */
-bool eg__file_open_bytes(eg__input *, eg_ctx *, const char *format, const void *bytes, size_t count);
+/* false after recording why */
+bool eg__file_open(eg__input *, eg_ctx *, const char *format, const char *path);
+bool eg__file_open_bytes(eg__input *, eg_ctx *, const char *format, const void *bytes,
+                         size_t count);
 bool eg__file_take(eg__input *, void *out, size_t count);
-bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 3); /* records "format: path: sentence"; false */
+/* records "format: path: sentence"; false */
+bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 3);
 void eg__file_close(eg__input *);
 
-/* -- file.c: output that appears whole or not at all; after the first failure the rest does nothing ------------------------------ */
+/* -- file.c: output that appears whole or not at all; after the first failure the rest does nothing
+ */
 typedef struct eg__output {
     eg_ctx *cx;
     const char *format, *path;
     FILE *file;
-    char *target, *temporary;           /* path with links followed; NULL where the path is a device or the stream is given */
-    bool  unnamed;                      /* the file has no name yet                                  */
-    int   error;                        /* errno of the first failure                                */
+    /* path with links followed; NULL where the path is a device or the stream is given */
+    char *target, *temporary;
+    bool unnamed; /* the file has no name yet */
+    int error;    /* errno of the first failure */
 } eg__output;
 bool eg__file_create(eg__output *, eg_ctx *, const char *format, const char *path);
 void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);
 void eg__file_put(eg__output *, const void *bytes, size_t count);
 void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3);
-int  eg__file_finish(eg__output *);     /* 0, or −1 after recording why */
+int eg__file_finish(eg__output *); /* 0, or −1 after recording why */
 /* The same for several: all are whole on the disk before the first one gets its name. */
-int  eg__file_finish_all(int count, eg__output *);
-void eg__file_abandon(eg__output *);                /* leaves what was there before                              */
+int eg__file_finish_all(int count, eg__output *);
+void eg__file_abandon(eg__output *); /* leaves what was there before */
 
-/* -- encoding.c: elements as files have them ------------------------------------------------------------------------------------ */
+/* -- encoding.c: elements as files have them -------------------------------------------------- */
 typedef struct eg__encoding {
-    const char *npy, *safetensors;      /* "f4", "F32"                                               */
-    eg_dtype dtype;                     /* what they become                                          */
-    size_t   width;                     /* bytes in the file                                         */
-    void   (*widen)(const uint8_t *in, void *out, size_t n); /* NULL: the same bytes                 */
+    const char *npy, *safetensors;                         /* "f4", "F32" */
+    eg_dtype dtype;                                        /* what they become */
+    size_t width;                                          /* bytes in the file */
+    void (*widen)(const uint8_t *in, void *out, size_t n); /* NULL: the same bytes */
 } eg__encoding;
-extern const eg__encoding eg__encodings[];          /* ended by a row without dtype; a dtype's own row comes first */
+/* ended by a row without dtype; a dtype's own row comes first */
+extern const eg__encoding eg__encodings[];
 const eg__encoding *eg__encoding_of(eg_dtype);
-bool eg__encoding_little(void);                     /* this machine's byte order                                 */
-bool eg__encoding_take(eg__input *, const eg__encoding *, bool swap, eg_tensor *x);  /* fills x, which is row-major */
-void eg__encoding_put(eg__output *, eg_tensor *x);  /* row-major, little-endian                                  */
-bool eg__encoding_size(const eg__encoding *, int rank, const int64_t *dims, size_t *bytes); /* false: too large for any memory */
-char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room);     /* "(3,)", as Python writes a tuple */
+bool eg__encoding_little(void); /* this machine's byte order */
+/* fills x, which is row-major */
+bool eg__encoding_take(eg__input *, const eg__encoding *, bool swap, eg_tensor *x);
+void eg__encoding_put(eg__output *, eg_tensor *x); /* row-major, little-endian */
+/* false: too large for any memory */
+bool eg__encoding_size(const eg__encoding *, int rank, const int64_t *dims, size_t *bytes);
+/* "(3,)", as Python writes a tuple */
+char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room);
 #endif

@@ -1,8 +1,19 @@
-/* font.c: the letters of pictures, 5 × 7 points, as they appear: ASCII from ' ' to '~', then a box, '…', the open box
- * '␣', and '■' and '·', the marks of end and padding. '|' is broken, so that it is no I. */
+/* font.c: the letters of pictures, 5 × 7 points, as they appear: ASCII from ' ' to '~', then a box,
+ * '…', the open box '␣', and '■' and '·', the marks of end and padding. '|' is broken, so that it
+ * is no I. */
 #include "text.h"
 
-enum { BAND = 14, PITCH = 6, FIRST = ' ', LAST = '~', BOX = LAST + 1, ELLIPSIS, OPEN_BOX, SQUARE, DOT };
+enum {
+    BAND = 14,
+    PITCH = 6,
+    FIRST = ' ',
+    LAST = '~',
+    BOX = LAST + 1,
+    ELLIPSIS,
+    OPEN_BOX,
+    SQUARE,
+    DOT
+};
 
 static const char bands[8][7][BAND * PITCH] = {
     {
@@ -13,7 +24,8 @@ static const char bands[8][7][BAND * PITCH] = {
         "        #         #####   # #  #    # # #        #       #  # # #   #    ##        ",
         "                   # #  ####  #  ## #  #          #     #     #     #     #        ",
         "        #          # #    #      ##  ## #          #   #                 #         ",
-    }, {
+    },
+    {
         "             ###    #    ###  #####    #  #####   ##  #####  ###   ###             ",
         "          # #   #  ##   #   #    #    ##  #      #        # #   # #   #  ##    ##  ",
         "         #  #  ##   #       #   #    # #  ####  #        #  #   # #   #  ##    ##  ",
@@ -21,7 +33,8 @@ static const char bands[8][7][BAND * PITCH] = {
         "       #    ##  #   #     #       # #####     # #   #  #    #   #     #  ##    ##  ",
         " ##   #     #   #   #    #    #   #    #  #   # #   #  #    #   #    #   ##     #  ",
         " ##          ###   ###  #####  ###     #   ###   ###   #     ###   ##          #   ",
-    }, {
+    },
+    {
         "   #         #     ###   ###   ###  ####   ###  ###   ##### #####  ###  #   #  ### ",
         "  #           #   #   # #   # #   # #   # #   # #  #  #     #     #   # #   #   #  ",
         " #    #####    #      # # ### #   # #   # #     #   # #     #     #     #   #   #  ",
@@ -29,7 +42,8 @@ static const char bands[8][7][BAND * PITCH] = {
         " #    #####    #    #   # ### ##### #   # #     #   # #     #     #   # #   #   #  ",
         "  #           #         #     #   # #   # #   # #  #  #     #     #   # #   #   #  ",
         "   #         #      #    ###  #   # ####   ###  ###   ##### #      #### #   #  ### ",
-    }, {
+    },
+    {
         "  ### #   # #     #   # #   #  ###  ####   ###  ####   #### ##### #   # #   # #   #",
         "   #  #  #  #     ## ## #   # #   # #   # #   # #   # #       #   #   # #   # #   #",
         "   #  # #   #     # # # ##  # #   # #   # #   # #   # #       #   #   # #   # #   #",
@@ -37,7 +51,8 @@ static const char bands[8][7][BAND * PITCH] = {
         "   #  # #   #     #   # #  ## #   # #     # # # # #       #   #   #   # #   # # # #",
         "#  #  #  #  #     #   # #   # #   # #     #  #  #  #      #   #   #   #  # #  # # #",
         " ##   #   # ##### #   # #   #  ###  #      ## # #   # ####    #    ###    #    # # ",
-    }, {
+    },
+    {
         "#   # #   # #####  ###         ###    #          #          #               #      ",
         "#   # #   #     #  #    #        #   # #          #         #               #      ",
         " # #  #   #    #   #     #       #  #   #          #   ###  # ##   ###   ## #  ### ",
@@ -45,7 +60,8 @@ static const char bands[8][7][BAND * PITCH] = {
         " # #    #    #     #       #     #                     #### #   # #     #   # #####",
         "#   #   #   #      #        #    #                    #   # #   # #   # #   # #    ",
         "#   #   #   #####  ###         ###        #####        #### ####   ###   ####  ### ",
-    }, {
+    },
+    {
         "  ##        #       #      #  #      ##                                            ",
         " #  #  #### #                 #       #                                            ",
         " #    #   # # ##   ##     ##  #  #    #   ## #  # ##   ###  ####   ## # # ##   ####",
@@ -53,7 +69,8 @@ static const char bands[8][7][BAND * PITCH] = {
         " #     #### #   #   #      #  ##      #   # # # #   # #   # ####   #### #      ### ",
         " #        # #   #   #   #  #  # #     #   #   # #   # #   # #         # #         #",
         " #     ###  #   #  ###   ##   #  #   ###  #   # #   #  ###  #         # #     #### ",
-    }, {
+    },
+    {
         " #                                           #    #    #          #####            ",
         " #                                          #     #     #         #   #            ",
         "###   #   # #   # #   # #   # #   # #####   #     #     #    #    #   #            ",
@@ -61,7 +78,8 @@ static const char bands[8][7][BAND * PITCH] = {
         " #    #   # #   # # # #   #    ####   #     #     #     #      #  #   #            ",
         " #  # #  ##  # #  # # #  # #      #  #      #     #     #         #   #       #   #",
         "  ##   ## #   #    # #  #   #  ###  #####    #    #    #          ##### # # # #####",
-    }, {
+    },
+    {
         "                                                                                    ",
         "#####                                                                               ",
         "#####                                                                               ",
@@ -75,7 +93,13 @@ static const char bands[8][7][BAND * PITCH] = {
 eg__glyph eg__font_glyph(uint32_t code)
 {
     eg__glyph g = { { 0 } };
-    int k = (code == 0x2026 ? ELLIPSIS : code == 0x2423 ? OPEN_BOX : code == 0x25A0 ? SQUARE : code == 0xB7 ? DOT : code < FIRST || code > LAST ? BOX : (int)code) - FIRST;
+    int k = (code == 0x2026                ? ELLIPSIS
+             : code == 0x2423              ? OPEN_BOX
+             : code == 0x25A0              ? SQUARE
+             : code == 0xB7                ? DOT
+             : code < FIRST || code > LAST ? BOX
+                                           : (int)code) -
+            FIRST;
     for (int y = 0; y < 7; y++)
         for (int x = 0; x < 5; x++)
             g.row[y] = (uint8_t)(g.row[y] << 1 | (bands[k / BAND][y][k % BAND * PITCH + x] == '#'));

@@ -3,11 +3,12 @@
 #include <math.h>
 #include <string.h>
 
-/* -- values, scale, labels ------------------------------------------------------------------------------------------------------- */
+/* -- values, scale, labels -------------------------------------------------------------------- */
 static bool refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
 {
     char dims[EG_RANK_MAX * 22];
-    eg_fail(cx, "%s: operand 1 is %s, but %s", who, eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
+    eg_fail(cx, "%s: operand 1 is %s, but %s", who,
+            eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
     return false;
 }
 
@@ -15,26 +16,23 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
 {
     *map = (eg__heatmap){ .rows = 0 };
     /* a caller built with an older header has fewer options */
-    if (given)
-        memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
+    if (given) memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
     if (!eg_ok(x))
         eg_fail(cx, "%s: operand 1 has no values: it failed, or its scope was popped", who);
-    if (!eg_ok(x) || eg_error(cx))
-        return false;
+    if (!eg_ok(x) || eg_error(cx)) return false;
     if (rank != 2 && rank != 3)
         return refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)", x);
     for (int k = 0; k < rank; k++)
         if (eg_dim(x, k) > 4096)
             return refuse(cx, who, "a heat map has at most 4096 rows, columns and heads", x);
-    map->panels = rank == 3 ? (int)eg_dim(x, 0) : 1, map->rows = (int)eg_dim(x, -2), map->columns = (int)eg_dim(x, -1);
+    map->panels = rank == 3 ? (int)eg_dim(x, 0) : 1, map->rows = (int)eg_dim(x, -2),
+    map->columns = (int)eg_dim(x, -1);
     int64_t n = eg_size(x);
-    if (n == 0)
-        return refuse(cx, who, "there is nothing to show", x);
-    if (n > 1 << 26)
-        return refuse(cx, who, "a heat map has at most 67108864 entries", x);
+    if (n == 0) return refuse(cx, who, "there is nothing to show", x);
+    if (n > 1 << 26) return refuse(cx, who, "a heat map has at most 67108864 entries", x);
     map->mark = eg_push(cx);
     map->value = eg_f64(eg_cast(x, EG_F64));
     if (!map->value) {
@@ -49,8 +47,7 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
         }
     map->low = map->o.low == EG_OFF ? 0 : map->o.low != 0 ? map->o.low : least;
     map->high = map->o.high == EG_OFF ? 0 : map->o.high != 0 ? map->o.high : most;
-    if (!(map->high > map->low))
-        map->high = map->low + 1;                   /* all the same, or nothing finite             */
+    if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
     return true;
 }
 
@@ -72,30 +69,32 @@ void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label 
 void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label *label)
 {
     char text[32] = "";
-    if (eg_rank(map->o.x) == 3)
-        snprintf(text, sizeof text, "head %d", panel);
-    eg__text_label(label, !map->o.panels ? text : map->o.panels[panel] ? map->o.panels[panel] : "", columns);
+    if (eg_rank(map->o.x) == 3) snprintf(text, sizeof text, "head %d", panel);
+    eg__text_label(label,
+                   !map->o.panels         ? text
+                   : map->o.panels[panel] ? map->o.panels[panel]
+                                          : "",
+                   columns);
 }
 
-static int multiples(double low, double high, double step, double *tick)        /* of `step`; only counted if tick is NULL */
+/* of `step`; only counted if tick is NULL */
+static int multiples(double low, double high, double step, double *tick)
 {
     const double first = ceil(low / step - 1e-9), last = floor(high / step + 1e-9);
     int n = last - first < 1000 ? (int)(last - first) + 1 : 1000;
-    for (int k = 0; tick && k < n; k++)
-        tick[k] = (first + k) * step + 0.0;
+    for (int k = 0; tick && k < n; k++) tick[k] = (first + k) * step + 0.0;
     return n > 0 ? n : 0;
 }
 
-static int powers(double low, double high, int every, double *tick) /* 1, 2, 5 times powers of ten; every third: the powers alone */
+/* 1, 2, 5 times powers of ten; every third: the powers alone */
+static int powers(double low, double high, int every, double *tick)
 {
     static const double lead[] = { 1, 2, 5 };
     int n = 0;
     for (int k = 3 * (int)floor(log10(low)); k <= 3 * (int)ceil(log10(high)); k += every) {
         double v = lead[(k % 3 + 3) % 3] * pow(10, floor(k / 3.0));
-        if (v < low * (1 - 1e-9) || v > high * (1 + 1e-9))
-            continue;
-        if (tick)
-            tick[n] = v;
+        if (v < low * (1 - 1e-9) || v > high * (1 + 1e-9)) continue;
+        if (tick) tick[n] = v;
         n++;
     }
     return n;
@@ -105,12 +104,10 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
 {
     most = most < EG_TICKS_MOST ? most : EG_TICKS_MOST;
     tick[0] = low;
-    if (!(high > low) || !isfinite(high - low))
-        return 1;
+    if (!(high > low) || !isfinite(high - low)) return 1;
     if (logarithmic && high / low >= 20)
         for (int every = 1; every < 1000; every = every < 3 ? 3 : every + 3)
-            if (powers(low, high, every, NULL) <= most)
-                return powers(low, high, every, tick);
+            if (powers(low, high, every, NULL) <= most) return powers(low, high, every, tick);
     double power = pow(10, floor(log10((high - low) / most)));
     static const double lead[] = { 1, 2, 5, 10, 20 };
     for (size_t k = 0; k < sizeof lead / sizeof *lead; k++)
@@ -121,10 +118,13 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     return 1;
 }
 
-/* Linear between five points of viridis (Smith, van der Walt 2015): even in lightness, also in grey and for the colour-blind. */
+/* Linear between five points of viridis (Smith, van der Walt 2015): even in lightness, also in grey
+ * and for the colour-blind. */
 void eg__heatmap_colour(double level, uint8_t rgb[3])
 {
-    static const uint8_t point[][3] = { { 68, 1, 84 }, { 59, 82, 139 }, { 33, 145, 140 }, { 94, 201, 98 }, { 253, 231, 37 } };
+    static const uint8_t point[][3] = {
+        { 68, 1, 84 }, { 59, 82, 139 }, { 33, 145, 140 }, { 94, 201, 98 }, { 253, 231, 37 }
+    };
     enum { LAST = sizeof point / sizeof *point - 1 };
     if (isnan(level)) {
         memset(rgb, 170, 3);
@@ -136,11 +136,15 @@ void eg__heatmap_colour(double level, uint8_t rgb[3])
         rgb[c] = (uint8_t)lround(point[k][c] + t * (point[k + 1][c] - point[k][c]));
 }
 
-/* -- as text: cells of two columns, row labels at the left, column labels standing on the map ----------------------------------- */
+/* -- as text: cells of two columns, row labels at the left, column labels standing on the map */
 enum { LABEL = 16, GAP = 3 };
 static const char shades[] = " .:-=+*#%@";
 
-typedef struct page { eg__output out; const eg__heatmap *map; int left, above, panel_width; } page;
+typedef struct page {
+    eg__output out;
+    const eg__heatmap *map;
+    int left, above, panel_width;
+} page;
 
 static void put_label(page *p, const eg__label *label, int first, int count)
 {
@@ -163,21 +167,19 @@ static void put_cell(page *p, double level)
     }
 }
 
-/* The letter of a standing label on the line that is `up` lines above the map, with the marks that combine with it. */
+/* The letter of a standing label on the line that is `up` lines above the map, with the marks that
+ * combine with it. */
 static void put_letter(page *p, const eg__label *label, int up)
 {
     int letters = 0, k = 0, at = 0;
-    for (int i = 0; i < label->count; i++)
-        letters += eg__text_width(label->code[i]) > 0;
-    while (k < label->count && at < letters - up)
-        at += eg__text_width(label->code[k++]) > 0;
+    for (int i = 0; i < label->count; i++) letters += eg__text_width(label->code[i]) > 0;
+    while (k < label->count && at < letters - up) at += eg__text_width(label->code[k++]) > 0;
     if (up >= letters) {
         put_blanks(p, 2);
         return;
     }
     int first = k - 1, count = 1;
-    while (first + count < label->count && !eg__text_width(label->code[first + count]))
-        count++;
+    while (first + count < label->count && !eg__text_width(label->code[first + count])) count++;
     put_label(p, label, first, count);
     put_blanks(p, 2 - eg__text_width(label->code[first]));
 }
@@ -203,8 +205,7 @@ static void put_band(page *p, int first, int panels)
         }
         for (int k = first; k < first + panels; k++) {
             int drawn = 2 * map->columns + 2 * frame;
-            if (frame)
-                eg__file_put(&p->out, row >= 0 ? "|" : " ", line >= 0);
+            if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", line >= 0);
             if (line < 0) {
                 eg__heatmap_title(map, k, p->panel_width, &label);
                 put_label(p, &label, 0, label.count);
@@ -217,13 +218,10 @@ static void put_band(page *p, int first, int panels)
                         eg__heatmap_label(map->o.columns, j, LABEL, &label);
                         put_letter(p, &label, -row - 1);
                     }
-                if (!frame && row >= 0)
-                    eg__file_print(&p->out, "\033[0m");
-                if (frame)
-                    eg__file_put(&p->out, row >= 0 ? "|" : " ", 1);
+                if (!frame && row >= 0) eg__file_print(&p->out, "\033[0m");
+                if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", 1);
             }
-            if (k + 1 < first + panels)
-                put_blanks(p, p->panel_width - drawn + GAP);
+            if (k + 1 < first + panels) put_blanks(p, p->panel_width - drawn + GAP);
         }
         eg__file_put(&p->out, "\n", 1);
     }
@@ -233,10 +231,8 @@ static void put_scale(page *p)
 {
     put_blanks(p, p->left + 1);
     eg__file_print(&p->out, "%.3g ", p->map->low);
-    if (!p->map->o.colour)
-        eg__file_print(&p->out, "[%s]", shades);
-    for (int k = 0; k < 12 && p->map->o.colour; k++)
-        put_cell(p, k / 11.0);
+    if (!p->map->o.colour) eg__file_print(&p->out, "[%s]", shades);
+    for (int k = 0; k < 12 && p->map->o.colour; k++) put_cell(p, k / 11.0);
     eg__file_print(&p->out, "%s %.3g\n", p->map->o.colour ? "\033[0m" : "", p->map->high);
 }
 
@@ -244,10 +240,8 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
 {
     eg__heatmap map;
     eg__label label;
-    if (!file && given)
-        eg_fail(eg_context(given->x), "heatmap: the file is NULL");
-    if (!file || !eg__heatmap_open(&map, given, "heatmap"))
-        return -1;
+    if (!file && given) eg_fail(eg_context(given->x), "heatmap: the file is NULL");
+    if (!file || !eg__heatmap_open(&map, given, "heatmap")) return -1;
     page p = { .map = &map };
     eg__file_stream(&p.out, map.cx, "heatmap", file);
     for (int k = 0; k < map.rows; k++) {
@@ -257,8 +251,7 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
     for (int k = 0; k < map.columns; k++) {
         eg__heatmap_label(map.o.columns, k, LABEL, &label);
         int letters = 0;
-        for (int i = 0; i < label.count; i++)
-            letters += eg__text_width(label.code[i]) > 0;
+        for (int i = 0; i < label.count; i++) letters += eg__text_width(label.code[i]) > 0;
         p.above = letters > p.above ? letters : p.above;
     }
     p.panel_width = 2 * map.columns + (map.o.colour ? 0 : 2);

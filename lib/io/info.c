@@ -3,4 +3,7 @@
 #include <jansson.h>
 #include <png.h>
 
-const char *eg_io_info(void) { return "libpng " PNG_LIBPNG_VER_STRING ", jansson " JANSSON_VERSION; }
+const char *eg_io_info(void)
+{
+    return "libpng " PNG_LIBPNG_VER_STRING ", jansson " JANSSON_VERSION;
+}

@@ -1,5 +1,6 @@
-/* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length (2 bytes, from version 2 on 4;
- * little-endian), a header that is a Python dict of exactly 'descr', 'fortran_order' and 'shape', and the elements. */
+/* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length
+ * (2 bytes, from version 2 on 4; little-endian), a header that is a Python dict of exactly 'descr',
+ * 'fortran_order' and 'shape', and the elements. */
 #include <eingrad/io.h>
 #include "file.h"
 #include <stdlib.h>
@@ -8,28 +9,29 @@
 static const char magic[] = "\x93NUMPY";
 enum { MAGIC = 6, HEADER_MAX = 1 << 20 };
 
-/* -- the header: a strict parser of one dict ----------------------------------------------------------------------------------- */
+/* -- the header: a strict parser of one dict -------------------------------------------------- */
 typedef struct header {
-    char    descr[16];
-    bool    fortran;
-    int     rank;
+    char descr[16];
+    bool fortran;
+    int rank;
     int64_t dims[EG_RANK_MAX];
 } header;
 
-typedef struct cursor { const eg__input *in; const char *at, *end; } cursor;
+typedef struct cursor {
+    const eg__input *in;
+    const char *at, *end;
+} cursor;
 
 static void skip(cursor *c)
 {
-    while (c->at < c->end && memchr(" \t\r\n", *c->at, 4))
-        c->at++;
+    while (c->at < c->end && memchr(" \t\r\n", *c->at, 4)) c->at++;
 }
 
 static bool accept(cursor *c, const char *word)
 {
     size_t n = strlen(word);
     skip(c);
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n))
-        return false;
+    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n)) return false;
     c->at += n;
     return true;
 }
@@ -39,12 +41,12 @@ static bool expect(cursor *c, const char *word, const char *place)
     return accept(c, word) || eg__file_refuse(c->in, "the header lacks '%s' %s", word, place);
 }
 
-/* 'text' or "text"; no escapes: no name that is known has one. A text that is too long is cut, and then matches nothing. */
+/* 'text' or "text"; no escapes: no name that is known has one. A text that is too long is cut, and
+ * then matches nothing. */
 static bool string(cursor *c, char *out, size_t room, const char *what)
 {
     char quote = accept(c, "'") ? '\'' : accept(c, "\"") ? '"' : 0;
-    if (!quote)
-        return eg__file_refuse(c->in, "%s in the header is not a string", what);
+    if (!quote) return eg__file_refuse(c->in, "%s in the header is not a string", what);
     size_t n = 0;
     for (; c->at < c->end && *c->at != quote; c->at++, n++)
         if (*c->at == '\\' || (unsigned char)*c->at < ' ')
@@ -61,21 +63,22 @@ static bool string(cursor *c, char *out, size_t room, const char *what)
 static bool parse_descr(cursor *c, header *h)
 {
     if (accept(c, "["))
-        return eg__file_refuse(c->in, "a structured dtype (a list of fields) is not supported; save each field as its own array");
+        return eg__file_refuse(c->in, "a structured dtype (a list of fields) is not supported; "
+                                      "save each field as its own array");
     return string(c, h->descr, sizeof h->descr, "'descr'");
 }
 
 static bool parse_order(cursor *c, header *h)
 {
     h->fortran = accept(c, "True");
-    return h->fortran || accept(c, "False") || eg__file_refuse(c->in, "'fortran_order' in the header is neither True nor False");
+    return h->fortran || accept(c, "False") ||
+           eg__file_refuse(c->in, "'fortran_order' in the header is neither True nor False");
 }
 
 /* () or (3,) or (3, 4) or (3, 4,); Python 2 wrote 3L. */
 static bool parse_shape(cursor *c, header *h)
 {
-    if (!accept(c, "("))
-        return eg__file_refuse(c->in, "'shape' in the header is not a tuple");
+    if (!accept(c, "(")) return eg__file_refuse(c->in, "'shape' in the header is not a tuple");
     bool comma = true;
     for (h->rank = 0; !accept(c, ")"); h->rank++) {
         if (!comma)
@@ -94,18 +97,23 @@ static bool parse_shape(cursor *c, header *h)
         }
         if (c->at == digits)
             return eg__file_refuse(c->in, "'shape' in the header is not a tuple of whole numbers");
-        if (c->at < c->end && *c->at == 'L')
-            c->at++;
+        if (c->at < c->end && *c->at == 'L') c->at++;
         h->dims[h->rank] = size;
         comma = accept(c, ",");
     }
     if (h->rank == 1 && !comma)
-        return eg__file_refuse(c->in, "'shape' in the header is a number in parentheses, not a tuple");
+        return eg__file_refuse(c->in,
+                               "'shape' in the header is a number in parentheses, not a tuple");
     return true;
 }
 
-static const struct { const char *name; bool (*parse)(cursor *, header *); } fields[] = {
-    { "descr", parse_descr }, { "fortran_order", parse_order }, { "shape", parse_shape },
+static const struct {
+    const char *name;
+    bool (*parse)(cursor *, header *);
+} fields[] = {
+    { "descr", parse_descr },
+    { "fortran_order", parse_order },
+    { "shape", parse_shape },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
@@ -117,25 +125,18 @@ static bool parse(const eg__input *in, const char *text, size_t n, header *h)
         return eg__file_refuse(in, "the header is not a Python dict: it does not begin with '{'");
     while (!accept(&c, "}")) {
         char key[24];
-        if (!comma)
-            return eg__file_refuse(in, "the header lacks ',' between two entries");
-        if (!string(&c, key, sizeof key, "a key") || !expect(&c, ":", "after a key"))
-            return false;
+        if (!comma) return eg__file_refuse(in, "the header lacks ',' between two entries");
+        if (!string(&c, key, sizeof key, "a key") || !expect(&c, ":", "after a key")) return false;
         int k = 0;
-        while (k < FIELDS && strcmp(key, fields[k].name))
-            k++;
-        if (k == FIELDS)
-            return eg__file_refuse(in, "the header has an unknown key '%s'", key);
-        if (seen[k])
-            return eg__file_refuse(in, "the header has the key '%s' twice", key);
+        while (k < FIELDS && strcmp(key, fields[k].name)) k++;
+        if (k == FIELDS) return eg__file_refuse(in, "the header has an unknown key '%s'", key);
+        if (seen[k]) return eg__file_refuse(in, "the header has the key '%s' twice", key);
         seen[k] = true;
-        if (!fields[k].parse(&c, h))
-            return false;
+        if (!fields[k].parse(&c, h)) return false;
         comma = accept(&c, ",");
     }
     for (int k = 0; k < FIELDS; k++)
-        if (!seen[k])
-            return eg__file_refuse(in, "the header lacks the key '%s'", fields[k].name);
+        if (!seen[k]) return eg__file_refuse(in, "the header lacks the key '%s'", fields[k].name);
     skip(&c);
     return c.at == c.end || eg__file_refuse(in, "the header goes on after its dict");
 }
@@ -150,29 +151,43 @@ static bool read_header(eg__input *in, header *h)
         return eg__file_refuse(in, "is not a .npy file: it does not begin with \\x93NUMPY");
     int version = start[MAGIC], minor = start[MAGIC + 1];
     if (version < 1 || version > 3 || minor)
-        return eg__file_refuse(in, "has format version %d.%d; versions 1.0, 2.0 and 3.0 can be read", version, minor);
+        return eg__file_refuse(
+            in, "has format version %d.%d; versions 1.0, 2.0 and 3.0 can be read", version, minor);
     size_t wide = version == 1 ? 2 : 4, length = 0;
-    if (!eg__file_take(in, start, wide))
-        return false;
-    for (size_t k = wide; k--;)
-        length = length << 8 | start[k];
+    if (!eg__file_take(in, start, wide)) return false;
+    for (size_t k = wide; k--;) length = length << 8 | start[k];
     if (length > in->left)
-        return eg__file_refuse(in, "is cut short: its header has %zu bytes, but only %zu follow", length, in->left);
+        return eg__file_refuse(in, "is cut short: its header has %zu bytes, but only %zu follow",
+                               length, in->left);
     if (length > HEADER_MAX)
-        return eg__file_refuse(in, "has a header of %zu bytes, more than the %d that are read", length, HEADER_MAX);
+        return eg__file_refuse(in, "has a header of %zu bytes, more than the %d that are read",
+                               length, HEADER_MAX);
     char *text = malloc(length + 1);
-    if (!text)
-        return eg__file_refuse(in, "out of memory");
+    if (!text) return eg__file_refuse(in, "out of memory");
     bool good = eg__file_take(in, text, length) && parse(in, text, length, h);
     free(text);
     return good;
 }
 
-/* -- element types -------------------------------------------------------------------------------------------------------------- */
-static const struct { char kind; const char *words; } kinds[] = {
-    { 'f', "a float of this width" }, { 'g', "long double" }, { 'c', "complex" }, { 'i', "an integer of this width" },
-    { 'u', "unsigned" }, { 'b', "a bool of this width" }, { 'S', "text" }, { 'a', "text" }, { 'U', "text" }, { 'O', "Python objects" },
-    { 'V', "raw bytes" }, { 'M', "dates" }, { 'm', "time spans" }, { 0, "unknown" },
+/* -- element types ---------------------------------------------------------------------------- */
+static const struct {
+    char kind;
+    const char *words;
+} kinds[] = {
+    { 'f', "a float of this width" },
+    { 'g', "long double" },
+    { 'c', "complex" },
+    { 'i', "an integer of this width" },
+    { 'u', "unsigned" },
+    { 'b', "a bool of this width" },
+    { 'S', "text" },
+    { 'a', "text" },
+    { 'U', "text" },
+    { 'O', "Python objects" },
+    { 'V', "raw bytes" },
+    { 'M', "dates" },
+    { 'm', "time spans" },
+    { 0, "unknown" },
 };
 
 static const eg__encoding *encoding(const eg__input *in, const char *descr, bool *swap)
@@ -181,7 +196,8 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
     const char *name = descr + (order != 0);
     for (const eg__encoding *e = eg__encodings; e->dtype; e++)
         if (*name && !strcmp(e->npy, name)) {
-            *swap = e->width > 1 && order != '=' && order && (order == '<') != eg__encoding_little();
+            *swap =
+                e->width > 1 && order != '=' && order && (order == '<') != eg__encoding_little();
             if (e->width > 1 && order == '|') {
                 eg__file_refuse(in, "dtype '%s' has no byte order", descr);
                 return NULL;
@@ -189,13 +205,13 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
             return e;
         }
     int k = 0;
-    while (kinds[k].kind && kinds[k].kind != *name)
-        k++;
-    eg__file_refuse(in, "dtype '%s' (%s) is not supported; f2 f4 f8 i1 i2 i4 i8 u1 u2 b1 are", name, kinds[k].words);
+    while (kinds[k].kind && kinds[k].kind != *name) k++;
+    eg__file_refuse(in, "dtype '%s' (%s) is not supported; f2 f4 f8 i1 i2 i4 i8 u1 u2 b1 are", name,
+                    kinds[k].words);
     return NULL;
 }
 
-/* -- reading --------------------------------------------------------------------------------------------------------------------- */
+/* -- reading ---------------------------------------------------------------------------------- */
 static eg_tensor *read_array(eg__input *in)
 {
     header h;
@@ -204,28 +220,27 @@ static eg_tensor *read_array(eg__input *in)
     char text[EG_RANK_MAX * 22];
     eg_ctx *cx = in->cx;
     const eg__encoding *e = read_header(in, &h) ? encoding(in, h.descr, &swap) : NULL;
-    if (!e)
-        return NULL;
+    if (!e) return NULL;
     eg__encoding_dims(h.rank, h.dims, text, sizeof text);
     if (!eg__encoding_size(e, h.rank, h.dims, &bytes)) {
         eg__file_refuse(in, "the shape %s is too large for any memory", text);
         return NULL;
     }
     if (bytes > in->left) {
-        eg__file_refuse(in, "is cut short: shape %s of %s needs %zu bytes of data, but %zu follow the header", text, h.descr, bytes,
-                        in->left);
+        eg__file_refuse(
+            in, "is cut short: shape %s of %s needs %zu bytes of data, but %zu follow the header",
+            text, h.descr, bytes, in->left);
         return NULL;
     }
     eg_tensor *y = eg_full_n(cx, e->dtype, 0, h.rank, h.dims);
-    if (!h.fortran || h.rank < 2)
-        return eg__encoding_take(in, e, swap, y) ? y : NULL;
-    int64_t dims[EG_RANK_MAX];                      /* Fortran's order is the reversed axes' row-major order */
+    if (!h.fortran || h.rank < 2) return eg__encoding_take(in, e, swap, y) ? y : NULL;
+    int64_t dims[EG_RANK_MAX]; /* Fortran's order is the reversed axes' row-major order */
     int axes[EG_RANK_MAX];
-    for (int k = 0; k < h.rank; k++)
-        dims[k] = h.dims[h.rank - 1 - k], axes[k] = h.rank - 1 - k;
+    for (int k = 0; k < h.rank; k++) dims[k] = h.dims[h.rank - 1 - k], axes[k] = h.rank - 1 - k;
     eg_mark mark = eg_push(cx);
     eg_tensor *x = eg_full_n(cx, e->dtype, 0, h.rank, dims);
-    bool good = eg__encoding_take(in, e, swap, x) && eg_assign(y, eg_permute_n(x, h.rank, axes)) == 0;
+    bool good =
+        eg__encoding_take(in, e, swap, x) && eg_assign(y, eg_permute_n(x, h.rank, axes)) == 0;
     eg_pop(cx, mark);
     return good ? y : NULL;
 }
@@ -234,7 +249,7 @@ static eg_tensor *finish(eg__input *in, bool open)
 {
     eg_tensor *y = open ? read_array(in) : NULL;
     eg__file_close(in);
-    return y ? y : eg_fail(in->cx, "npy: cannot be read");  /* the first sentence stays */
+    return y ? y : eg_fail(in->cx, "npy: cannot be read"); /* the first sentence stays */
 }
 
 eg_tensor *eg_npy_load(eg_ctx *cx, const char *path)
@@ -251,8 +266,9 @@ eg_tensor *eg_npy_read(eg_ctx *cx, const void *bytes, size_t count)
     return finish(&in, open);
 }
 
-/* -- writing --------------------------------------------------------------------------------------------------------------------- */
-/* As numpy.save does, the header leaves room for the first size to grow to 21 digits, and then fills up to a multiple of 64 bytes. */
+/* -- writing ---------------------------------------------------------------------------------- */
+/* As numpy.save does, the header leaves room for the first size to grow to 21 digits, and then
+ * fills up to a multiple of 64 bytes. */
 static void put_array(eg__output *out, eg_tensor *x)
 {
     enum { ALIGN = 64, GROWTH = 21 };
@@ -261,8 +277,9 @@ static void put_array(eg__output *out, eg_tensor *x)
     const eg__encoding *e = eg__encoding_of(eg_type(x));
     eg__encoding_dims(rank, eg_dims(x), dims, sizeof dims);
     int room = rank ? GROWTH - snprintf(first, sizeof first, "%lld", (long long)eg_dim(x, 0)) : 0;
-    int n = snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s", e->width > 1 ? '<' : '|', e->npy,
-                     dims, room, "");
+    int n =
+        snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s",
+                 e->width > 1 ? '<' : '|', e->npy, dims, room, "");
     int fill = ALIGN - (MAGIC + 4 + n + 1) % ALIGN;
     n += snprintf(text + n, sizeof text - (size_t)n, "%*s\n", fill, "");
     const uint8_t start[] = { 1, 0, (uint8_t)(n & 255), (uint8_t)(n >> 8) };
@@ -277,15 +294,16 @@ static bool usable(eg_tensor *x)
     if (!eg_ok(x))
         eg_fail(eg_context(x), "npy: operand 1 has no values: it failed, or its scope was popped");
     else if (!eg__encoding_of(eg_type(x))->dtype)
-        eg_fail(eg_context(x), "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag", eg_type_name(eg_type(x)));
+        eg_fail(eg_context(x),
+                "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag",
+                eg_type_name(eg_type(x)));
     return eg_ok(x) && !eg_error(eg_context(x));
 }
 
 int eg_npy_write(FILE *file, eg_tensor *x)
 {
     eg__output out;
-    if (!usable(x))
-        return -1;
+    if (!usable(x)) return -1;
     if (!file) {
         eg_fail(eg_context(x), "npy: the stream is NULL");
         return -1;
@@ -297,12 +315,10 @@ int eg_npy_write(FILE *file, eg_tensor *x)
 
 static bool npy_put_file(eg__output *out, const char *path, eg_tensor *x)
 {
-    if (!eg__file_create(out, eg_context(x), "npy", path))
-        return false;
+    if (!eg__file_create(out, eg_context(x), "npy", path)) return false;
     put_array(out, x);
-    if (!eg_error(out->cx))
-        return true;
-    eg__file_abandon(out);                          /* no memory for a row-major copy */
+    if (!eg_error(out->cx)) return true;
+    eg__file_abandon(out); /* no memory for a row-major copy */
     return false;
 }
 
@@ -310,19 +326,15 @@ int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
 {
     int made = 0;
     for (int k = 0; k < count; k++)
-        if (!usable(xs[k]))
-            return -1;
-    if (count <= 0)
-        return count;
+        if (!usable(xs[k])) return -1;
+    if (count <= 0) return count;
     eg__output *outs = calloc((size_t)count, sizeof *outs);
     if (!outs) {
         eg_fail(eg_context(xs[0]), "npy: out of memory");
         return -1;
     }
-    while (made < count && npy_put_file(&outs[made], paths[made], xs[made]))
-        made++;
-    for (int k = 0; k < made && made < count; k++)
-        eg__file_abandon(&outs[k]);
+    while (made < count && npy_put_file(&outs[made], paths[made], xs[made])) made++;
+    for (int k = 0; k < made && made < count; k++) eg__file_abandon(&outs[k]);
     int status = made == count ? eg__file_finish_all(count, outs) : -1;
     free(outs);
     return status;

@@ -1,33 +1,52 @@
-/* picture.c: where the parts of a picture go, for PNG and SVG alike: title, panels in a grid with tokens on both axes, the scale. */
+/* picture.c: where the parts of a picture go, for PNG and SVG alike: title, panels in a grid with
+ * tokens on both axes, the scale. */
 #include "heatmap.h"
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MARGIN = 20, SPACE = 24, PAD = 8, LINE = EG_HEIGHT + 4, BAR = 18, BAR_LEAST = 120, BAR_MOST = 400, TICKS = 6, TICK = 11,
-       TOKEN = 24, TITLE = 60, SIDE_MOST = 30000, POINTS_MOST = 1 << 27 };
+enum {
+    MARGIN = 20,
+    SPACE = 24,
+    PAD = 8,
+    LINE = EG_HEIGHT + 4,
+    BAR = 18,
+    BAR_LEAST = 120,
+    BAR_MOST = 400,
+    TICKS = 6,
+    TICK = 11,
+    TOKEN = 24,
+    TITLE = 60,
+    SIDE_MOST = 30000,
+    POINTS_MOST = 1 << 27
+};
 
 typedef struct layout {
     const eg__heatmap *map;
-    int cell, every;                    /* points a cell; one label for so many cells                                     */
-    bool upward;                        /* column labels stand                                                            */
-    int left, above, title;             /* room for row labels, column labels, panel titles                               */
+    int cell, every;        /* points a cell; one label for so many cells */
+    bool upward;            /* column labels stand */
+    int left, above, title; /* room for row labels, column labels, panel titles */
     int panel_width, panel_height, across, down;
     int top, bar_height;
-    int side, below;                    /* room for the axes' names: of the rows at the left, of the columns at the bottom */
+    /* room for the axes' names: of the rows at the left, of the columns at the bottom */
+    int side, below;
     eg__canvas canvas;
 } layout;
 
-static int points(const eg__label *label) { return label->width ? label->width * EG_ADVANCE - 2 : 0; }
+static int points(const eg__label *label)
+{
+    return label->width ? label->width * EG_ADVANCE - 2 : 0;
+}
 static int most(int a, int b) { return a > b ? a : b; }
 
 /* Large enough for one line of text a cell as far as that is possible. */
 static int cell_size(int n)
 {
-    static const struct { int upto, size; } sizes[] = { { 8, 36 }, { 16, 28 }, { 32, 20 }, { 64, LINE } };
+    static const struct {
+        int upto, size;
+    } sizes[] = { { 8, 36 }, { 16, 28 }, { 32, 20 }, { 64, LINE } };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        if (n <= sizes[k].upto)
-            return sizes[k].size;
+        if (n <= sizes[k].upto) return sizes[k].size;
     return most(1, 1024 / n);
 }
 
@@ -56,13 +75,13 @@ static void arrange(layout *l)
     l->title = title_width ? LINE + PAD : 0;
     l->panel_width = l->left + most(map->columns * l->cell, title_width);
     l->panel_height = l->title + l->above + map->rows * l->cell;
-    double best = INFINITY;                         /* the grid whose shape is nearest to 3 : 2, with few gaps */
+    double best = INFINITY; /* the grid whose shape is nearest to 3 : 2, with few gaps */
     for (int across = 1; across <= map->panels; across++) {
         int down = (map->panels + across - 1) / across;
-        double shape = (double)across * (l->panel_width + SPACE) / ((double)down * (l->panel_height + SPACE));
+        double shape =
+            (double)across * (l->panel_width + SPACE) / ((double)down * (l->panel_height + SPACE));
         double cost = fabs(log(shape / 1.5)) + 0.3 * (across * down - map->panels);
-        if (cost < best)
-            best = cost, l->across = across, l->down = down;
+        if (cost < best) best = cost, l->across = across, l->down = down;
     }
 }
 
@@ -96,7 +115,9 @@ static bool size(layout *l)
     height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
     width = fmax(width, title) + 2 * MARGIN, height += l->top + l->below + 2 * MARGIN;
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
-        eg_fail(map->cx, "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than fit in one picture",
+        eg_fail(map->cx,
+                "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than "
+                "fit in one picture",
                 map->panels, map->rows, map->columns, width, height);
         return false;
     }
@@ -104,9 +125,13 @@ static bool size(layout *l)
     return true;
 }
 
-static int colour(double level) { return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1)); }
+static int colour(double level)
+{
+    return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1));
+}
 
-/* x0, y0: the first cell's corner. Cells of one colour in a row are one rectangle; large cells keep a seam. */
+/* x0, y0: the first cell's corner. Cells of one colour in a row are one rectangle; large cells keep
+ * a seam. */
 static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0)
 {
     const eg__heatmap *map = l->map;
@@ -115,9 +140,11 @@ static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0
         for (int j = 0, next; j < map->columns; j = next) {
             int shade = colour(eg__heatmap_level(map, panel, i, j));
             next = j + 1;
-            while (!seam && next < map->columns && colour(eg__heatmap_level(map, panel, i, next)) == shade)
+            while (!seam && next < map->columns &&
+                   colour(eg__heatmap_level(map, panel, i, next)) == shade)
                 next++;
-            c->rectangle(c, x0 + j * l->cell, y0 + i * l->cell, (next - j) * l->cell - seam, l->cell - seam, shade);
+            c->rectangle(c, x0 + j * l->cell, y0 + i * l->cell, (next - j) * l->cell - seam,
+                         l->cell - seam, shade);
         }
 }
 
@@ -133,7 +160,8 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
     draw_cells(l, c, panel, x, y);
     for (int i = 0; i < map->rows; i += l->every) {
         eg__heatmap_label(map->o.rows, i, TOKEN, &label);
-        c->text(c, x - PAD, y + i * l->cell + (l->every > 1 ? 0 : (l->cell - EG_HEIGHT) / 2), EG_FROM_RIGHT, &label);
+        c->text(c, x - PAD, y + i * l->cell + (l->every > 1 ? 0 : (l->cell - EG_HEIGHT) / 2),
+                EG_FROM_RIGHT, &label);
     }
     for (int j = 0; j < map->columns; j += l->every) {
         eg__heatmap_label(map->o.columns, j, TOKEN, &label);
@@ -141,26 +169,32 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
         if (l->upward)
             c->text(c, at + (room - EG_HEIGHT) / 2, y - PAD, EG_UPWARD, &label);
         else
-            c->text(c, at + (l->every > 1 ? 0 : (l->cell - points(&label)) / 2), y - PAD - EG_HEIGHT, EG_FROM_LEFT, &label);
+            c->text(c, at + (l->every > 1 ? 0 : (l->cell - points(&label)) / 2),
+                    y - PAD - EG_HEIGHT, EG_FROM_LEFT, &label);
     }
 }
 
 static void draw_scale(const layout *l, eg__canvas *c)
 {
     eg__label label;
-    int x = MARGIN + l->side + l->across * (l->panel_width + SPACE), y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
+    int x = MARGIN + l->side + l->across * (l->panel_width + SPACE),
+        y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
     for (int k = 0; k < n; k++)
-        c->rectangle(c, x, y + n - 1 - k, BAR, 1, (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
+        c->rectangle(c, x, y + n - 1 - k, BAR, 1,
+                     (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
     double value[EG_TICKS_MOST];
-    for (int k = 0, ticks = eg__ticks(l->map->low, l->map->high, false, TICKS, value); k < ticks; k++) {
-        int at = y + (int)lround((n - 1) * (l->map->high - value[k]) / (l->map->high - l->map->low));
+    for (int k = 0, ticks = eg__ticks(l->map->low, l->map->high, false, TICKS, value); k < ticks;
+         k++) {
+        int at =
+            y + (int)lround((n - 1) * (l->map->high - value[k]) / (l->map->high - l->map->low));
         tick(value[k], &label);
         c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
         c->text(c, x + BAR + TICK, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
     }
 }
 
-/* Their names, once for all panels: at the left of the first one's map, and below the last row of panels. */
+/* Their names, once for all panels: at the left of the first one's map, and below the last row of
+ * panels. */
 static void draw_axes(const layout *l, eg__canvas *c)
 {
     const eg_heatmap_args *o = &l->map->o;
@@ -172,7 +206,8 @@ static void draw_axes(const layout *l, eg__canvas *c)
     }
     if (o->column_axis) {
         eg__text_label(&label, o->column_axis, TITLE);
-        c->text(c, MARGIN + l->side + l->left, l->canvas.height - MARGIN - EG_HEIGHT, EG_FROM_LEFT, &label);
+        c->text(c, MARGIN + l->side + l->left, l->canvas.height - MARGIN - EG_HEIGHT, EG_FROM_LEFT,
+                &label);
     }
 }
 
@@ -185,31 +220,36 @@ static void draw(eg__canvas *c, const void *picture)
         c->text(c, MARGIN, MARGIN, EG_FROM_LEFT, &label);
     }
     draw_axes(l, c);
-    for (int k = 0; k < l->map->panels; k++)
-        draw_panel(l, c, k);
+    for (int k = 0; k < l->map->panels; k++) draw_panel(l, c, k);
     draw_scale(l, c);
 }
 
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3])
 {
-    for (int k = 0; k < EG_LEVELS; k++)
-        eg__heatmap_colour((double)k / (EG_LEVELS - 1), rgb[k]);
+    for (int k = 0; k < EG_LEVELS; k++) eg__heatmap_colour((double)k / (EG_LEVELS - 1), rgb[k]);
     eg__heatmap_colour(NAN, rgb[EG_GREY]);
     memset(rgb[EG_WHITE], 255, 3);
     memset(rgb[EG_INK], 34, 3);
 }
 
-static const struct { const char *end; int (*write)(eg__output *, eg__canvas *, eg__draw *, const void *); } formats[] = {
-    { ".png", eg__png_write }, { ".svg", eg__svg_write },
+static const struct {
+    const char *end;
+    int (*write)(eg__output *, eg__canvas *, eg__draw *, const void *);
+} formats[] = {
+    { ".png", eg__png_write },
+    { ".svg", eg__svg_write },
 };
 
-int eg__picture_write(eg_ctx *cx, const char *path, eg__canvas *canvas, eg__draw *drawing, const void *picture)
+int eg__picture_write(eg_ctx *cx, const char *path, eg__canvas *canvas, eg__draw *drawing,
+                      const void *picture)
 {
     const char *end = path ? strrchr(path, '.') : NULL;
     eg__output out;
     for (size_t k = 0; end && k < sizeof formats / sizeof *formats; k++)
         if (!strcasecmp(end, formats[k].end))
-            return eg__file_create(&out, cx, "picture", path) ? formats[k].write(&out, canvas, drawing, picture) : -1;
+            return eg__file_create(&out, cx, "picture", path)
+                       ? formats[k].write(&out, canvas, drawing, picture)
+                       : -1;
     eg_fail(cx, "picture: the name '%s' ends neither in .png nor in .svg", path ? path : "(NULL)");
     return -1;
 }
@@ -217,8 +257,7 @@ int eg__picture_write(eg_ctx *cx, const char *path, eg__canvas *canvas, eg__draw
 int eg_picture_save_with(const char *path, const eg_heatmap_args *given)
 {
     eg__heatmap map;
-    if (!eg__heatmap_open(&map, given, "picture"))
-        return -1;
+    if (!eg__heatmap_open(&map, given, "picture")) return -1;
     layout l = { .map = &map };
     arrange(&l);
     int result = size(&l) ? eg__picture_write(map.cx, path, &l.canvas, draw, &l) : -1;

@@ -8,7 +8,8 @@
 static void rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
 {
     uint8_t *point = c->state;
-    int right = x + width < c->width ? x + width : c->width, bottom = y + height < c->height ? y + height : c->height;
+    int right = x + width < c->width ? x + width : c->width,
+        bottom = y + height < c->height ? y + height : c->height;
     x = x < 0 ? 0 : x;
     for (y = y < 0 ? 0 : y; y < bottom && x < right; y++)
         memset(point + (size_t)y * (size_t)c->width + x, colour, (size_t)(right - x));
@@ -17,8 +18,7 @@ static void rectangle(eg__canvas *c, int x, int y, int width, int height, int co
 /* The font doubled: a point is 2 × 2. */
 static void text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
 {
-    if (direction == EG_FROM_RIGHT)
-        x -= label->width * EG_ADVANCE - 2;
+    if (direction == EG_FROM_RIGHT) x -= label->width * EG_ADVANCE - 2;
     for (int k = 0, at = 0; k < label->count; at += eg__text_width(label->code[k++]) * EG_ADVANCE) {
         eg__glyph g = eg__font_glyph(label->code[k]);
         for (int v = 0; v < 7 && eg__text_width(label->code[k]); v++)
@@ -35,8 +35,11 @@ static void text(eg__canvas *c, int x, int y, int direction, const eg__label *la
 int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *picture)
 {
     uint8_t palette[EG_COLOURS][3];
-    png_image image = { .version = PNG_IMAGE_VERSION, .width = (png_uint_32)c->width, .height = (png_uint_32)c->height,
-                        .format = PNG_FORMAT_RGB_COLORMAP, .colormap_entries = EG_COLOURS };
+    png_image image = { .version = PNG_IMAGE_VERSION,
+                        .width = (png_uint_32)c->width,
+                        .height = (png_uint_32)c->height,
+                        .format = PNG_FORMAT_RGB_COLORMAP,
+                        .colormap_entries = EG_COLOURS };
     c->state = malloc((size_t)c->width * (size_t)c->height);
     if (!c->state) {
         eg_fail(out->cx, "picture: out of memory");

@@ -1,5 +1,6 @@
-/* safetensors.c: huggingface/safetensors, format of 2023: length of the header (8 bytes, little-endian), the header (JSON: name →
- * { dtype, shape, data_offsets }, and "__metadata__": string → string), and the data, little-endian, row-major, without holes. */
+/* safetensors.c: huggingface/safetensors, format of 2023: length of the header (8 bytes,
+ * little-endian), the header (JSON: name → { dtype, shape, data_offsets }, and "__metadata__":
+ * string → string), and the data, little-endian, row-major, without holes. */
 #include <eingrad/io.h>
 #include "file.h"
 #include "json.h"
@@ -13,35 +14,43 @@
 enum { HEADER_MAX = 100000000 };
 static const char metadata_key[] = "__metadata__";
 
-typedef struct entry {                  /* of a header                                               */
+typedef struct entry { /* of a header */
     const char *name;
-    eg_tensor  *x;
+    eg_tensor *x;
     const eg__encoding *encoding;
-    int    rank, file;
-    size_t at, begin, end;              /* of its sizes among all; of its data                       */
+    int rank, file;
+    size_t at, begin, end; /* of its sizes among all; of its data */
 } entry;
-typedef struct named { const char *name; eg_tensor *x; int file; } named;
+typedef struct named {
+    const char *name;
+    eg_tensor *x;
+    int file;
+} named;
 
 struct eg_safetensors {
     eg_owner *owner;
-    const char *path;                   /* "" of memory                                              */
-    int     files, count, pairs;
-    const char **file;                  /* path, or those of the shards                              */
-    named  *tensors, **by_name;         /* in the order of the data; in the order of the names       */
-    char  **metadata;                   /* key, value, key, value                                    */
+    const char *path; /* "" of memory */
+    int files, count, pairs;
+    const char **file;         /* path, or those of the shards */
+    named *tensors, **by_name; /* in the order of the data; in the order of the names */
+    char **metadata;           /* key, value, key, value */
 };
 
-/* -- reading: lists that grow, texts ------------------------------------------------------------- */
-typedef struct list { void *item; size_t count, room, width; } list;
+/* -- reading: lists that grow, texts ---------------------------------------------------------- */
+typedef struct list {
+    void *item;
+    size_t count, room, width;
+} list;
 
-/* What is known while files are read. The order of the entries is that of the files' names, then of the data. */
+/* What is known while files are read. The order of the entries is that of the files' names, then of
+ * the data. */
 typedef struct reader {
     eg_safetensors *st;
-    eg__input *in;                      /* the file that is being read                               */
-    size_t room;                        /* bytes of its data                                         */
-    bool   has_metadata;
-    char  *text;                        /* where the next decoded text goes: no longer than its source */
-    list   entries, dims, pairs, rows;
+    eg__input *in; /* the file that is being read */
+    size_t room;   /* bytes of its data */
+    bool has_metadata;
+    char *text; /* where the next decoded text goes: no longer than its source */
+    list entries, dims, pairs, rows;
 } reader;
 
 /* Room for n more items at the end; NULL after recording "out of memory". */
@@ -60,7 +69,8 @@ static void *st_more(reader *r, list *l, size_t n)
     return (char *)l->item + (l->count - n) * l->width;
 }
 
-/* A JSON string takes at least two bytes more than what it stands for: all fit where the JSON was. */
+/* A JSON string takes at least two bytes more than what it stands for: all fit where the JSON was.
+ */
 static char *st_text(reader *r, const char *text)
 {
     size_t n = strlen(text) + 1;
@@ -69,7 +79,7 @@ static char *st_text(reader *r, const char *text)
     return copy;
 }
 
-/* -- reading: the header ------------------------------------------------------------------------- */
+/* -- reading: the header ---------------------------------------------------------------------- */
 static bool st_pair(eg__json *j, void *user, const char *key)
 {
     reader *r = user;
@@ -77,8 +87,7 @@ static bool st_pair(eg__json *j, void *user, const char *key)
     if (value && !json_is_string(value))
         eg__file_refuse(r->in, "'%s' in '%s' is not a string", key, metadata_key);
     char **pair = json_is_string(value) ? st_more(r, &r->pairs, 2) : NULL;
-    if (pair)
-        pair[0] = st_text(r, key), pair[1] = st_text(r, json_string_value(value));
+    if (pair) pair[0] = st_text(r, key), pair[1] = st_text(r, json_string_value(value));
     json_decref(value);
     return pair != NULL;
 }
@@ -90,7 +99,8 @@ static bool natural(json_t *value, int64_t *out)
     return *out >= 0;
 }
 
-/* Fills e from { dtype, shape, data_offsets }; other members are passed over, as the format's own reader does. */
+/* Fills e from { dtype, shape, data_offsets }; other members are passed over, as the format's own
+ * reader does. */
 static bool st_entry(reader *r, entry *e, json_t *value)
 {
     const eg__input *in = r->in;
@@ -98,62 +108,65 @@ static bool st_entry(reader *r, entry *e, json_t *value)
     json_t *range = json_object_get(value, "data_offsets");
     const char *name = e->name, *type = json_string_value(dtype);
     if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(range))
-        return eg__file_refuse(in, "the entry of tensor '%s' is not { dtype, shape, data_offsets }", name);
+        return eg__file_refuse(in, "the entry of tensor '%s' is not { dtype, shape, data_offsets }",
+                               name);
     e->encoding = eg__encodings;
-    while (e->encoding->dtype && strcmp(e->encoding->safetensors, type))
-        e->encoding++;
+    while (e->encoding->dtype && strcmp(e->encoding->safetensors, type)) e->encoding++;
     if (!e->encoding->dtype)
-        return eg__file_refuse(in, "tensor '%s' has dtype '%s', which is not supported; "
-                               "F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are", name, type);
+        return eg__file_refuse(in,
+                               "tensor '%s' has dtype '%s', which is not supported; "
+                               "F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are",
+                               name, type);
     if (json_array_size(shape) > EG_RANK_MAX)
         return eg__file_refuse(in, "tensor '%s' has more than %d axes", name, EG_RANK_MAX);
     e->rank = (int)json_array_size(shape);
     e->at = r->dims.count;
     int64_t begin, end, *dims = st_more(r, &r->dims, (size_t)e->rank);
-    if (!dims)
-        return false;
+    if (!dims) return false;
     for (int k = 0; k < e->rank; k++)
         if (!natural(json_array_get(shape, (size_t)k), &dims[k]))
-            return eg__file_refuse(in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
+            return eg__file_refuse(
+                in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
     if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) ||
         !natural(json_array_get(range, 1), &end) || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
     if ((uint64_t)end > r->room)
-        return eg__file_refuse(in, "tensor '%s' ends at byte %" PRId64 " of the data, but the file has %zu bytes of data",
+        return eg__file_refuse(in,
+                               "tensor '%s' ends at byte %" PRId64
+                               " of the data, but the file has %zu bytes of data",
                                name, end, r->room);
     e->begin = (size_t)begin, e->end = (size_t)end;
     size_t bytes;
     char text[EG_RANK_MAX * 22];
     eg__encoding_dims(e->rank, dims, text, sizeof text);
     if (!eg__encoding_size(e->encoding, e->rank, dims, &bytes))
-        return eg__file_refuse(in, "the shape %s of tensor '%s' is too large for any memory", text, name);
+        return eg__file_refuse(in, "the shape %s of tensor '%s' is too large for any memory", text,
+                               name);
     if (bytes != e->end - e->begin)
-        return eg__file_refuse(in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name, text,
-                               type, bytes, e->end - e->begin);
+        return eg__file_refuse(
+            in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name,
+            text, type, bytes, e->end - e->begin);
     return true;
 }
 
 static bool st_member(eg__json *j, void *user, const char *key)
 {
-    enum { ENTRY_MOST = 1 << 16 };      /* an entry of 32 axes takes less than a kilobyte            */
+    enum { ENTRY_MOST = 1 << 16 }; /* an entry of 32 axes takes less than a kilobyte */
     reader *r = user;
     if (!strcmp(key, metadata_key)) {
         char next = eg__json_peek(j);
         if (r->has_metadata)
             return eg__file_refuse(r->in, "its header is not valid JSON: '%s' is there twice", key);
-        if (next != '{' && next != 'n')
-            return eg__file_refuse(r->in, "'%s' is not an object", key);
+        if (next != '{' && next != 'n') return eg__file_refuse(r->in, "'%s' is not an object", key);
         r->has_metadata = true;
-        if (next == '{')
-            return eg__json_object(j, st_pair, r);
+        if (next == '{') return eg__json_object(j, st_pair, r);
         json_t *null = eg__json_value(j, 8);
         json_decref(null);
         return null != NULL;
     }
     entry *e = st_more(r, &r->entries, 1);
     json_t *value = e ? eg__json_value(j, ENTRY_MOST) : NULL;
-    if (value)
-        *e = (entry){ .name = st_text(r, key) };
+    if (value) *e = (entry){ .name = st_text(r, key) };
     bool good = value && st_entry(r, e, value);
     json_decref(value);
     return good;
@@ -162,11 +175,9 @@ static bool st_member(eg__json *j, void *user, const char *key)
 static int st_order_of_data(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    if (x->end != y->end)
-        return x->end < y->end ? -1 : 1;
-    return strcmp(x->name, y->name);                /* empty tensors at one place                    */
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return strcmp(x->name, y->name); /* empty tensors at one place */
 }
 
 /* True if the entries from `first` on cover the data without holes and overlaps. */
@@ -179,25 +190,27 @@ static bool st_cover(const reader *r, size_t first)
     for (size_t k = first; k < r->entries.count; k++) {
         const entry *e = &all[k];
         if (e->begin > at)
-            return eg__file_refuse(r->in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
-                                   e->name, at, e->begin);
+            return eg__file_refuse(
+                r->in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
+                e->name, at, e->begin);
         if (e->begin < at)
-            return eg__file_refuse(r->in, "tensors '%s' and '%s' overlap at byte %zu of the data", all[k - 1].name, e->name,
-                                   e->begin);
+            return eg__file_refuse(r->in, "tensors '%s' and '%s' overlap at byte %zu of the data",
+                                   all[k - 1].name, e->name, e->begin);
         at = e->end;
     }
-    return at == r->room || eg__file_refuse(r->in, "a hole: the last %zu bytes of the data belong to no tensor", r->room - at);
+    return at == r->room ||
+           eg__file_refuse(r->in, "a hole: the last %zu bytes of the data belong to no tensor",
+                           r->room - at);
 }
 
-/* The text of a file's JSON, `length` bytes; room for the texts in it is made too. NULL after an error; the caller frees it. */
+/* The text of a file's JSON, `length` bytes; room for the texts in it is made too. NULL after an
+ * error; the caller frees it. */
 static char *st_json(reader *r, size_t length)
 {
     char *text = malloc(length + 1);
     r->text = text ? eg_owner_alloc(r->st->owner, length + 1) : NULL;
-    if (!text)
-        eg__file_refuse(r->in, "out of memory");
-    if (r->text && eg__file_take(r->in, text, length))
-        return text;
+    if (!text) eg__file_refuse(r->in, "out of memory");
+    if (r->text && eg__file_take(r->in, text, length)) return text;
     free(text);
     return NULL;
 }
@@ -209,26 +222,31 @@ static bool st_header(reader *r)
     uint64_t length = 0;
     if (in->left < 8)
         return eg__file_refuse(in, "is %zu bytes long, too short for a safetensors file", in->left);
-    if (!eg__file_take(in, start, 8))
-        return false;
-    for (int k = 8; k--;)
-        length = length << 8 | start[k];
+    if (!eg__file_take(in, start, 8)) return false;
+    for (int k = 8; k--;) length = length << 8 | start[k];
     if (length > HEADER_MAX)
-        return eg__file_refuse(in, "is not a safetensors file: its first 8 bytes give a header of %" PRIu64
-                               " bytes, more than %d", length, HEADER_MAX);
+        return eg__file_refuse(
+            in,
+            "is not a safetensors file: its first 8 bytes give a header of %" PRIu64
+            " bytes, more than %d",
+            length, HEADER_MAX);
     if (length > in->left)
-        return eg__file_refuse(in, "is cut short: its header has %" PRIu64 " bytes, but only %zu follow", length, in->left);
+        return eg__file_refuse(
+            in, "is cut short: its header has %" PRIu64 " bytes, but only %zu follow", length,
+            in->left);
     char *text = st_json(r, (size_t)length);
     eg__json j = { in, "header", text, 0, (size_t)length };
     r->room = in->left, r->has_metadata = false;
-    bool good = text && (eg__json_peek(&j) == '{' ||
-                         eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'"));
+    bool good =
+        text &&
+        (eg__json_peek(&j) == '{' ||
+         eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'"));
     good = good && eg__json_object(&j, st_member, r) && eg__json_end(&j);
     free(text);
     return good;
 }
 
-/* -- reading: one file --------------------------------------------------------------------------- */
+/* -- reading: one file ------------------------------------------------------------------------ */
 static bool st_file(reader *r)
 {
     size_t first = r->entries.count;
@@ -236,7 +254,8 @@ static bool st_file(reader *r)
     for (size_t k = first; k < r->entries.count && good; k++) {
         entry *e = (entry *)r->entries.item + k;
         e->file = r->st->files;
-        e->x = eg_owner_tensor(r->st->owner, e->encoding->dtype, e->rank, (int64_t *)r->dims.item + e->at);
+        e->x = eg_owner_tensor(r->st->owner, e->encoding->dtype, e->rank,
+                               (int64_t *)r->dims.item + e->at);
         good = eg__encoding_take(r->in, e->encoding, !eg__encoding_little(), e->x);
     }
     r->st->files++;
@@ -244,8 +263,10 @@ static bool st_file(reader *r)
     return good;
 }
 
-/* -- reading: shards, named by an index: { "metadata": …, "weight_map": { tensor: file, … } } ---- */
-typedef struct row { const char *name, *file; } row;
+/* -- reading: shards, named by an index: { "metadata": …, "weight_map": { tensor: file, … } } */
+typedef struct row {
+    const char *name, *file;
+} row;
 
 static bool st_row(eg__json *j, void *user, const char *key)
 {
@@ -254,10 +275,10 @@ static bool st_row(eg__json *j, void *user, const char *key)
     const char *file = json_string_value(value);
     bool good = file && *file && !strchr(file, '/') && !strchr(file, '\\');
     if (value && !good)
-        eg__file_refuse(r->in, "the file of tensor '%s' is not the name of a file in the same folder", key);
+        eg__file_refuse(
+            r->in, "the file of tensor '%s' is not the name of a file in the same folder", key);
     row *one = good ? st_more(r, &r->rows, 1) : NULL;
-    if (one)
-        one->name = st_text(r, key), one->file = st_text(r, file);
+    if (one) one->name = st_text(r, key), one->file = st_text(r, file);
     json_decref(value);
     return one != NULL;
 }
@@ -287,10 +308,11 @@ static bool st_agree(const reader *r, const eg__input *index)
     const row *rows = r->rows.item;
     for (size_t k = 0; k < r->rows.count; k++) {
         int at = eg_safetensors_find(r->st, rows[k].name);
-        const char *file = eg_safetensors_file(r->st, at), *slash = file ? strrchr(file, '/') : NULL;
+        const char *file = eg_safetensors_file(r->st, at),
+                   *slash = file ? strrchr(file, '/') : NULL;
         if (!file || strcmp(slash ? slash + 1 : file, rows[k].file))
-            return eg__file_refuse(index, "tensor '%s' is in %s, not in %s", rows[k].name, file ? file : "none of the shards",
-                                   rows[k].file);
+            return eg__file_refuse(index, "tensor '%s' is in %s, not in %s", rows[k].name,
+                                   file ? file : "none of the shards", rows[k].file);
     }
     return true;
 }
@@ -310,22 +332,18 @@ static bool st_shards(reader *r)
     if (good && !r->rows.count)
         good = eg__file_refuse(index, "is an index without \"weight_map\": it names no file");
     const row *rows = r->rows.item;
-    if (good)
-        qsort(r->rows.item, r->rows.count, sizeof *rows, st_order_of_files);
+    if (good) qsort(r->rows.item, r->rows.count, sizeof *rows, st_order_of_files);
     for (size_t k = 0; k < r->rows.count && good; k++) {
-        if (k && !strcmp(rows[k].file, rows[k - 1].file))
-            continue;
+        if (k && !strcmp(rows[k].file, rows[k - 1].file)) continue;
         size_t room = (size_t)folder + strlen(rows[k].file) + 1;
         char *name = eg_owner_alloc(r->st->owner, room);
-        const char **files = eg_owner_alloc(r->st->owner, (size_t)(r->st->files + 1) * sizeof *files);
-        if (!name || !files)
-            return false;
+        const char **files =
+            eg_owner_alloc(r->st->owner, (size_t)(r->st->files + 1) * sizeof *files);
+        if (!name || !files) return false;
         snprintf(name, room, "%.*s%s", folder, path, rows[k].file);
-        if (r->st->files)
-            memcpy(files, r->st->file, (size_t)r->st->files * sizeof *files);
+        if (r->st->files) memcpy(files, r->st->file, (size_t)r->st->files * sizeof *files);
         files[r->st->files] = name, r->st->file = files;
-        if (!eg__file_open(&shard, index->cx, "safetensors", name))
-            return false;
+        if (!eg__file_open(&shard, index->cx, "safetensors", name)) return false;
         r->in = &shard;
         good = st_file(r);
         eg__file_close(&shard);
@@ -334,13 +352,16 @@ static bool st_shards(reader *r)
     return good && st_names(r) && st_agree(r, index);
 }
 
-/* -- reading: all -------------------------------------------------------------------------------- */
+/* -- reading: all ----------------------------------------------------------------------------- */
 static int st_order_of_names(const void *a, const void *b)
 {
     return strcmp((*(const named *const *)a)->name, (*(const named *const *)b)->name);
 }
 
-static int st_order_of_keys(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int st_order_of_keys(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 /* Lists that last as long as the file, and the names in order. */
 static bool st_names(reader *r)
@@ -351,27 +372,28 @@ static bool st_names(reader *r)
     st->tensors = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->tensors);
     st->by_name = eg_owner_alloc(st->owner, (count + 1) * sizeof *st->by_name);
     st->metadata = eg_owner_alloc(st->owner, (pairs + 1) * sizeof *st->metadata);
-    if (!st->tensors || !st->by_name || !st->metadata)
-        return false;
+    if (!st->tensors || !st->by_name || !st->metadata) return false;
     for (size_t k = 0; k < count; k++) {
         st->tensors[k] = (named){ all[k].name, all[k].x, all[k].file };
         st->by_name[k] = &st->tensors[k];
     }
-    if (count)
-        qsort(st->by_name, count, sizeof *st->by_name, st_order_of_names);
+    if (count) qsort(st->by_name, count, sizeof *st->by_name, st_order_of_names);
     for (size_t k = 1; k < count; k++)
         if (!strcmp(st->by_name[k]->name, st->by_name[k - 1]->name))
-            return eg__file_refuse(r->in, st->files > 1 ? "two of its shards have a tensor '%s'"
-                                                        : "its header is not valid JSON: the key '%s' is there twice",
-                                   st->by_name[k]->name);
+            return eg__file_refuse(
+                r->in,
+                st->files > 1 ? "two of its shards have a tensor '%s'"
+                              : "its header is not valid JSON: the key '%s' is there twice",
+                st->by_name[k]->name);
     if (pairs) {
         memcpy(st->metadata, r->pairs.item, pairs * sizeof *st->metadata);
         qsort(r->pairs.item, pairs / 2, 2 * sizeof(char *), st_order_of_keys);
     }
     for (size_t k = 2; k < pairs && st->files == 1; k += 2)
         if (!strcmp(((char **)r->pairs.item)[k], ((char **)r->pairs.item)[k - 2]))
-            return eg__file_refuse(r->in, "its header is not valid JSON: '%s' has the key '%s' twice", metadata_key,
-                                   ((char **)r->pairs.item)[k]);
+            return eg__file_refuse(r->in,
+                                   "its header is not valid JSON: '%s' has the key '%s' twice",
+                                   metadata_key, ((char **)r->pairs.item)[k]);
     st->count = (int)count, st->pairs = (int)(pairs / 2);
     return true;
 }
@@ -392,36 +414,36 @@ static eg_safetensors *st_finish(eg__input *in, bool open)
     const char **file = path ? eg_owner_alloc(owner, sizeof *file) : NULL;
     bool good = false;
     if (file) {
-        reader r = { .st = st, .in = in, .entries.width = sizeof(entry), .dims.width = sizeof(int64_t),
-                     .pairs.width = sizeof(char *), .rows.width = sizeof(row) };
+        reader r = { .st = st,
+                     .in = in,
+                     .entries.width = sizeof(entry),
+                     .dims.width = sizeof(int64_t),
+                     .pairs.width = sizeof(char *),
+                     .rows.width = sizeof(row) };
         memcpy(path, in->path ? in->path : "", room);
         file[0] = path;
         *st = (eg_safetensors){ .owner = owner, .path = path, .file = file };
         good = st_is_index(in->path) ? st_shards(&r) : st_file(&r) && st_names(&r);
         void *const lists[] = { r.entries.item, r.dims.item, r.pairs.item, r.rows.item };
-        for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
-            free(lists[k]);
+        for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) free(lists[k]);
     }
-    if (!good)
-        eg_owner_close(owner);
-    if (open)
-        eg__file_close(in);
+    if (!good) eg_owner_close(owner);
+    if (open) eg__file_close(in);
     return good ? st : NULL;
 }
 
 /* The path itself; if nothing is there, the index of its shards, or what it is the stem of. */
 static char *st_found(const char *path)
 {
-    static const char *const ends[] = { "", ".index.json", ".safetensors", ".safetensors.index.json" };
+    static const char *const ends[] = { "", ".index.json", ".safetensors",
+                                        ".safetensors.index.json" };
     size_t room = strlen(path) + 32;
     char *found = malloc(room);
     for (size_t k = 0; found && k < sizeof ends / sizeof *ends; k++) {
         snprintf(found, room, "%s%s", path, ends[k]);
-        if (!access(found, F_OK))
-            return found;
+        if (!access(found, F_OK)) return found;
     }
-    if (found)
-        strcpy(found, path);            /* opening it says why it cannot be read                     */
+    if (found) strcpy(found, path); /* opening it says why it cannot be read */
     return found;
 }
 
@@ -429,7 +451,8 @@ eg_safetensors *eg_safetensors_open(eg_ctx *cx, const char *path)
 {
     eg__input in = { .cx = cx, .format = "safetensors", .path = path };
     char *found = path ? st_found(path) : NULL;
-    bool open = path && !found ? eg__file_refuse(&in, "out of memory") : eg__file_open(&in, cx, "safetensors", found);
+    bool open = path && !found ? eg__file_refuse(&in, "out of memory")
+                               : eg__file_open(&in, cx, "safetensors", found);
     eg_safetensors *st = st_finish(&in, open);
     free(found);
     return st;
@@ -444,17 +467,28 @@ eg_safetensors *eg_safetensors_read(eg_ctx *cx, const void *bytes, size_t count)
 
 void eg_safetensors_close(eg_safetensors *st)
 {
-    if (st)
-        eg_owner_close(st->owner);
+    if (st) eg_owner_close(st->owner);
 }
 
-/* -- asking -------------------------------------------------------------------------------------- */
-static const named *st_at(const eg_safetensors *st, int k) { return st && k >= 0 && k < st->count ? &st->tensors[k] : NULL; }
+/* -- asking ----------------------------------------------------------------------------------- */
+static const named *st_at(const eg_safetensors *st, int k)
+{
+    return st && k >= 0 && k < st->count ? &st->tensors[k] : NULL;
+}
 
 int eg_safetensors_count(const eg_safetensors *st) { return st ? st->count : 0; }
-const char *eg_safetensors_name(const eg_safetensors *st, int k) { return st_at(st, k) ? st_at(st, k)->name : NULL; }
-eg_tensor *eg_safetensors_at(const eg_safetensors *st, int k) { return st_at(st, k) ? st_at(st, k)->x : NULL; }
-const char *eg_safetensors_file(const eg_safetensors *st, int k) { return st_at(st, k) ? st->file[st_at(st, k)->file] : NULL; }
+const char *eg_safetensors_name(const eg_safetensors *st, int k)
+{
+    return st_at(st, k) ? st_at(st, k)->name : NULL;
+}
+eg_tensor *eg_safetensors_at(const eg_safetensors *st, int k)
+{
+    return st_at(st, k) ? st_at(st, k)->x : NULL;
+}
+const char *eg_safetensors_file(const eg_safetensors *st, int k)
+{
+    return st_at(st, k) ? st->file[st_at(st, k)->file] : NULL;
+}
 
 const char *eg_safetensors_key(const eg_safetensors *st, int k)
 {
@@ -469,25 +503,24 @@ int eg_safetensors_find(const eg_safetensors *st, const char *name)
     return found ? (int)(*found - st->tensors) : -1;
 }
 
-/* Levenshtein's distance of two names, both cut to LENGTH; `most` + 1 if it is larger than `most`. */
+/* Levenshtein's distance of two names, both cut to LENGTH; `most` + 1 if it is larger than `most`.
+ */
 static int st_distance(const char *a, const char *b, int most)
 {
     enum { LENGTH = 128 };
     int n = (int)strnlen(a, LENGTH), m = (int)strnlen(b, LENGTH), row_of[LENGTH + 1];
-    if (abs(n - m) > most)
-        return most + 1;
-    for (int k = 0; k <= m; k++)
-        row_of[k] = k;
+    if (abs(n - m) > most) return most + 1;
+    for (int k = 0; k <= m; k++) row_of[k] = k;
     for (int i = 1; i <= n; i++) {
         int corner = row_of[0], least = row_of[0] = i;
         for (int k = 1; k <= m; k++) {
-            int change = corner + (a[i - 1] != b[k - 1]), step = (row_of[k] < row_of[k - 1] ? row_of[k] : row_of[k - 1]) + 1;
+            int change = corner + (a[i - 1] != b[k - 1]),
+                step = (row_of[k] < row_of[k - 1] ? row_of[k] : row_of[k - 1]) + 1;
             corner = row_of[k];
             row_of[k] = change < step ? change : step;
             least = row_of[k] < least ? row_of[k] : least;
         }
-        if (least > most)
-            return most + 1;
+        if (least > most) return most + 1;
     }
     return row_of[m];
 }
@@ -498,8 +531,7 @@ const char *eg_safetensors_nearest(const eg_safetensors *st, const char *name)
     int most = name ? (int)strnlen(name, 128) / 2 : 0;
     for (int k = 0; st && name && k < st->count && most >= 0; k++) {
         int d = st_distance(name, st->tensors[k].name, most);
-        if (d <= most)
-            nearest = st->tensors[k].name, most = d - 1;
+        if (d <= most) nearest = st->tensors[k].name, most = d - 1;
     }
     return nearest;
 }
@@ -509,59 +541,61 @@ eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
     int k = eg_safetensors_find(st, name);
     const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
     if (k < 0 && st)
-        return eg_fail(eg_owner_context(st->owner), "safetensors: %s%sno tensor is named '%s'%s%s%s", st->path,
-                       *st->path ? ": " : "", name ? name : "(NULL)", near ? "; the nearest name is '" : "", near ? near : "",
-                       near ? "'" : "");
+        return eg_fail(eg_owner_context(st->owner),
+                       "safetensors: %s%sno tensor is named '%s'%s%s%s", st->path,
+                       *st->path ? ": " : "", name ? name : "(NULL)",
+                       near ? "; the nearest name is '" : "", near ? near : "", near ? "'" : "");
     return eg_safetensors_at(st, k);
 }
 
-eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name, const char *whose, int rank,
-                               const int64_t *dims)
+eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name,
+                               const char *whose, int rank, const int64_t *dims)
 {
     int k = eg_safetensors_find(st, name);
     eg_tensor *x = eg_safetensors_at(st, k);
     bool same = k >= 0 && eg_rank(x) == rank;
-    for (int d = 0; same && d < rank; d++)
-        same = eg_dim(x, d) == dims[d];
+    for (int d = 0; same && d < rank; d++) same = eg_dim(x, d) == dims[d];
     bool real = k >= 0 && (eg_type(x) == EG_F32 || eg_type(x) == EG_F64);
-    if (!st || (same && real))
-        return x;
+    if (!st || (same && real)) return x;
     char have[EG_RANK_MAX * 22], need[EG_RANK_MAX * 22];
     eg_ctx *cx = eg_owner_context(st->owner);
-    const char *file = st->files > 1 && k >= 0 ? eg_safetensors_file(st, k) : path ? path : st->path;
+    const char *file = st->files > 1 && k >= 0 ? eg_safetensors_file(st, k)
+                       : path                  ? path
+                                               : st->path;
     const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
     eg__encoding_dims(rank, dims, need, sizeof need);
-    if (k >= 0)
-        eg__encoding_dims(eg_rank(x), eg_dims(x), have, sizeof have);
+    if (k >= 0) eg__encoding_dims(eg_rank(x), eg_dims(x), have, sizeof have);
     if (k < 0)
-        return eg_fail(cx, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s", file, name, whose, need,
-                       near ? "; the nearest name is \"" : "", near ? near : "", near ? "\"" : "");
+        return eg_fail(cx, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s", file, name,
+                       whose, need, near ? "; the nearest name is \"" : "", near ? near : "",
+                       near ? "\"" : "");
     if (!same)
-        return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file, name, have, whose, need);
-    return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64", file, name, eg_type_name(eg_type(x)), whose);
+        return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file, name, have, whose,
+                       need);
+    return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64", file, name,
+                   eg_type_name(eg_type(x)), whose);
 }
 
 const char *eg_safetensors_metadata(const eg_safetensors *st, const char *key)
 {
     for (int k = 0; st && key && k < st->pairs; k++)
-        if (!strcmp(st->metadata[2 * k], key))
-            return st->metadata[2 * k + 1];
+        if (!strcmp(st->metadata[2 * k], key)) return st->metadata[2 * k + 1];
     return NULL;
 }
 
-/* -- writing --------------------------------------------------------------------------------------------------------------------- */
+/* -- writing ---------------------------------------------------------------------------------- */
 static bool refuse(eg_ctx *cx, const char *path, const char *what, const char *name)
 {
-    eg_fail(cx, "safetensors: %s: %s%s%s%s", path ? path : "(NULL)", what, name ? " '" : "", name ? name : "", name ? "'" : "");
+    eg_fail(cx, "safetensors: %s: %s%s%s%s", path ? path : "(NULL)", what, name ? " '" : "",
+            name ? name : "", name ? "'" : "");
     return false;
 }
 
 static bool add_metadata(eg_ctx *cx, const char *path, json_t *root, const char *const *pairs)
 {
-    if (!pairs || !*pairs)
-        return true;
+    if (!pairs || !*pairs) return true;
     json_t *object = json_object();
-    if (json_object_set_new(root, metadata_key, object))    /* takes the object, NULL too */
+    if (json_object_set_new(root, metadata_key, object)) /* takes the object, NULL too */
         return refuse(cx, path, "out of memory", NULL);
     for (; pairs[0]; pairs += 2) {
         if (!pairs[1])
@@ -576,22 +610,21 @@ static bool add_metadata(eg_ctx *cx, const char *path, json_t *root, const char 
     return true;
 }
 
-static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *name, eg_tensor *x, size_t *offset)
+static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *name, eg_tensor *x,
+                      size_t *offset)
 {
     const eg__encoding *e = eg__encoding_of(eg_type(x));
-    if (!strcmp(name, metadata_key))
-        return refuse(cx, path, "a tensor cannot have the name", name);
-    if (!eg__text_valid(name))
-        return refuse(cx, path, "not UTF-8: the name", name);
-    if (json_object_get(root, name))
-        return refuse(cx, path, "two tensors have the name", name);
+    if (!strcmp(name, metadata_key)) return refuse(cx, path, "a tensor cannot have the name", name);
+    if (!eg__text_valid(name)) return refuse(cx, path, "not UTF-8: the name", name);
+    if (json_object_get(root, name)) return refuse(cx, path, "two tensors have the name", name);
     json_t *shape = json_array();
     bool good = shape != NULL;
     for (int k = 0; k < eg_rank(x) && good; k++)
         good = json_array_append_new(shape, json_integer(eg_dim(x, k))) == 0;
     size_t end = *offset + (size_t)eg_size(x) * e->width;
-    json_t *value = good ? json_pack("{s:s, s:O, s:[I, I]}", "dtype", e->safetensors, "shape", shape, "data_offsets",
-                                     (json_int_t)*offset, (json_int_t)end) : NULL;
+    json_t *value = good ? json_pack("{s:s, s:O, s:[I, I]}", "dtype", e->safetensors, "shape",
+                                     shape, "data_offsets", (json_int_t)*offset, (json_int_t)end)
+                         : NULL;
     json_decref(shape);
     *offset = end;
     if (!value || json_object_set_new(root, name, value))
@@ -599,7 +632,8 @@ static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *na
     return true;
 }
 
-/* Into a buffer of the right size: json_dumps loses a key when its own buffer cannot grow (jansson 2.14). */
+/* Into a buffer of the right size: json_dumps loses a key when its own buffer cannot grow
+ * (jansson 2.14). */
 static char *dump(eg_ctx *cx, const char *path, const json_t *root)
 {
     const size_t how = JSON_COMPACT | JSON_PRESERVE_ORDER, n = json_dumpb(root, NULL, 0, how);
@@ -618,11 +652,12 @@ static char *dump(eg_ctx *cx, const char *path, const json_t *root)
 }
 
 /* Header of the tensors, the widest type first, and the order that makes; NULL after an error. */
-static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs,
-                         const char *const *metadata, int *order)
+static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names,
+                         eg_tensor *const *xs, const char *const *metadata, int *order)
 {
     json_t *root = json_object();
-    bool good = root ? add_metadata(cx, path, root, metadata) : refuse(cx, path, "out of memory", NULL);
+    bool good =
+        root ? add_metadata(cx, path, root, metadata) : refuse(cx, path, "out of memory", NULL);
     size_t offset = 0;
     int n = 0;
     for (size_t width = 8; width && good; width /= 2)
@@ -636,43 +671,42 @@ static char *make_header(eg_ctx *cx, const char *path, int count, const char *co
     return text;
 }
 
-static bool check(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs)
+static bool check(eg_ctx *cx, const char *path, int count, const char *const *names,
+                  eg_tensor *const *xs)
 {
-    if (eg_error(cx))
-        return false;
+    if (eg_error(cx)) return false;
     if (count < 0 || (count && (!names || !xs)))
-        return refuse(cx, path, "the number of tensors is negative, or their names or values are NULL", NULL);
+        return refuse(cx, path,
+                      "the number of tensors is negative, or their names or values are NULL", NULL);
     for (int k = 0; k < count; k++) {
-        if (!names[k])
-            return refuse(cx, path, "the name of a tensor is NULL", NULL);
-        if (!eg_ok(xs[k]))
-            return refuse(cx, path, "there are no values for tensor", names[k]);
+        if (!names[k]) return refuse(cx, path, "the name of a tensor is NULL", NULL);
+        if (!eg_ok(xs[k])) return refuse(cx, path, "there are no values for tensor", names[k]);
         if (eg_context(xs[k]) != cx)
             return refuse(cx, path, "another context owns tensor", names[k]);
         if (!eg__encoding_of(eg_type(xs[k]))->dtype)
-            return refuse(cx, path, "c128 is not written; save eg_real and eg_imag of tensor", names[k]);
+            return refuse(cx, path, "c128 is not written; save eg_real and eg_imag of tensor",
+                          names[k]);
     }
     return true;
 }
 
-int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *const *names, eg_tensor *const *xs,
-                        const char *const *metadata)
+int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *const *names,
+                        eg_tensor *const *xs, const char *const *metadata)
 {
-    if (!check(cx, path, count, names, xs))
-        return -1;
+    if (!check(cx, path, count, names, xs)) return -1;
     int *order = malloc(((size_t)count + 1) * sizeof *order), result = -1;
-    char *header = order ? make_header(cx, path, count, names, xs, metadata, order) : (refuse(cx, path, "out of memory", NULL), NULL);
+    char *header = order ? make_header(cx, path, count, names, xs, metadata, order)
+                         : (refuse(cx, path, "out of memory", NULL), NULL);
     eg__output out;
     if (header && eg__file_create(&out, cx, "safetensors", path)) {
-        size_t n = strlen(header), padded = (n + 7) / 8 * 8;        /* blanks: the data begin at a multiple of 8 */
+        /* blanks: the data begin at a multiple of 8 */
+        size_t n = strlen(header), padded = (n + 7) / 8 * 8;
         uint8_t start[8];
-        for (int k = 0; k < 8; k++)
-            start[k] = (uint8_t)((uint64_t)padded >> 8 * k);
+        for (int k = 0; k < 8; k++) start[k] = (uint8_t)((uint64_t)padded >> 8 * k);
         eg__file_put(&out, start, sizeof start);
         eg__file_put(&out, header, n);
         eg__file_put(&out, "        ", padded - n);
-        for (int k = 0; k < count; k++)
-            eg__encoding_put(&out, xs[order[k]]);
+        for (int k = 0; k < count; k++) eg__encoding_put(&out, xs[order[k]]);
         if (eg_error(cx))
             eg__file_abandon(&out);
         else

@@ -2,26 +2,33 @@
 #include "heatmap.h"
 #include <string.h>
 
-typedef struct svg { eg__output *out; uint8_t palette[EG_COLOURS][3]; } svg;
+typedef struct svg {
+    eg__output *out;
+    uint8_t palette[EG_COLOURS][3];
+} svg;
 
 static void rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
 {
     svg *s = c->state;
     const uint8_t *rgb = s->palette[colour];
-    eg__file_print(s->out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%02x%02x%02x\"/>\n", x, y, width, height,
-                   rgb[0], rgb[1], rgb[2]);
+    eg__file_print(s->out,
+                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%02x%02x%02x\"/>\n",
+                   x, y, width, height, rgb[0], rgb[1], rgb[2]);
 }
 
 static void put(eg__output *out, uint32_t code)
 {
-    static const struct { uint32_t code; const char *entity; } entities[] = { { '&', "&amp;" }, { '<', "&lt;" }, { '>', "&gt;" } };
+    static const struct {
+        uint32_t code;
+        const char *entity;
+    } entities[] = { { '&', "&amp;" }, { '<', "&lt;" }, { '>', "&gt;" } };
     char bytes[5];
     for (size_t k = 0; k < sizeof entities / sizeof *entities; k++)
         if (code == entities[k].code) {
             eg__file_put(out, entities[k].entity, strlen(entities[k].entity));
             return;
         }
-    if (code == 0xFFFE || code == 0xFFFF)           /* no characters of XML                        */
+    if (code == 0xFFFE || code == 0xFFFF) /* no characters of XML */
         code = 0xFFFD;
     eg__file_put(out, bytes, (size_t)eg__text_utf8(code, bytes));
 }
@@ -30,15 +37,14 @@ static void put(eg__output *out, uint32_t code)
 static void text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
 {
     svg *s = c->state;
-    if (!label->count)
-        return;
+    if (!label->count) return;
     if (direction == EG_UPWARD)
-        eg__file_print(s->out, "<text transform=\"translate(%d %d) rotate(-90)\">", x + EG_HEIGHT - 1, y);
+        eg__file_print(s->out, "<text transform=\"translate(%d %d) rotate(-90)\">",
+                       x + EG_HEIGHT - 1, y);
     else
         eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT - 1,
                        direction == EG_FROM_RIGHT ? " text-anchor=\"end\"" : "");
-    for (int k = 0; k < label->count; k++)
-        put(s->out, label->code[k]);
+    for (int k = 0; k < label->count; k++) put(s->out, label->code[k]);
     eg__file_print(s->out, "</text>\n");
 }
 
@@ -47,9 +53,12 @@ int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
     svg s = { .out = out };
     eg__picture_palette(s.palette);
     c->state = &s, c->rectangle = rectangle, c->text = text;
-    eg__file_print(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-                   "shape-rendering=\"crispEdges\" font-family=\"'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"%d\" "
+    eg__file_print(out,
+                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "viewBox=\"0 0 %d %d\" "
+                   "shape-rendering=\"crispEdges\" font-family=\"'DejaVu Sans Mono', Menlo, "
+                   "Consolas, monospace\" font-size=\"%d\" "
                    "fill=\"#222222\" xml:space=\"preserve\">\n",
                    c->width, c->height, c->width, c->height, EG_ADVANCE * 10 / 6);
     rectangle(c, 0, 0, c->width, c->height, EG_WHITE);

@@ -4,11 +4,18 @@
 
 enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
-/* The code point at *s, which moves behind it; −1 for a byte that begins none. RFC 3629: no surrogates, no form longer than needed. */
+/* The code point at *s, which moves behind it; −1 for a byte that begins none. RFC 3629: no
+ * surrogates, no form longer than needed. */
 static int32_t decode(const char **s)
 {
-    static const struct { uint8_t mask, lead; uint32_t least; } forms[] = {
-        { 0x80, 0x00, 0 }, { 0xE0, 0xC0, 0x80 }, { 0xF0, 0xE0, 0x800 }, { 0xF8, 0xF0, 0x10000 },
+    static const struct {
+        uint8_t mask, lead;
+        uint32_t least;
+    } forms[] = {
+        { 0x80, 0x00, 0 },
+        { 0xE0, 0xC0, 0x80 },
+        { 0xF0, 0xE0, 0x800 },
+        { 0xF8, 0xF0, 0x10000 },
     };
     const uint8_t *b = (const uint8_t *)*s;
     for (int n = 0; n < 4; n++)
@@ -21,7 +28,8 @@ static int32_t decode(const char **s)
                 }
                 code = code << 6 | (b[k] & 0x3F);
             }
-            bool good = code >= forms[n].least && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
+            bool good =
+                code >= forms[n].least && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
             *s += good ? n + 1 : 1;
             return good ? (int32_t)code : -1;
         }
@@ -32,18 +40,18 @@ static int32_t decode(const char **s)
 bool eg__text_valid(const char *text)
 {
     while (*text)
-        if (decode(&text) < 0)
-            return false;
+        if (decode(&text) < 0) return false;
     return true;
 }
 
-typedef struct span { uint32_t first, last; } span;
+typedef struct span {
+    uint32_t first, last;
+} span;
 
 static bool within(const span *spans, int n, uint32_t code)
 {
     for (int k = 0; k < n; k++)
-        if (code >= spans[k].first && code <= spans[k].last)
-            return true;
+        if (code >= spans[k].first && code <= spans[k].last) return true;
     return false;
 }
 
@@ -51,29 +59,36 @@ static bool within(const span *spans, int n, uint32_t code)
 int eg__text_width(uint32_t code)
 {
     static const span zero[] = {
-        { 0x300, 0x36F }, { 0x483, 0x489 }, { 0x591, 0x5BD }, { 0x610, 0x61A }, { 0x64B, 0x65F }, { 0x93C, 0x93C }, { 0x941, 0x948 },
-        { 0x94D, 0x94D }, { 0xE31, 0xE31 }, { 0xE34, 0xE3A }, { 0xE47, 0xE4E }, { 0x1AB0, 0x1AFF }, { 0x1DC0, 0x1DFF }, { 0x200B, 0x200F },
-        { 0x2060, 0x2064 }, { 0x20D0, 0x20FF }, { 0xFE00, 0xFE0F }, { 0xFE20, 0xFE2F }, { 0x1F3FB, 0x1F3FF }, { 0xE0100, 0xE01EF },
+        { 0x300, 0x36F },   { 0x483, 0x489 },   { 0x591, 0x5BD },     { 0x610, 0x61A },
+        { 0x64B, 0x65F },   { 0x93C, 0x93C },   { 0x941, 0x948 },     { 0x94D, 0x94D },
+        { 0xE31, 0xE31 },   { 0xE34, 0xE3A },   { 0xE47, 0xE4E },     { 0x1AB0, 0x1AFF },
+        { 0x1DC0, 0x1DFF }, { 0x200B, 0x200F }, { 0x2060, 0x2064 },   { 0x20D0, 0x20FF },
+        { 0xFE00, 0xFE0F }, { 0xFE20, 0xFE2F }, { 0x1F3FB, 0x1F3FF }, { 0xE0100, 0xE01EF },
     };
     static const span wide[] = {
-        { 0x1100, 0x115F }, { 0x2E80, 0x303E }, { 0x3041, 0xA4CF }, { 0xA960, 0xA97F }, { 0xAC00, 0xD7A3 }, { 0xF900, 0xFAFF },
-        { 0xFE30, 0xFE6F }, { 0xFF00, 0xFF60 }, { 0xFFE0, 0xFFE6 }, { 0x1F300, 0x1F64F }, { 0x1F680, 0x1F6FF }, { 0x1F900, 0x1FAFF },
+        { 0x1100, 0x115F },   { 0x2E80, 0x303E },   { 0x3041, 0xA4CF },   { 0xA960, 0xA97F },
+        { 0xAC00, 0xD7A3 },   { 0xF900, 0xFAFF },   { 0xFE30, 0xFE6F },   { 0xFF00, 0xFF60 },
+        { 0xFFE0, 0xFFE6 },   { 0x1F300, 0x1F64F }, { 0x1F680, 0x1F6FF }, { 0x1F900, 0x1FAFF },
         { 0x20000, 0x3FFFD },
     };
-    return within(zero, sizeof zero / sizeof *zero, code) ? 0 : within(wide, sizeof wide / sizeof *wide, code) ? 2 : 1;
+    return within(zero, sizeof zero / sizeof *zero, code)   ? 0
+           : within(wide, sizeof wide / sizeof *wide, code) ? 2
+                                                            : 1;
 }
 
 /* Not shown as they are: C0, C1, and the marks that change the direction of writing. */
 static bool control(int32_t c)
 {
-    static const span spans[] = { { 0, 0x1F }, { 0x7F, 0x9F }, { 0x2028, 0x202E }, { 0x2066, 0x2069 }, { 0xFFF9, 0xFFFB } };
+    static const span spans[] = {
+        { 0, 0x1F }, { 0x7F, 0x9F }, { 0x2028, 0x202E }, { 0x2066, 0x2069 }, { 0xFFF9, 0xFFFB }
+    };
     return c < 0 || within(spans, sizeof spans / sizeof *spans, (uint32_t)c);
 }
 
 void eg__text_label(eg__label *label, const char *text, int columns)
 {
     label->count = label->width = 0;
-    if (!strcmp(text, " ")) {                       /* a blank alone would not be seen              */
+    if (!strcmp(text, " ")) { /* a blank alone would not be seen */
         label->code[label->count++] = OPEN_BOX;
         label->width = 1;
         return;
@@ -82,10 +97,10 @@ void eg__text_label(eg__label *label, const char *text, int columns)
         int32_t c = decode(&text);
         uint32_t code = control(c) ? BROKEN : (uint32_t)c;
         int width = eg__text_width(code);
-        if (!width && (!label->count || label->count + columns + 2 > EG_LABEL_MAX))
-            continue;
+        if (!width && (!label->count || label->count + columns + 2 > EG_LABEL_MAX)) continue;
         if (label->width + width > columns) {
-            while (label->count && (label->width + 1 > columns || !eg__text_width(label->code[label->count - 1])))
+            while (label->count &&
+                   (label->width + 1 > columns || !eg__text_width(label->code[label->count - 1])))
                 label->width -= eg__text_width(label->code[--label->count]);
             label->code[label->count++] = ELLIPSIS;
             label->width++;
@@ -100,8 +115,7 @@ int eg__text_utf8(uint32_t code, char out[5])
 {
     int n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
     static const uint8_t lead[] = { 0, 0, 0xC0, 0xE0, 0xF0 };
-    for (int k = n - 1; k > 0; k--, code >>= 6)
-        out[k] = (char)(0x80 | (code & 0x3F));
+    for (int k = n - 1; k > 0; k--, code >>= 6) out[k] = (char)(0x80 | (code & 0x3F));
     out[0] = (char)(lead[n] | code);
     out[n] = 0;
     return n;

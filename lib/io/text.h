@@ -4,19 +4,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool eg__text_valid(const char *text);              /* is it UTF-8?                                               */
+bool eg__text_valid(const char *text); /* is it UTF-8? */
 
-/* A line of text to be drawn: control characters and broken bytes are U+FFFD, what is too long ends in '…'. */
+/* A line of text to be drawn: control characters and broken bytes are U+FFFD, what is too long ends
+ * in '…'. */
 enum { EG_LABEL_MAX = 160 };
 typedef struct eg__label {
-    int      count, width;                          /* code points, and the columns of a terminal that they take  */
+    int count, width; /* code points, and the columns of a terminal that they take */
     uint32_t code[EG_LABEL_MAX];
 } eg__label;
-void eg__text_label(eg__label *, const char *text, int columns);     /* at most `columns` (< EG_LABEL_MAX / 2) wide */
-int  eg__text_width(uint32_t code);                 /* 0 combining, 2 wide (East Asian, emoji), else 1            */
-int  eg__text_utf8(uint32_t code, char out[5]);     /* its bytes, ended by 0; their number                        */
+/* at most `columns` (< EG_LABEL_MAX / 2) wide */
+void eg__text_label(eg__label *, const char *text, int columns);
+int eg__text_width(uint32_t code);             /* 0 combining, 2 wide (East Asian, emoji), else 1 */
+int eg__text_utf8(uint32_t code, char out[5]); /* its bytes, ended by 0; their number */
 
 /* font.c: 5 × 7 points; bit 4 − x of row[y]. What the font lacks is a box. */
-typedef struct eg__glyph { uint8_t row[7]; } eg__glyph;
+typedef struct eg__glyph {
+    uint8_t row[7];
+} eg__glyph;
 eg__glyph eg__font_glyph(uint32_t code);
 #endif

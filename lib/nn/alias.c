@@ -1,5 +1,6 @@
-/* alias.c: parameters from and to files that name them and lay them out in their own way. The axes of theirs are written in the letters of
- * ours, so that eg_rearrange does the work: "(c h d) m" is read as c m h d, of which part c is W_q (m h d). */
+/* alias.c: parameters from and to files that name them and lay them out in their own way. The axes
+ * of theirs are written in the letters of ours, so that eg_rearrange does the work: "(c h d) m" is
+ * read as c m h d, of which part c is W_q (m h d). */
 #include "nn.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -14,25 +15,21 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
     const char *star = strchr(a->ours, '*');
     size_t lead = star ? (size_t)(star - a->ours) : 0;
     *digits = star ? ours + lead : "", *count = 0;
-    if (!star)
-        return !strcmp(ours, a->ours);
-    if (strncmp(ours, a->ours, lead))
-        return false;
+    if (!star) return !strcmp(ours, a->ours);
+    if (strncmp(ours, a->ours, lead)) return false;
     *count = alias_digits(*digits);
     return *count && !strcmp(*digits + *count, star + 1);
 }
 
-/* theirs of a parameter: '*' in ours stands for a number, which '*' in theirs repeats; '#' is `head`, if that is not negative */
+/* theirs of a parameter: '*' in ours stands for a number, which '*' in theirs repeats; '#' is
+ * `head`, if that is not negative */
 static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, char *out)
 {
     const char *digits;
     size_t count, n = strlen(under), stars = 0;
-    if (!alias_ours(a, ours, &digits, &count))
-        return false;
-    for (const char *c = a->theirs; *c; c++)
-        stars += *c == '*' || *c == '#';
-    if (n + strlen(a->theirs) + stars * (count + 24) >= NAME)
-        return false;
+    if (!alias_ours(a, ours, &digits, &count)) return false;
+    for (const char *c = a->theirs; *c; c++) stars += *c == '*' || *c == '#';
+    if (n + strlen(a->theirs) + stars * (count + 24) >= NAME) return false;
     memcpy(out, under, n);
     for (const char *c = a->theirs; *c; c++)
         if (*c == '*') {
@@ -57,23 +54,28 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
             same = n > 0;
             s += n;
         }
-        if (same && !*s)
-            return true;
+        if (same && !*s) return true;
     }
     return false;
 }
 
-/* -- sizes by letter ----------------------------------------------------------------------------------------------------------------- */
-/* theirs of `one` through `a`: its shape, the spec that turns it into ours, and the axis that '#' counts. Of parts that follow each
- * other on one axis, `joined`, the shape and the spec are those of this part alone; −1: there are none. */
-typedef struct plan { int rank; int64_t dims[8]; char read[128], write[128]; int counted, joined; bool heads; } plan;
+/* -- sizes by letter -------------------------------------------------------------------------- */
+/* theirs of `one` through `a`: its shape, the spec that turns it into ours, and the axis that '#'
+ * counts. Of parts that follow each other on one axis, `joined`, the shape and the spec are those
+ * of this part alone; −1: there are none. */
+typedef struct plan {
+    int rank;
+    int64_t dims[8];
+    char read[128], write[128];
+    int counted, joined;
+    bool heads;
+} plan;
 
 static int letters(const char *axes, char *out)
 {
     int n = 0;
     for (const char *c = axes; *c && n < 8; c++)
-        if (isalpha((unsigned char)*c))
-            out[n++] = *c;
+        if (isalpha((unsigned char)*c)) out[n++] = *c;
     return n;
 }
 
@@ -84,17 +86,14 @@ static bool planned(const eg_named *one, const eg_alias *a, plan *p)
     const char *lead = a->parts ? strstr(a->axes, "(c") : NULL;
     bool group = false;
     *p = (plan){ .counted = -1, .joined = -1, .heads = strchr(a->theirs, '#') != NULL };
-    if (count != eg_rank(one->x) || strlen(a->axes) >= sizeof axes)
-        return false;
+    if (count != eg_rank(one->x) || strlen(a->axes) >= sizeof axes) return false;
     for (const char *c = a->axes; *c; c++) {
         int k = 0;
-        while (k < count && ours[k] != *c)
-            k++;
+        while (k < count && ours[k] != *c) k++;
         int64_t size = k < count ? eg_dim(one->x, k) : *c == 'c' && a->parts ? a->parts : 0;
         group = *c == '(' || (group && *c != ')');
-        if (*c == '(')
-            p->dims[p->rank++] = 1;
-        if (lead && c == lead + 1) {                    /* the parts' letter and the blank behind it         */
+        if (*c == '(') p->dims[p->rank++] = 1;
+        if (lead && c == lead + 1) { /* the parts' letter and the blank behind it */
             p->joined = p->rank - 1;
             c += c[1] == ' ';
             continue;
@@ -104,17 +103,13 @@ static bool planned(const eg_named *one, const eg_alias *a, plan *p)
             theirs[n++] = *c;
             continue;
         }
-        if (!size || n > 32 || p->rank > 6)
-            return false;
+        if (!size || n > 32 || p->rank > 6) return false;
         int64_t *dim = &p->dims[group ? p->rank - 1 : p->rank++];
-        if (__builtin_mul_overflow(group ? *dim : 1, size, dim))
-            return false;
+        if (__builtin_mul_overflow(group ? *dim : 1, size, dim)) return false;
         n += snprintf(theirs + n, sizeof theirs - (size_t)n, "%c=%lld", *c, (long long)size);
-        if (isalpha((unsigned char)c[1]))
-            theirs[n++] = ' ';
+        if (isalpha((unsigned char)c[1])) theirs[n++] = ' ';
     }
-    if (a->parts && p->joined < 0)
-        target[t++] = 'c', target[t++] = ' ';
+    if (a->parts && p->joined < 0) target[t++] = 'c', target[t++] = ' ';
     for (int k = 0; k < count; k++)
         if (strchr(a->axes, ours[k]))
             target[t++] = ours[k], target[t++] = ' ';
@@ -127,15 +122,18 @@ static bool planned(const eg_named *one, const eg_alias *a, plan *p)
     return !p->heads || p->counted >= 0;
 }
 
-static const char *relative(const eg_params *p, const eg_named *one)   /* its name under p, or NULL */
+/* its name under p, or NULL */
+static const char *relative(const eg_params *p, const eg_named *one)
 {
     const char *prefix = eg__nn_prefix(p);
     size_t n = strlen(prefix);
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-/* The parameter that is part `part` of the tensor of which `name` is one through `a`, and its plan; NULL: none, or in another shape. */
-static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name, int part, plan *q)
+/* The parameter that is part `part` of the tensor of which `name` is one through `a`, and its plan;
+ * NULL: none, or in another shape. */
+static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a,
+                                  const char *name, int part, plan *q)
 {
     const char *digits, *prefix = eg__nn_prefix(p);
     size_t count;
@@ -143,30 +141,33 @@ static const eg_named *alias_part(const eg_params *p, const eg_alias *list, cons
     for (const eg_alias *b = list; b->ours; b++) {
         const char *star = strchr(b->ours, '*');
         char full[NAME];
-        if (b->parts != a->parts || b->part != part || strcmp(b->theirs, a->theirs) || strlen(prefix) + strlen(b->ours) + count >= NAME)
+        if (b->parts != a->parts || b->part != part || strcmp(b->theirs, a->theirs) ||
+            strlen(prefix) + strlen(b->ours) + count >= NAME)
             continue;
-        snprintf(full, sizeof full, "%s%.*s%.*s%s", prefix, star ? (int)(star - b->ours) : (int)strlen(b->ours), b->ours,
+        snprintf(full, sizeof full, "%s%.*s%.*s%s", prefix,
+                 star ? (int)(star - b->ours) : (int)strlen(b->ours), b->ours,
                  star ? (int)count : 0, digits, star ? star + 1 : "");
         const eg_named *one = eg__nn_named(p, full);
-        if (one && planned(one, b, q))
-            return one;
+        if (one && planned(one, b, q)) return one;
     }
     return NULL;
 }
 
-/* -- reading ------------------------------------------------------------------------------------------------------------------------- */
-typedef struct source {                 /* what is read from                                             */
+/* -- reading ---------------------------------------------------------------------------------- */
+typedef struct source { /* what is read from */
     eg_ctx *cx;
     const eg_params *p;
     const eg_safetensors *file;
     const char *path, *under;
     const eg_alias *list;
-    bool *used;                         /* tensors of the file                                           */
+    bool *used; /* tensors of the file */
 } source;
 
-/* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of all in `whole`. A part
- * that the model has no parameter for (a bias that it does without) is as wide as this one. */
-static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p, plan *whole)
+/* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of
+ * all in `whole`. A part that the model has no parameter for (a bias that it does without) is as
+ * wide as this one. */
+static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p,
+                            plan *whole)
 {
     int64_t before = 0, all = 0;
     for (int part = 0; part < a->parts; part++) {
@@ -174,29 +175,27 @@ static int64_t alias_offset(const source *s, const eg_alias *a, const char *name
         const eg_named *one = alias_part(s->p, s->list, a, name, part, &q);
         int64_t size = (one && q.joined == p->joined ? &q : p)->dims[p->joined];
         before = part == a->part ? all : before;
-        if (__builtin_add_overflow(all, size, &all))
-            all = INT64_MAX;
+        if (__builtin_add_overflow(all, size, &all)) all = INT64_MAX;
     }
     *whole = *p;
     whole->dims[p->joined] = all;
     return before;
 }
 
-static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a, const plan *p, int64_t head,
-                    const char *theirs)
+static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a,
+                    const plan *p, int64_t head, const char *theirs)
 {
     plan whole = *p;
     int64_t at = p->joined < 0 ? 0 : alias_offset(s, a, name, p, &whole);
-    eg_tensor *in = eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
-    if (!eg_ok(in))
-        return -1;
+    eg_tensor *in =
+        eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
+    if (!eg_ok(in)) return -1;
     s->used[eg_safetensors_find(s->file, theirs)] = true;
-    if (p->joined >= 0)
-        in = eg_slice(in, p->joined, at, at + p->dims[p->joined], 1);
+    if (p->joined >= 0) in = eg_slice(in, p->joined, at, at + p->dims[p->joined], 1);
     in = eg_rearrange(p->read, in);
-    if (a->parts && p->joined < 0)
-        in = eg_select(in, 0, a->part);
-    return eg_assign(p->heads ? eg_select(one->x, p->counted, head) : one->x, eg_cast(in, eg_type(one->x)));
+    if (a->parts && p->joined < 0) in = eg_select(in, 0, a->part);
+    return eg_assign(p->heads ? eg_select(one->x, p->counted, head) : one->x,
+                     eg_cast(in, eg_type(one->x)));
 }
 
 /* the first of the list whose tensor is in the file */
@@ -207,18 +206,17 @@ static int read_param(const source *s, const eg_named *one, const char *name)
     plan p;
     for (const eg_alias *a = s->list; a->ours; a++) {
         bool heads = strchr(a->theirs, '#') != NULL;
-        if (!named(a, name, s->under, heads ? 0 : -1, theirs))
-            continue;
-        if (!*a->theirs)
-            return 0;
-        if (!planned(one, a, &p))
-            continue;
+        if (!named(a, name, s->under, heads ? 0 : -1, theirs)) continue;
+        if (!*a->theirs) return 0;
+        if (!planned(one, a, &p)) continue;
         first = first ? first : a;
-        if (eg_safetensors_find(s->file, theirs) < 0)
-            continue;
+        if (eg_safetensors_find(s->file, theirs) < 0) continue;
         int bad = 0;
         for (int64_t h = 0, count = heads ? eg_dim(one->x, p.counted) : 1; h < count && !bad; h++)
-            bad = !named(a, name, s->under, heads ? h : -1, theirs) || read_one(s, one, name, a, &p, h, theirs) ? -1 : 0;
+            bad = !named(a, name, s->under, heads ? h : -1, theirs) ||
+                          read_one(s, one, name, a, &p, h, theirs)
+                      ? -1
+                      : 0;
         return bad;
     }
     if (!first) {
@@ -227,14 +225,14 @@ static int read_param(const source *s, const eg_named *one, const char *name)
     }
     planned(one, first, &p);
     named(first, name, s->under, p.heads ? 0 : -1, theirs);
-    return read_one(s, one, name, first, &p, 0, theirs);    /* says which tensor is missing */
+    return read_one(s, one, name, first, &p, 0, theirs); /* says which tensor is missing */
 }
 
-int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under, const eg_alias *list)
+int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
+                      const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || !file || eg_error(cx))
-        return -1;
+    if (!p || !file || eg_error(cx)) return -1;
     under = under ? under : "";
     if (!list) {
         eg_fail(cx, "%s: the list of names is NULL", path);
@@ -242,7 +240,8 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     }
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
-    bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL, was = eg_nograd(cx, true);
+    bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
+         was = eg_nograd(cx, true);
     int bad = used ? 0 : -1;
     const source s = { cx, p, file, path ? path : "", under, list, used };
     for (int k = 0; !bad && eg_params_at(p, k); k++) {
@@ -253,10 +252,13 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     }
     for (int k = 0; !bad && k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
-        if (used[k] || strncmp(name, under, strlen(under)) || alias_leaves_out(list, name + strlen(under)))
+        if (used[k] || strncmp(name, under, strlen(under)) ||
+            alias_leaves_out(list, name + strlen(under)))
             continue;
-        eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter; a row { \"\", \"%s\", \"\" } leaves it out", s.path, name,
-                name + strlen(under));
+        eg_fail(
+            cx,
+            "%s: tensor \"%s\" belongs to no parameter; a row { \"\", \"%s\", \"\" } leaves it out",
+            s.path, name, name + strlen(under));
         bad = -1;
     }
     eg_nograd(cx, was);
@@ -267,26 +269,28 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
 int eg_params_load_as(eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx))
-        return -1;
+    if (!p || eg_error(cx)) return -1;
     eg_mark m = eg_push(cx);
     int bad = eg_params_read_as(p, eg_safetensors_open(cx, path), path, under, list);
     eg_pop(cx, m);
     return bad;
 }
 
-/* -- writing -------------------------------------------------------------------------------------------------------------------------- */
-typedef struct out { int count, room; const char **names; eg_tensor **xs; eg_owner *owner; } out;
+/* -- writing ---------------------------------------------------------------------------------- */
+typedef struct out {
+    int count, room;
+    const char **names;
+    eg_tensor **xs;
+    eg_owner *owner;
+} out;
 
 static bool roomy(out *o)
 {
-    if (o->count < o->room)
-        return true;
+    if (o->count < o->room) return true;
     int room = o->room ? 2 * o->room : 64;
     const char **names = eg_owner_alloc(o->owner, (size_t)room * sizeof *names);
     eg_tensor **xs = names ? eg_owner_alloc(o->owner, (size_t)room * sizeof *xs) : NULL;
-    if (!xs)
-        return false;
+    if (!xs) return false;
     if (o->count) {
         memcpy(names, o->names, (size_t)o->count * sizeof *names);
         memcpy(xs, o->xs, (size_t)o->count * sizeof *xs);
@@ -298,30 +302,28 @@ static bool roomy(out *o)
 static bool emit(out *o, const char *name, eg_tensor *x)
 {
     char *kept = roomy(o) && eg_ok(x) ? eg_owner_alloc(o->owner, strlen(name) + 1) : NULL;
-    if (!kept)
-        return false;
+    if (!kept) return false;
     memcpy(kept, name, strlen(name) + 1);
     o->names[o->count] = kept;
     o->xs[o->count++] = eg_contiguous(x);
     return true;
 }
 
-/* All the parts of a tensor of theirs, in their order, and the spec of each; false if one is missing or does not fit beside the first.
- * uneven: parts that follow each other may differ in size. */
+/* All the parts of a tensor of theirs, in their order, and the spec of each; false if one is
+ * missing or does not fit beside the first. uneven: parts that follow each other may differ in
+ * size. */
 enum { PARTS = 8 };
-static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name, bool uneven, eg_tensor **xs)
+static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
+                     bool uneven, eg_tensor **xs)
 {
     plan first = { 0 }, q = { 0 };
     for (int part = 0; part < a->parts; part++) {
         const eg_named *one = alias_part(p, list, a, name, part, &q);
         first = part ? first : q;
-        if (!one || q.rank != first.rank || q.joined != first.joined)
-            return false;
+        if (!one || q.rank != first.rank || q.joined != first.joined) return false;
         for (int d = 0; d < q.rank; d++)
-            if (q.dims[d] != first.dims[d] && !(uneven && d == q.joined))
-                return false;
-        if (a->part)
-            continue;                                   /* the first part is written with all of them        */
+            if (q.dims[d] != first.dims[d] && !(uneven && d == q.joined)) return false;
+        if (a->part) continue; /* the first part is written with all of them */
         xs[part] = q.joined < 0 ? one->x : eg_rearrange(q.write, one->x);
     }
     return true;
@@ -337,29 +339,29 @@ static bool same_sizes(int count, eg_tensor *const *xs)
 }
 
 /* 1: written (or part of a tensor that is); 0: no row can hold it; −1: an error */
-static int write_param(const eg_params *p, const eg_named *one, const char *name, const char *under, const eg_alias *list, bool uneven,
-                       out *o)
+static int write_param(const eg_params *p, const eg_named *one, const char *name, const char *under,
+                       const eg_alias *list, bool uneven, out *o)
 {
     char theirs[NAME];
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts > PARTS || !named(a, name, under, -1, theirs))
-            continue;
-        if (!*a->theirs)
-            return 1;
-        if (!planned(one, a, &q))
-            continue;
+        if (a->parts > PARTS || !named(a, name, under, -1, theirs)) continue;
+        if (!*a->theirs) return 1;
+        if (!planned(one, a, &q)) continue;
         if (a->parts) {
-            if (!gathered(p, list, a, name, uneven, xs) || (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
-                continue;                               /* one matrix cannot hold them: the next name has its own  */
-            eg_tensor *all = a->part ? NULL : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
-                                                           : eg_concat_n(q.joined, a->parts, xs);
+            if (!gathered(p, list, a, name, uneven, xs) ||
+                (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
+                continue; /* one matrix cannot hold them: the next name has its own */
+            eg_tensor *all = a->part        ? NULL
+                             : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
+                                            : eg_concat_n(q.joined, a->parts, xs);
             return a->part || emit(o, theirs, all) ? 1 : -1;
         }
         bool good = q.heads || emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
-            good = named(a, name, under, h, theirs) && emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
+            good = named(a, name, under, h, theirs) &&
+                   emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;
@@ -368,8 +370,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx))
-        return -1;
+    if (!p || eg_error(cx)) return -1;
     if (!list) {
         eg_fail(cx, "params_save_as: the list of names is NULL");
         return -1;
@@ -379,13 +380,19 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
     bool was = eg_nograd(cx, true), good = o.owner != NULL;
     for (int k = 0; good && eg_params_at(p, k); k++) {
         const char *name = relative(p, eg_params_at(p, k));
-        int wrote = name ? write_param(p, eg_params_at(p, k), name, under ? under : "", list, false, &o) : 1;
-        wrote = wrote ? wrote : write_param(p, eg_params_at(p, k), name, under ? under : "", list, true, &o);
+        int wrote =
+            name ? write_param(p, eg_params_at(p, k), name, under ? under : "", list, false, &o)
+                 : 1;
+        wrote = wrote
+                    ? wrote
+                    : write_param(p, eg_params_at(p, k), name, under ? under : "", list, true, &o);
         if (!wrote)
-            eg_fail(cx, "params_save_as: this style has no name for the parameter \"%s\"", eg_params_at(p, k)->name);
+            eg_fail(cx, "params_save_as: this style has no name for the parameter \"%s\"",
+                    eg_params_at(p, k)->name);
         good = wrote > 0;
     }
-    int bad = good && !eg_error(cx) ? eg_safetensors_save(cx, path, o.count, o.names, o.xs, NULL) : -1;
+    int bad =
+        good && !eg_error(cx) ? eg_safetensors_save(cx, path, o.count, o.names, o.xs, NULL) : -1;
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad;

@@ -2,41 +2,47 @@
 #include "nn.h"
 #include <limits.h>
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------------------------------------ */
+/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------ */
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "ffn", "d_model", a->d_model) || !eg__nn_share(p, "ffn", a->dropout))
+    if (!p || !eg__nn_positive(p, "ffn", "d_model", a->d_model) ||
+        !eg__nn_share(p, "ffn", a->dropout))
         return NULL;
     eg_ffn *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
+    if (!m) return NULL;
     int64_t width = width_or(a->width, 4 * a->d_model);
     *m = (eg_ffn){
-        .name = eg__nn_name(a->params, a->name), .activation = a->activation ? a->activation : eg_gelu, .dropout = a->dropout,
-        .up   = eg_linear_new(p, "up", .in = a->d_model, .out = width, .no_bias = a->no_bias, .init = a->init),
-        .down = eg_linear_new(p, "down", .in = width, .out = a->d_model, .no_bias = a->no_bias, .init = a->init),
+        .name = eg__nn_name(a->params, a->name),
+        .activation = a->activation ? a->activation : eg_gelu,
+        .dropout = a->dropout,
+        .up = eg_linear_new(p, "up", .in = a->d_model, .out = width, .no_bias = a->no_bias,
+                            .init = a->init),
+        .down = eg_linear_new(p, "down", .in = width, .out = a->d_model, .no_bias = a->no_bias,
+                              .init = a->init),
     };
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
 eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 {
-    if (!m)
-        return eg__nn_absent("ffn", x);
-    return eg_linear_run(m->down, eg__nn_dropped(m->activation(eg_linear_run(m->up, x)), m->dropout));
+    if (!m) return eg__nn_absent("ffn", x);
+    return eg_linear_run(m->down,
+                         eg__nn_dropped(m->activation(eg_linear_run(m->up, x)), m->dropout));
 }
 
-/* -- block ------------------------------------------------------------------------------------------------------------------ */
-/* what the block says, over what its template .mha says; places mean nothing between two sequences */
+/* -- block ------------------------------------------------------------------------------------ */
+/* what the block says, over what its template .mha says; places mean nothing between two sequences
+ */
 static eg_mha *attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o = { .size = sizeof o };
     if (a->mha)
         memcpy(&o, a->mha, a->mha->size && a->mha->size < sizeof o ? a->mha->size : sizeof o);
     o.size = sizeof o, o.params = p, o.name = name;
-    o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout, o.no_bias = a->no_bias || o.no_bias;
+    o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout,
+    o.no_bias = a->no_bias || o.no_bias;
     o.init = o.init ? o.init : a->init;
     if (!self) {
         o.kdim = o.vdim = a->memory_dim;
@@ -50,23 +56,32 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     OPTIONS(eg_block_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_block *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m)
-        return NULL;
-    *m = (eg_block){ .name = eg__nn_name(a->params, a->name), .post_norm = a->post_norm, .dropout = a->dropout };
-    m->norm_self = eg_norm_new(p, "norm_self", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+    if (!m) return NULL;
+    *m = (eg_block){ .name = eg__nn_name(a->params, a->name),
+                     .post_norm = a->post_norm,
+                     .dropout = a->dropout };
+    m->norm_self =
+        eg_norm_new(p, "norm_self", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
     m->self = attention(a, p, "self", true);
     if (a->cross) {
-        m->norm_cross = eg_norm_new(p, "norm_cross", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+        m->norm_cross = eg_norm_new(p, "norm_cross", .d_model = a->d_model, .rms = a->rms,
+                                    .no_bias = a->no_bias);
         m->cross = attention(a, p, "cross", false);
     }
-    m->norm_ffn = eg_norm_new(p, "norm_ffn", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
-    m->ffn = eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width, .activation = a->activation, .dropout = a->dropout,
-                        .no_bias = a->no_bias, .init = a->init);
+    m->norm_ffn =
+        eg_norm_new(p, "norm_ffn", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+    m->ffn =
+        eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width, .activation = a->activation,
+                   .dropout = a->dropout, .no_bias = a->no_bias, .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* pre-norm: x + f(n(x)); post-norm: n(x + f(x)). `before` is what f sees, `after` joins what f gave. */
-static eg_tensor *before(const eg_block *m, const eg_norm *n, eg_tensor *x) { return m->post_norm ? x : eg_norm_run(n, x); }
+/* pre-norm: x + f(n(x)); post-norm: n(x + f(x)). `before` is what f sees, `after` joins what f
+ * gave. */
+static eg_tensor *before(const eg_block *m, const eg_norm *n, eg_tensor *x)
+{
+    return m->post_norm ? x : eg_norm_run(n, x);
+}
 static eg_tensor *after(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_tensor *y)
 {
     eg_tensor *sum = eg_add(x, eg__nn_dropped(y, m->dropout));
@@ -77,19 +92,21 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
 {
     OPTIONS(eg_block_run_args, a, given);
     const eg_block *m = a->block;
-    if (!m)
-        return eg__nn_absent("block", a->x);
+    if (!m) return eg__nn_absent("block", a->x);
     if (!m->cross != !a->memory)
-        return eg_fail(eg_context(a->x), "block \"%s\": made with%s cross attention, but run with%s memory", m->name,
+        return eg_fail(eg_context(a->x),
+                       "block \"%s\": made with%s cross attention, but run with%s memory", m->name,
                        m->cross ? "" : "out", m->cross ? "out" : "");
     eg_tensor *x = a->x;
-    x = after(m, m->norm_self, x, eg_mha_run(m->self, before(m, m->norm_self, x), .where = a->where, .keep = a->keep,
-                                             .bias = a->bias, .offset = a->offset, .weights = a->weights,
-                                             .cache = a->cache, .slot = a->slot, .gain = a->gain));
+    x = after(m, m->norm_self, x,
+              eg_mha_run(m->self, before(m, m->norm_self, x), .where = a->where, .keep = a->keep,
+                         .bias = a->bias, .offset = a->offset, .weights = a->weights,
+                         .cache = a->cache, .slot = a->slot, .gain = a->gain));
     if (m->cross)
-        x = after(m, m->norm_cross, x, eg_mha_run(m->cross, before(m, m->norm_cross, x), .key = a->memory, .keep = a->memory_keep,
-                                                  .weights = a->memory_weights, .cache = a->cache,
-                                                  .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
-                                                  .memory = true, .gain = a->memory_gain));
+        x = after(m, m->norm_cross, x,
+                  eg_mha_run(m->cross, before(m, m->norm_cross, x), .key = a->memory,
+                             .keep = a->memory_keep, .weights = a->memory_weights,
+                             .cache = a->cache, .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
+                             .memory = true, .gain = a->memory_gain));
     return after(m, m->norm_ffn, x, eg_ffn_run(m->ffn, before(m, m->norm_ffn, x)));
 }

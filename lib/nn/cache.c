@@ -1,44 +1,54 @@
-/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start, so that appending copies the new ones
- * only; of its first axis, the batch, `rows` are in use. */
+/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start,
+ * so that appending copies the new ones only; of its first axis, the batch, `rows` are in use. */
 #include "nn.h"
 
-typedef struct slot { eg_tensor *k, *v; int axis; int64_t taken, rows; bool memory; } slot;
-struct eg_cache { eg_owner *owner; int64_t room; int slots; slot *slot; };
+typedef struct slot {
+    eg_tensor *k, *v;
+    int axis;
+    int64_t taken, rows;
+    bool memory;
+} slot;
+struct eg_cache {
+    eg_owner *owner;
+    int64_t room;
+    int slots;
+    slot *slot;
+};
 
-static eg_ctx *context(const eg_cache *c)          { return c ? eg_owner_context(c->owner) : NULL; }
-static const slot *seen(const eg_cache *c, int k)  { return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL; }
+static eg_ctx *context(const eg_cache *c) { return c ? eg_owner_context(c->owner) : NULL; }
+static const slot *seen(const eg_cache *c, int k)
+{
+    return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
+}
 
 eg_cache *eg_cache_new(eg_owner *owner, int64_t room)
 {
     eg_ctx *cx = eg_owner_context(owner);
-    if (!owner || eg_error(cx))
-        return NULL;
+    if (!owner || eg_error(cx)) return NULL;
     if (room < 1) {
         eg_fail(cx, "cache: room must be positive, not %lld", (long long)room);
         return NULL;
     }
     eg_cache *c = eg_owner_alloc(owner, sizeof *c);
-    if (c)
-        *c = (eg_cache){ .owner = owner, .room = room };
+    if (c) *c = (eg_cache){ .owner = owner, .room = room };
     return c;
 }
 
-int64_t eg_cache_room(const eg_cache *c)            { return c ? c->room : 0; }
-int64_t eg_cache_length(const eg_cache *c)          { return eg__cache_taken(c, 0); }
-int64_t eg__cache_taken(const eg_cache *c, int k)   { return seen(c, k) ? c->slot[k].taken : 0; }
-bool eg__cache_filled(const eg_cache *c, int k)     { return eg__cache_taken(c, k) > 0; }
+int64_t eg_cache_room(const eg_cache *c) { return c ? c->room : 0; }
+int64_t eg_cache_length(const eg_cache *c) { return eg__cache_taken(c, 0); }
+int64_t eg__cache_taken(const eg_cache *c, int k) { return seen(c, k) ? c->slot[k].taken : 0; }
+bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
 int eg_cache_cut(eg_cache *c, int64_t length)
 {
-    if (!c || eg_error(context(c)))
-        return -1;
+    if (!c || eg_error(context(c))) return -1;
     if (length < 0 || length > eg_cache_length(c)) {
-        eg_fail(context(c), "cache: cut to %lld places, but %lld are taken", (long long)length, (long long)eg_cache_length(c));
+        eg_fail(context(c), "cache: cut to %lld places, but %lld are taken", (long long)length,
+                (long long)eg_cache_length(c));
         return -1;
     }
     for (int k = 0; k < c->slots; k++)
-        if (c->slot[k].taken && (!length || !c->slot[k].memory))
-            c->slot[k].taken = length;
+        if (c->slot[k].taken && (!length || !c->slot[k].memory)) c->slot[k].taken = length;
     return 0;
 }
 
@@ -56,10 +66,14 @@ static eg_tensor *part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
     return eg_slice(s->axis ? eg_slice(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds at most three times what is needed. */
+/* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds
+ * at most three times what is needed. */
 static int pick(eg_cache *c, slot *s, eg_tensor *index)
 {
-    int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0), room = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
+    int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
+            room = rows <= held      ? held
+                   : rows < 2 * held ? 2 * held
+                                     : rows;
     eg_mark m = eg_push(context(c));
     eg_tensor *k = eg_at("[b] ..., c -> c ...", part(s, s->k, 0, s->taken), index),
               *v = eg_at("[b] ..., c -> c ...", part(s, s->v, 0, s->taken), index);
@@ -69,31 +83,34 @@ static int pick(eg_cache *c, slot *s, eg_tensor *index)
         fresh.k = made(c, s->k, s->axis, eg_dim(s->k, s->axis), room);
         fresh.v = made(c, s->v, s->axis, eg_dim(s->v, s->axis), room);
     }
-    int bad = eg_assign(part(&fresh, fresh.k, 0, s->taken), k) || eg_assign(part(&fresh, fresh.v, 0, s->taken), v) ? -1 : 0;
+    int bad = eg_assign(part(&fresh, fresh.k, 0, s->taken), k) ||
+                      eg_assign(part(&fresh, fresh.v, 0, s->taken), v)
+                  ? -1
+                  : 0;
     eg_pop(context(c), m);
-    if (!bad)
-        *s = fresh;
+    if (!bad) *s = fresh;
     return bad;
 }
 
 int eg_cache_pick(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
-    if (!c || !eg_ok(index) || eg_error(cx))
-        return -1;
+    if (!c || !eg_ok(index) || eg_error(cx)) return -1;
     if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail(cx, "cache: the batches to pick are one row of numbers, at least one, but the index has %d ax%s and %lld", eg_rank(index),
-                eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
+        eg_fail(cx,
+                "cache: the batches to pick are one row of numbers, at least one, but the index "
+                "has %d ax%s and %lld",
+                eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
         return -1;
     }
     bool was = eg_nograd(cx, true);
     int bad = 0;
     for (int k = 0; k < c->slots && !bad; k++) {
         const slot *s = seen(c, k);
-        if (!s || !s->taken)
-            continue;
+        if (!s || !s->taken) continue;
         if (!s->axis) {
-            eg_fail(cx, "cache: its keys have no batch that could be picked; they come from the layout of one sequence");
+            eg_fail(cx, "cache: its keys have no batch that could be picked; they come from the "
+                        "layout of one sequence");
             bad = -1;
             break;
         }
@@ -108,10 +125,8 @@ static slot *at(eg_cache *c, int k)
     if (k >= c->slots) {
         int count = k < 16 ? 32 : 2 * k;
         slot *more = eg_owner_alloc(c->owner, (size_t)count * sizeof *more);
-        if (!more)
-            return NULL;
-        if (c->slots)
-            memcpy(more, c->slot, (size_t)c->slots * sizeof *more);
+        if (!more) return NULL;
+        if (c->slots) memcpy(more, c->slot, (size_t)c->slots * sizeof *more);
         c->slot = more;
         c->slots = count;
     }
@@ -122,10 +137,12 @@ static slot *at(eg_cache *c, int k)
 static bool fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis, int64_t rows)
 {
     for (int k = 0; k < eg_rank(held); k++)
-        if (k != axis && (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != (k ? eg_dim(held, k) : rows))) {
+        if (k != axis &&
+            (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != (k ? eg_dim(held, k) : rows))) {
             eg_fail(context(c), "%s is %lld in the cache but %lld in the new keys",
                     k < axis ? "the batch" : "the heads' size",
-                    (long long)(k ? eg_dim(held, k) : rows), (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
+                    (long long)(k ? eg_dim(held, k) : rows),
+                    (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
             return false;
         }
     return true;
@@ -136,34 +153,40 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     eg_ctx *cx = context(c);
     bool recording = !eg_nograd(cx, true);
     eg_nograd(cx, !recording);
-    if (recording)
-        return eg_fail(cx, "a cache keeps no history, so it needs eg_nograd"), false;
-    if (k < 0 || k > 1 << 20)
-        return eg_fail(cx, "the cache has no slot %d", k), false;
+    if (recording) return eg_fail(cx, "a cache keeps no history, so it needs eg_nograd"), false;
+    if (k < 0 || k > 1 << 20) return eg_fail(cx, "the cache has no slot %d", k), false;
     slot *s = at(c, k);
-    if (!s)
-        return false;
+    if (!s) return false;
     if (*key) {
-        if (!eg_ok(*key) || !eg_ok(*value))
-            return false;
+        if (!eg_ok(*key) || !eg_ok(*value)) return false;
         int64_t more = eg_dim(*key, axis), room = memory ? more : c->room, rows = eg_dim(*key, 0);
-        if (!s->k || (memory && eg_dim(s->k, axis) != more) || (!s->taken && axis && rows > eg_dim(s->k, 0))) {
-            slot fresh = { made(c, *key, axis, room, rows), made(c, *value, axis, room, rows), axis, 0, rows, memory };
-            if (!eg_ok(fresh.k) || !eg_ok(fresh.v))
-                return false;
+        if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
+            (!s->taken && axis && rows > eg_dim(s->k, 0))) {
+            slot fresh = { made(c, *key, axis, room, rows),
+                           made(c, *value, axis, room, rows),
+                           axis,
+                           0,
+                           rows,
+                           memory };
+            if (!eg_ok(fresh.k) || !eg_ok(fresh.v)) return false;
             *s = fresh;
         }
         if (s->memory != memory)
-            return eg_fail(cx, "slot %d of the cache holds %s", k, s->memory ? "a memory" : "places, no memory"), false;
-        if (!s->taken && axis)
-            s->rows = rows;
+            return eg_fail(cx, "slot %d of the cache holds %s", k,
+                           s->memory ? "a memory" : "places, no memory"),
+                   false;
+        if (!s->taken && axis) s->rows = rows;
         room = eg_dim(s->k, axis);
         if (!fits(c, *key, s->k, axis, s->rows) || !fits(c, *value, s->v, axis, s->rows))
             return false;
         if (more > room - s->taken)
-            return eg_fail(cx, "the cache has room for %lld places, but %lld are taken and %lld more came",
-                           (long long)room, (long long)s->taken, (long long)more), false;
-        if (eg_assign(part(s, s->k, s->taken, s->taken + more), *key) || eg_assign(part(s, s->v, s->taken, s->taken + more), *value))
+            return eg_fail(
+                       cx,
+                       "the cache has room for %lld places, but %lld are taken and %lld more came",
+                       (long long)room, (long long)s->taken, (long long)more),
+                   false;
+        if (eg_assign(part(s, s->k, s->taken, s->taken + more), *key) ||
+            eg_assign(part(s, s->v, s->taken, s->taken + more), *value))
             return false;
         s->taken += more;
     }

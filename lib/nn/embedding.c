@@ -6,24 +6,28 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
 {
     OPTIONS(eg_embedding_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "embedding", "count", a->count) || !eg__nn_positive(p, "embedding", "d_model", a->d_model))
+    if (!p || !eg__nn_positive(p, "embedding", "count", a->count) ||
+        !eg__nn_positive(p, "embedding", "d_model", a->d_model))
         return NULL;
     eg_embedding *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
-    *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name), .count = a->count, .d_model = a->d_model };
-    m->table = eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), option(a->deviation, 0.5));
+    if (!m) return NULL;
+    *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name),
+                         .count = a->count,
+                         .d_model = a->d_model };
+    m->table =
+        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), option(a->deviation, 0.5));
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
 eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
 {
     const bool before = failed(index);
-    return m ? eg__nn_told("embedding", m->name, index, before, eg_at("[v] m, ... -> ... m", m->table, index))
+    return m ? eg__nn_told("embedding", m->name, index, before,
+                           eg_at("[v] m, ... -> ... m", m->table, index))
              : eg__nn_absent("embedding", index);
 }
 
-/* -- positions ------------------------------------------------------------------------------------------------------------ */
+/* -- positions -------------------------------------------------------------------------------- */
 static bool sinusoid(eg_tensor *table)
 {
     eg_mark m = eg_push(eg_context(table));
@@ -44,18 +48,20 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
 {
     OPTIONS(eg_positions_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "positions", "length", a->length) || !eg__nn_positive(p, "positions", "d_model", a->d_model))
+    if (!p || !eg__nn_positive(p, "positions", "length", a->length) ||
+        !eg__nn_positive(p, "positions", "d_model", a->d_model))
         return NULL;
     eg_positions *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
-    *m = (eg_positions){ .name = eg__nn_name(a->params, a->name), .length = a->length, .d_model = a->d_model };
+    if (!m) return NULL;
+    *m = (eg_positions){ .name = eg__nn_name(a->params, a->name),
+                         .length = a->length,
+                         .d_model = a->d_model };
     if (a->sinusoid) {
         m->table = eg_constant_n(p, 2, (int64_t[]){ a->length, a->d_model });
-        if (!eg_ok(m->table) || !sinusoid(m->table))
-            return NULL;
+        if (!eg_ok(m->table) || !sinusoid(m->table)) return NULL;
     } else {
-        m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model), option(a->deviation, 0.5));
+        m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model),
+                                  option(a->deviation, 0.5));
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
@@ -65,8 +71,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
     OPTIONS(eg_positions_run_args, a, given);
     const eg_positions *m = a->positions;
     int64_t b, l, width;
-    if (!m)
-        return eg__nn_absent("positions", a->x);
+    if (!m) return eg__nn_absent("positions", a->x);
     const bool before = failed(a->x);
     if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model))
         return eg_fail(eg_context(a->x), "positions: x is NULL");
@@ -74,8 +79,10 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_told("positions", m->name, a->x, before, NULL);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
     if (a->offset < 0 || end > m->length)
-        return eg_fail(eg_context(a->x), "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name, (long long)end,
-                       (long long)m->length);
-    eg_tensor *y = eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
+        return eg_fail(eg_context(a->x),
+                       "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
+                       (long long)end, (long long)m->length);
+    eg_tensor *y =
+        eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
     return eg__nn_told("positions", m->name, a->x, before, y);
 }

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* -- "b [h] i j": where the head, the query and the key are ------------------------------------------------------------------------- */
+/* -- "b [h] i j": where the head, the query and the key are ----------------------------------- */
 enum { SPEC = 1024 };
 typedef struct form {
-    int axes, head, query, key;             /* places of axes; query −1: there is none       */
+    int axes, head, query, key; /* places of axes; query −1: there is none */
     const char *name[EG_RANK_MAX];
     int length[EG_RANK_MAX];
-    bool words;                             /* names apart by blanks, not letters            */
+    bool words; /* names apart by blanks, not letters */
 } form;
 
 /* who: for messages. False after one. */
@@ -19,15 +19,21 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 {
     eg_ctx *cx = eg_context(x);
     *f = (form){ .head = -1, .query = -1, .key = -1 };
-    if (!spec) { eg_fail(cx, "%s: the spec is NULL", who); return false; }
+    if (!spec) {
+        eg_fail(cx, "%s: the spec is NULL", who);
+        return false;
+    }
     if (strlen(spec) >= SPEC / 4) {
         eg_fail(cx, "%s: the spec has %zu characters; at most %d", who, strlen(spec), SPEC / 4 - 1);
         return false;
     }
     f->words = in_names(spec);
     int open = 0, bracketed = 0;
-    for (const char *c = spec; *c; ) {
-        if (*c == ' ') { c++; continue; }
+    for (const char *c = spec; *c;) {
+        if (*c == ' ') {
+            c++;
+            continue;
+        }
         if (*c == '[' || *c == ']') {
             open += *c++ == '[' ? 1 : -1;
             if (open == 0 || open == 1) continue;
@@ -38,7 +44,10 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             eg_fail(cx, "%s: \"%s\": '%c' is neither a letter nor a bracket", who, spec, *c);
             return false;
         }
-        if (f->axes == EG_RANK_MAX) { eg_fail(cx, "%s: \"%s\" has more than %d axes", who, spec, EG_RANK_MAX); return false; }
+        if (f->axes == EG_RANK_MAX) {
+            eg_fail(cx, "%s: \"%s\" has more than %d axes", who, spec, EG_RANK_MAX);
+            return false;
+        }
         int n = 1;
         while (f->words && name_char(c[n])) n++;
         for (int k = 0; k < f->axes; k++)
@@ -46,32 +55,46 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
                 eg_fail(cx, "%s: \"%s\": '%.*s' stands there twice", who, spec, n, c);
                 return false;
             }
-        if (open) { f->head = f->axes; bracketed++; }
+        if (open) {
+            f->head = f->axes;
+            bracketed++;
+        }
         f->name[f->axes] = c;
         f->length[f->axes++] = n;
         c += n;
     }
     if (open || bracketed != 1) {
-        eg_fail(cx, "%s: \"%s\": one letter, the head's, must stand in brackets, as in \"b [h] i j\"", who, spec);
+        eg_fail(cx,
+                "%s: \"%s\": one letter, the head's, must stand in brackets, as in \"b [h] i j\"",
+                who, spec);
         return false;
     }
     if (f->axes != eg_rank(x)) {
-        eg_fail(cx, "%s: \"%s\" names %d axes, but the tensor has %d", who, spec, f->axes, eg_rank(x));
+        eg_fail(cx, "%s: \"%s\" names %d axes, but the tensor has %d", who, spec, f->axes,
+                eg_rank(x));
         return false;
     }
-    for (int k = f->axes; k-- > 0; ) {
+    for (int k = f->axes; k-- > 0;) {
         if (k == f->head) continue;
-        if (f->key < 0) f->key = k;
-        else if (f->query < 0) f->query = k;
+        if (f->key < 0)
+            f->key = k;
+        else if (f->query < 0)
+            f->query = k;
     }
-    if (f->key < 0) eg_fail(cx, "%s: \"%s\": nothing but heads", who, spec);
-    else if (eg_type(x) != EG_F32 && eg_type(x) != EG_F64) eg_fail(cx, "%s: the tensor is %s, not a float", who, eg_type_name(eg_type(x)));
-    else return true;
+    if (f->key < 0)
+        eg_fail(cx, "%s: \"%s\": nothing but heads", who, spec);
+    else if (eg_type(x) != EG_F32 && eg_type(x) != EG_F64)
+        eg_fail(cx, "%s: the tensor is %s, not a float", who, eg_type_name(eg_type(x)));
+    else
+        return true;
     return false;
 }
 
-/* -- numbers of one head ----------------------------------------------------------------------------------------------------------- */
-typedef struct sums { eg_head h; int64_t spread; } sums;          /* rows that have a spread */
+/* -- numbers of one head ---------------------------------------------------------------------- */
+typedef struct sums {
+    eg_head h;
+    int64_t spread;
+} sums; /* rows that have a spread */
 
 static int falling(const void *p, const void *q)
 {
@@ -92,11 +115,17 @@ static void add_row(sums *s, double *a, int64_t n, int64_t at, int64_t top)
         distance += a[j] * (double)llabs((long long)(at - j));
         if (a[j] > most) most = a[j];
     }
-    if (mass == 0) { s->h.empty++; return; }
+    if (mass == 0) {
+        s->h.empty++;
+        return;
+    }
     s->h.rows++;
     s->h.entropy += entropy;
     s->h.distance += distance;
-    if (keys > 1) { s->h.spread += entropy / log((double)keys); s->spread++; }
+    if (keys > 1) {
+        s->h.spread += entropy / log((double)keys);
+        s->spread++;
+    }
     if (at >= 0 && at < n) s->h.self += a[at];
     if (at >= 1 && at <= n) s->h.previous += a[at - 1];
     if (at >= -1 && at < n - 1) s->h.next += a[at + 1];
@@ -109,11 +138,15 @@ static void add_row(sums *s, double *a, int64_t n, int64_t at, int64_t top)
 static eg_head mean_of(const sums *s)
 {
     eg_head h = s->h;
-    double *const mean[] = { &h.entropy, &h.distance, &h.self, &h.previous, &h.next, &h.first, &h.top, &h.saturated };
+    double *const mean[] = { &h.entropy, &h.distance, &h.self, &h.previous,
+                             &h.next,    &h.first,    &h.top,  &h.saturated };
     for (size_t k = 0; k < sizeof mean / sizeof *mean; k++) *mean[k] /= h.rows ? (double)h.rows : 1;
     h.spread = s->spread ? h.spread / (double)s->spread : 0;
-    h.label = !h.rows ? "empty" : s->spread && h.spread >= 0.95 ? "uniform" : h.previous + h.self + h.next >= 0.5 ? "local" :
-              h.top >= 0.75 ? "sparse" : "global";
+    h.label = !h.rows                               ? "empty"
+              : s->spread && h.spread >= 0.95       ? "uniform"
+              : h.previous + h.self + h.next >= 0.5 ? "local"
+              : h.top >= 0.75                       ? "sparse"
+                                                    : "global";
     return h;
 }
 
@@ -128,29 +161,42 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     if (!eg_ok(w) || eg_error(cx)) return NULL;
     const char *spec = o->spec;
     if (!spec) {
-        eg_fail(cx, "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module gives them, or \"b i [h] j\", as "
-                    "eg_attention does; it brackets the head's letter", eg_rank(w));
+        eg_fail(cx,
+                "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
+                "gives them, or \"b i [h] j\", as "
+                "eg_attention does; it brackets the head's letter",
+                eg_rank(w));
         return NULL;
     }
     if (!read_form("heads", spec, w, &f)) return NULL;
-    if (f.query < 0) { eg_fail(cx, "heads: \"%s\" has no letter for the query", spec); return NULL; }
-    if (o->top < 0) { eg_fail(cx, "heads: .top is %lld", (long long)o->top); return NULL; }
-    if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {      /* so that sums with it fit, and are exact as doubles */
+    if (f.query < 0) {
+        eg_fail(cx, "heads: \"%s\" has no letter for the query", spec);
+        return NULL;
+    }
+    if (o->top < 0) {
+        eg_fail(cx, "heads: .top is %lld", (long long)o->top);
+        return NULL;
+    }
+    /* so that sums with it fit, and are exact as doubles */
+    if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
         eg_fail(cx, "heads: .offset is %lld, not within ±2^53", (long long)o->offset);
         return NULL;
     }
-    const int64_t heads = eg_dim(w, f.head), queries = eg_dim(w, f.query), keys = eg_dim(w, f.key), top = o->top ? o->top : 3;
+    const int64_t heads = eg_dim(w, f.head), queries = eg_dim(w, f.query), keys = eg_dim(w, f.key),
+                  top = o->top ? o->top : 3;
     eg_owner *keep = eg_owner_open(cx);
     eg_head *out = keep ? eg_owner_alloc(keep, (size_t)(heads + 1) * sizeof *out) : NULL;
     if (!out) return NULL;
-    int order[EG_RANK_MAX], n = 0;          /* head, batches, query, key */
+    int order[EG_RANK_MAX], n = 0; /* head, batches, query, key */
     order[n++] = f.head;
-    for (int k = 0; k < f.axes; k++) if (k != f.head && k != f.query && k != f.key) order[n++] = k;
+    for (int k = 0; k < f.axes; k++)
+        if (k != f.head && k != f.query && k != f.key) order[n++] = k;
     order[n++] = f.query;
     order[n++] = f.key;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
-    eg_tensor *row = eg_full_n(cx, EG_F64, 0, 1, &keys), *all = eg_cast(eg_permute_n(w, n, order), EG_F64);
+    eg_tensor *row = eg_full_n(cx, EG_F64, 0, 1, &keys),
+              *all = eg_cast(eg_permute_n(w, n, order), EG_F64);
     const double *a = eg_f64(all);
     double *r = eg_mut_f64(row);
     const int64_t rows = heads ? eg_size(w) / heads / (keys ? keys : 1) : 0;
@@ -167,23 +213,29 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     return eg_error(cx) ? NULL : out;
 }
 
-/* -- alike --------------------------------------------------------------------------------------------------------------------------- */
-static eg_tensor *unit(eg_tensor *x, const form *f)     /* x / |x| along the last letter; zeros stay */
+/* -- alike ------------------------------------------------------------------------------------ */
+/* x / |x| along the last letter; zeros stay */
+static eg_tensor *unit(eg_tensor *x, const form *f)
 {
     char spec[SPEC];
     int w = 0;
     for (int k = 0; k < f->axes; k++)
-        w += snprintf(spec + w, sizeof spec - (size_t)w, k == f->key ? "[%.*s] " : "%.*s ", f->length[k], f->name[k]);
-    eg_tensor *n = eg_unsqueeze(eg_sum(spec, eg_square(x)), f->key), *some = eg_gt(n, eg_zeros_like(n));
-    return eg_mul(x, eg_where(some, eg_rsqrt(eg_where(some, n, eg_ones_like(n))), eg_zeros_like(n)));
+        w += snprintf(spec + w, sizeof spec - (size_t)w, k == f->key ? "[%.*s] " : "%.*s ",
+                      f->length[k], f->name[k]);
+    eg_tensor *n = eg_unsqueeze(eg_sum(spec, eg_square(x)), f->key),
+              *some = eg_gt(n, eg_zeros_like(n));
+    return eg_mul(x,
+                  eg_where(some, eg_rsqrt(eg_where(some, n, eg_ones_like(n))), eg_zeros_like(n)));
 }
 
 static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
 {
     form f;
-    if (!eg_ok(x) || eg_error(eg_context(x)) || !read_form(who, spec, x, &f)) return eg_fail(eg_context(x), "%s: x is NULL", who);
+    if (!eg_ok(x) || eg_error(eg_context(x)) || !read_form(who, spec, x, &f))
+        return eg_fail(eg_context(x), "%s: x is NULL", who);
     char other[2] = "", word[] = "other_head", text[SPEC];
-    for (const char *c = "ghABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"; *c && !*other; c++) {         /* a letter that is free */
+    /* a letter that is free */
+    for (const char *c = "ghABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"; *c && !*other; c++) {
         bool taken = false;
         for (int k = 0; k < f.axes; k++) taken |= f.length[k] == 1 && *f.name[k] == *c;
         if (!taken) *other = *c;
@@ -193,15 +245,18 @@ static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
     for (int term = 0; term < 2; term++)
         for (int k = 0; k < f.axes; k++) {
             const bool turned = term && k == f.head;
-            w += snprintf(text + w, sizeof text - (size_t)w, k || !term ? "%.*s " : ", %.*s ", turned ? (int)strlen(g) : f.length[k],
-                          turned ? g : f.name[k]);
+            w += snprintf(text + w, sizeof text - (size_t)w, k || !term ? "%.*s " : ", %.*s ",
+                          turned ? (int)strlen(g) : f.length[k], turned ? g : f.name[k]);
         }
     snprintf(text + w, sizeof text - (size_t)w, "-> %.*s %s", f.length[f.head], f.name[f.head], g);
     const double vectors = (double)eg_size(x) / (double)(eg_dim(x, f.head) * eg_dim(x, f.key));
     eg_tensor *u = unit(x, &f);
     return vectors > 0 ? eg_scale(eg_einsum(text, u, u), 1 / vectors) : eg_einsum(text, u, u);
 }
-eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x) { return similarity("head_similarity", spec, x); }
+eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x)
+{
+    return similarity("head_similarity", spec, x);
+}
 
 eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x)
 {

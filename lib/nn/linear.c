@@ -5,26 +5,24 @@ eg_linear *eg_linear_new_with(const eg_linear_args *given)
 {
     OPTIONS(eg_linear_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "linear", "in", a->in) || !eg__nn_positive(p, "linear", "out", a->out))
+    if (!p || !eg__nn_positive(p, "linear", "in", a->in) ||
+        !eg__nn_positive(p, "linear", "out", a->out))
         return NULL;
     eg_linear *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
+    if (!m) return NULL;
     *m = (eg_linear){ .name = eg__nn_name(a->params, a->name), .in = a->in, .out = a->out };
     m->weight = eg_param(p, a->weight ? a->weight : "W", "i o", a->in, a->out);
-    if (a->init)
-        eg_init_normal(m->weight, option(a->init, 0));
-    if (!a->no_bias)
-        m->bias = eg_param(p, a->bias ? a->bias : "b", "o", a->out);
+    if (a->init) eg_init_normal(m->weight, option(a->init, 0));
+    if (!a->no_bias) m->bias = eg_param(p, a->bias ? a->bias : "b", "o", a->out);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
 eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
 {
-    if (!m)
-        return eg__nn_absent("linear", x);
+    if (!m) return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
         return eg_fail(eg_context(x), "linear: x is NULL");
     const bool before = failed(x);
-    return eg__nn_told("linear", m->name, x, before, eg_affine("...i,io->...o", x, m->weight, m->bias));
+    return eg__nn_told("linear", m->name, x, before,
+                       eg_affine("...i,io->...o", x, m->weight, m->bias));
 }

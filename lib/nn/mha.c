@@ -1,22 +1,25 @@
-/* mha.c: multi-head attention, its parameters. Splitting and merging heads are letters of the weights, so there is no reshape to get wrong.
- * Vaswani et al. 2017, §3.2.2 */
+/* mha.c: multi-head attention, its parameters. Splitting and merging heads are letters of the
+ * weights, so there is no reshape to get wrong. Vaswani et al. 2017, §3.2.2 */
 #include "nn.h"
 #include <ctype.h>
 #include <stdio.h>
 
 const char *eg__mha_which(int part, bool bias)
 {
-    static const char *const names[2][4] = { { "W_q", "W_k", "W_v", "W_o" }, { "b_q", "b_k", "b_v", "b_o" } };
+    static const char *const names[2][4] = { { "W_q", "W_k", "W_v", "W_o" },
+                                             { "b_q", "b_k", "b_v", "b_o" } };
     return names[bias][part];
 }
 
-/* -- sizes ------------------------------------------------------------------------------------------------------------------------ */
+/* -- sizes ------------------------------------------------------------------------------------ */
 static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (!a->d_k_each && (!a->d_k || !a->d_v) && a->d_model % a->heads)
-        eg_fail(cx, "mha: d_model must be divisible by heads: %lld / %lld", (long long)a->d_model, (long long)a->heads);
+        eg_fail(cx, "mha: d_model must be divisible by heads: %lld / %lld", (long long)a->d_model,
+                (long long)a->heads);
     else if (m->heads % m->kv_heads)
-        eg_fail(cx, "mha: heads must be divisible by kv_heads: %lld / %lld", (long long)m->heads, (long long)m->kv_heads);
+        eg_fail(cx, "mha: heads must be divisible by kv_heads: %lld / %lld", (long long)m->heads,
+                (long long)m->kv_heads);
     else
         return true;
     return false;
@@ -26,15 +29,18 @@ static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 static bool fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
-        eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld", (long long)m->qdim,
-                (long long)m->kdim, (long long)m->vdim);
+        eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
+                (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
     else if (m->form == EG_PACKED && m->d_k != m->d_v)
-        eg_fail(cx, "mha: packed weights need d_k = d_v, not %lld and %lld", (long long)m->d_k, (long long)m->d_v);
+        eg_fail(cx, "mha: packed weights need d_k = d_v, not %lld and %lld", (long long)m->d_k,
+                (long long)m->d_v);
     else if (m->form != EG_SEPARATE && m->kv_heads != m->heads)
-        eg_fail(cx, "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads, (long long)m->kv_heads);
-    else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) && !(a->no_q_bias && a->no_k_bias && a->no_v_bias) &&
-             !a->no_bias)
-        eg_fail(cx, "mha: packed weights have a bias for query, key and value, or for none of them");
+        eg_fail(cx, "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads,
+                (long long)m->kv_heads);
+    else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) &&
+             !(a->no_q_bias && a->no_k_bias && a->no_v_bias) && !a->no_bias)
+        eg_fail(cx,
+                "mha: packed weights have a bias for query, key and value, or for none of them");
     else if (m->d_k_each && m->form != EG_PER_HEAD)
         eg_fail(cx, "mha: heads of different widths need .form = EG_PER_HEAD");
     else if (m->d_k_each && m->rotary)
@@ -54,42 +60,54 @@ static bool sizes(eg_mha *m, const eg_mha_args *a)
     if (!eg__nn_positive(p, "mha", "heads", a->heads) || !eg__nn_share(p, "mha", a->dropout))
         return false;
     bool all = a->qdim && a->kdim && a->vdim && a->d_out && ((a->d_k && a->d_v) || a->d_k_each);
-    if ((!all || a->d_model) && !eg__nn_positive(p, "mha", "d_model", a->d_model))
-        return false;
+    if ((!all || a->d_model) && !eg__nn_positive(p, "mha", "d_model", a->d_model)) return false;
     *m = (eg_mha){
-        .name = eg__nn_name(p, a->name), .form = a->form, .d_model = a->d_model, .heads = a->heads,
+        .name = eg__nn_name(p, a->name),
+        .form = a->form,
+        .d_model = a->d_model,
+        .heads = a->heads,
         .kv_heads = width_or(a->kv_heads, a->heads),
-        .d_k = width_or(a->d_k, a->d_model / a->heads), .d_v = width_or(a->d_v, a->d_model / a->heads),
-        .qdim = width_or(a->qdim, a->d_model), .kdim = width_or(a->kdim, a->d_model), .vdim = width_or(a->vdim, a->d_model),
+        .d_k = width_or(a->d_k, a->d_model / a->heads),
+        .d_v = width_or(a->d_v, a->d_model / a->heads),
+        .qdim = width_or(a->qdim, a->d_model),
+        .kdim = width_or(a->kdim, a->d_model),
+        .vdim = width_or(a->vdim, a->d_model),
         .d_out = width_or(a->d_out, a->d_model),
-        .dropout = a->dropout, .scale = a->scale, .rotary = option(a->rotary, 0), .interleaved = a->interleaved, .core = a->core,
-        .score = a->score, .user = a->user,
+        .dropout = a->dropout,
+        .scale = a->scale,
+        .rotary = option(a->rotary, 0),
+        .interleaved = a->interleaved,
+        .core = a->core,
+        .score = a->score,
+        .user = a->user,
     };
     if (!eg__nn_positive(p, "mha", "kv_heads", m->kv_heads) || !divides(m, a, eg_params_context(p)))
         return false;
     if (a->d_k_each) {
         int64_t *each = eg_params_alloc(p, (size_t)(2 * a->heads) * sizeof *each);
-        if (!each)
-            return false;
+        if (!each) return false;
         m->d_k = m->d_v = 0;
         for (int64_t h = 0; h < a->heads; h++) {
             each[h] = a->d_k_each[h];
             each[a->heads + h] = a->d_v_each ? a->d_v_each[h] : a->d_k_each[h];
-            if (!eg__nn_positive(p, "mha", "d_k_each", each[h]) || !eg__nn_positive(p, "mha", "d_v_each", each[a->heads + h]))
+            if (!eg__nn_positive(p, "mha", "d_k_each", each[h]) ||
+                !eg__nn_positive(p, "mha", "d_v_each", each[a->heads + h]))
                 return false;
             m->d_k += each[h], m->d_v += each[a->heads + h];
         }
         m->d_k_each = each, m->d_v_each = each + a->heads;
     }
-    const struct { const char *name; int64_t size; } widths[] = {
-        { "d_k", m->d_k }, { "d_v", m->d_v }, { "qdim", m->qdim }, { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
+    const struct {
+        const char *name;
+        int64_t size;
+    } widths[] = { { "d_k", m->d_k },   { "d_v", m->d_v },   { "qdim", m->qdim },
+                   { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
-        if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size))
-            return false;
+        if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
     return fits(m, a, eg_params_context(p));
 }
 
-/* -- the layout, and the strings that follow from it --------------------------------------------------------------------------- */
+/* -- the layout, and the strings that follow from it ------------------------------------------ */
 static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg_ctx *cx)
 {
     int group = 0;
@@ -97,17 +115,24 @@ static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg
         bool letter = isalpha((unsigned char)*c);
         group += (*c == '(') - (*c == ')');
         if (group < 0 || group > 1 || !(letter || strchr("()= 0123456789", *c)))
-            return eg_fail(cx, "mha: the layout \"%s\" is not made of letters and groups such as (b c=2)", layout), false;
+            return eg_fail(
+                       cx,
+                       "mha: the layout \"%s\" is not made of letters and groups such as (b c=2)",
+                       layout),
+                   false;
         if ((letter && !group) || *c == ')') {
             if (s->axes == EG_RANK_MAX - 2)
-                return eg_fail(cx, "mha: the layout \"%s\" has more than %d axes", layout, EG_RANK_MAX - 2), false;
+                return eg_fail(cx, "mha: the layout \"%s\" has more than %d axes", layout,
+                               EG_RANK_MAX - 2),
+                       false;
             s->last = *c == 'm';
             s->letter[s->axes++] = letter ? *c : 0;
         }
-        if (!letter || *c == 'i' || *c == 'm')
-            continue;
+        if (!letter || *c == 'i' || *c == 'm') continue;
         if (strchr("jhdegros", *c))
-            return eg_fail(cx, "mha: the letter '%c' of the layout \"%s\" is the module's own", *c, layout), false;
+            return eg_fail(cx, "mha: the letter '%c' of the layout \"%s\" is the module's own", *c,
+                           layout),
+                   false;
         size_t n = strlen(batch);
         if (strchr(batch, *c) || n == EG_RANK_MAX - 4)
             return eg_fail(cx, "mha: the layout \"%s\" has '%c' more than once", layout, *c), false;
@@ -138,7 +163,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const char *given = a->layout ? a->layout : "b i m";
     char batch[EG_RANK_MAX] = "", q[128], k[128], o[128];
     if (s && strlen(given) >= sizeof q)
-        eg_fail(eg_params_context(p), "mha: the layout has %zu characters, more than %zu", strlen(given), sizeof q - 1);
+        eg_fail(eg_params_context(p), "mha: the layout has %zu characters, more than %zu",
+                strlen(given), sizeof q - 1);
     else if (s && letters(s, given, batch, eg_params_context(p))) {
         relettered(given, 'i', 'm', q);
         relettered(given, 'j', 'm', k);
@@ -147,7 +173,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         m->batch = eg__nn_text(p, "%s", batch);
         s->batch = (int)strlen(batch);
         bool groups = m->kv_heads != m->heads;
-        const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";    /* as the core sees them           */
+        /* as the core sees them */
+        const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";
         if (m->d_k_each) {
             s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
             s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
@@ -158,7 +185,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
             s->project[EG_Q] = eg__nn_text(p, "%s,mhd->%sihd", q, batch);
             s->project[EG_K] = eg__nn_text(p, "%s,mhd->%sjhd", k, batch);
             s->project[EG_V] = eg__nn_text(p, "%s,mhe->%sjhe", k, batch);
-            s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys, batch, keys, batch, heads);
+            s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys,
+                                  batch, keys, batch, heads);
             s->weights = eg__nn_text(p, "%s%sij", batch, heads);
             s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
             s->turn_q = eg__nn_text(p, "%sihd,id", batch);
@@ -170,31 +198,37 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
-/* -- parameters ---------------------------------------------------------------------------------------------------------------- */
-typedef struct row {                    /* of one logical weight or bias                                        */
-    eg_tensor **one, ***each; const char *name, *axes, *axes_each; bool off;
-    int rank; int64_t dims[3], fan_in, fan_out; /* fan_in 0: a bias                                             */
-    int heads;                          /* the axis that counts heads; −1: none                                 */
+/* -- parameters ------------------------------------------------------------------------------- */
+typedef struct row { /* of one logical weight or bias */
+    eg_tensor **one, ***each;
+    const char *name, *axes, *axes_each;
+    bool off;
+    int rank;
+    int64_t dims[3], fan_in, fan_out; /* fan_in 0: a bias */
+    int heads;                        /* the axis that counts heads; −1: none */
 } row;
 
 static eg_tensor *first(eg_tensor *x, const row *r, double init)
 {
-    return !r->fan_in ? eg_init_constant(x, 0) : init ? eg_init_normal(x, option(init, 0)) : eg_init_xavier(x, r->fan_in, r->fan_out);
+    return !r->fan_in ? eg_init_constant(x, 0)
+           : init     ? eg_init_normal(x, option(init, 0))
+                      : eg_init_xavier(x, r->fan_in, r->fan_out);
 }
 
 static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
 {
     eg_tensor **each = eg_params_alloc(p, (size_t)m->heads * sizeof *each);
-    if (!each)
-        return false;
+    if (!each) return false;
     *r->each = each;
     for (int64_t h = 0; h < m->heads; h++) {
         char name[160];
         int64_t dims[2];
-        int n = 0, width = r->heads + 1;                    /* the axis after the heads' is the width             */
+        int n = 0, width = r->heads + 1; /* the axis after the heads' is the width */
         for (int k = 0; k < r->rank; k++)
             if (k != r->heads)
-                dims[n++] = k == width && m->d_k_each ? (strchr(r->axes, 'e') ? m->d_v_each : m->d_k_each)[h] : r->dims[k];
+                dims[n++] = k == width && m->d_k_each
+                                ? (strchr(r->axes, 'e') ? m->d_v_each : m->d_k_each)[h]
+                                : r->dims[k];
         snprintf(name, sizeof name, "%s.%lld", r->name, (long long)h);
         each[h] = first(eg_param_n(p, name, r->axes_each, n, dims), r, init);
     }
@@ -207,15 +241,17 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const row weight = { .fan_in = m->qdim, .fan_out = m->heads * m->d_k };
     first(m->W_qkv, &weight, a->init);
     if (!a->no_bias && !a->no_q_bias)
-        m->b_qkv = eg_init_constant(eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
+        m->b_qkv = eg_init_constant(
+            eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
 }
 
-static bool slopes(eg_mha *m, eg_params *p)             /* no parameter                                            */
+static bool slopes(eg_mha *m, eg_params *p) /* no parameter */
 {
     eg_ctx *cx = eg_params_context(p);
     eg_mark mark = eg_push(cx);
     m->alibi = eg_constant_n(p, 1, &m->heads);
-    bool bad = !eg_ok(m->alibi) || eg_assign(m->alibi, eg_cast(eg_alibi_slopes(cx, m->heads), eg_type(m->alibi)));
+    bool bad = !eg_ok(m->alibi) ||
+               eg_assign(m->alibi, eg_cast(eg_alibi_slopes(cx, m->heads), eg_type(m->alibi)));
     eg_pop(cx, mark);
     return !bad;
 }
@@ -225,33 +261,69 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     OPTIONS(eg_mha_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m || !sizes(m, a) || !layout(m, a, p))
-        return NULL;
+    if (!m || !sizes(m, a) || !layout(m, a, p)) return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
-    if (a->alibi && !slopes(m, p))
-        return NULL;
-    int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e;
+    if (a->alibi && !slopes(m, p)) return NULL;
+    int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d,
+            he = m->d_k_each ? e : h * e;
     const row rows[] = {
-        { &m->W_q, &m->W_each[EG_Q], a->W_q, "m h d", "m d", false, 3, { m->qdim, h, d }, m->qdim, hd, 1 },
-        { &m->W_k, &m->W_each[EG_K], a->W_k, "m h d", "m d", false, 3, { m->kdim, g, d }, m->kdim, g == h ? hd : g * d, 1 },
-        { &m->W_v, &m->W_each[EG_V], a->W_v, "m h e", "m e", false, 3, { m->vdim, g, e }, m->vdim, g == h ? he : g * e, 1 },
-        { &m->W_o, &m->W_each[EG_O], a->W_o, "h e m", "e m", false, 3, { h, e, m->d_out }, he, m->d_out, 0 },
+        { &m->W_q,
+          &m->W_each[EG_Q],
+          a->W_q,
+          "m h d",
+          "m d",
+          false,
+          3,
+          { m->qdim, h, d },
+          m->qdim,
+          hd,
+          1 },
+        { &m->W_k,
+          &m->W_each[EG_K],
+          a->W_k,
+          "m h d",
+          "m d",
+          false,
+          3,
+          { m->kdim, g, d },
+          m->kdim,
+          g == h ? hd : g * d,
+          1 },
+        { &m->W_v,
+          &m->W_each[EG_V],
+          a->W_v,
+          "m h e",
+          "m e",
+          false,
+          3,
+          { m->vdim, g, e },
+          m->vdim,
+          g == h ? he : g * e,
+          1 },
+        { &m->W_o,
+          &m->W_each[EG_O],
+          a->W_o,
+          "h e m",
+          "e m",
+          false,
+          3,
+          { h, e, m->d_out },
+          he,
+          m->d_out,
+          0 },
         { &m->b_q, &m->b_each[EG_Q], a->b_q, "h d", "d", a->no_q_bias, 2, { h, d }, 0, 0, 0 },
         { &m->b_k, &m->b_each[EG_K], a->b_k, "h d", "d", a->no_k_bias, 2, { g, d }, 0, 0, 0 },
         { &m->b_v, &m->b_each[EG_V], a->b_v, "h e", "e", a->no_v_bias, 2, { g, e }, 0, 0, 0 },
         { &m->b_o, NULL, a->b_o, "m", NULL, a->no_o_bias, 1, { m->d_out }, 0, 0, -1 },
     };
-    if (m->form == EG_PACKED)
-        packed(m, a, p);
+    if (m->form == EG_PACKED) packed(m, a, p);
     for (int k = 0; k < 8; k++) {
         row r = rows[k];
         bool bias = k > 3;
         r.name = r.name ? r.name : eg__mha_which(k % 4, bias);
-        if ((bias && (r.off || a->no_bias)) || (m->form == EG_PACKED && k % 4 != EG_O))
-            continue;
+        if ((bias && (r.off || a->no_bias)) || (m->form == EG_PACKED && k % 4 != EG_O)) continue;
         if (m->form == EG_PER_HEAD && r.each) {
-            if (!per_head(m, p, &r, a->init))
-                return NULL;
+            if (!per_head(m, p, &r, a->init)) return NULL;
         } else {
             *r.one = first(eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
         }
@@ -259,26 +331,27 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* -- one logical weight of any form -------------------------------------------------------------------------------------------------- */
+/* -- one logical weight of any form ----------------------------------------------------------- */
 eg_tensor *eg__mha_part(const eg_mha *m, int part, bool bias)
 {
-    eg_tensor *const one[2][4] = { { m->W_q, m->W_k, m->W_v, m->W_o }, { m->b_q, m->b_k, m->b_v, m->b_o } };
-    if (one[bias][part])
-        return one[bias][part];
+    eg_tensor *const one[2][4] = { { m->W_q, m->W_k, m->W_v, m->W_o },
+                                   { m->b_q, m->b_k, m->b_v, m->b_o } };
+    if (one[bias][part]) return one[bias][part];
     if (m->form == EG_PACKED && part != EG_O) {
         eg_tensor *all = bias ? m->b_qkv : m->W_qkv;
         return all ? eg_select(all, bias ? 0 : 1, part) : NULL;
     }
     eg_tensor *const *each = !bias ? m->W_each[part] : part != EG_O ? m->b_each[part] : NULL;
     int axis = bias || part == EG_O ? 0 : 1;
-    return !each ? NULL : m->d_k_each ? eg_concat_n(axis, (int)m->heads, each) : eg_stack_n(axis, (int)m->heads, each);
+    return !each         ? NULL
+           : m->d_k_each ? eg_concat_n(axis, (int)m->heads, each)
+                         : eg_stack_n(axis, (int)m->heads, each);
 }
 
 static bool find(const char *which, int *part, bool *bias)
 {
     for (int k = 0; which && k < 8; k++)
-        if (!strcmp(which, eg__mha_which(k % 4, k > 3)))
-            return *part = k % 4, *bias = k > 3, true;
+        if (!strcmp(which, eg__mha_which(k % 4, k > 3))) return *part = k % 4, *bias = k > 3, true;
     return false;
 }
 
@@ -293,8 +366,7 @@ eg_tensor *eg_mha_weight(const eg_mha *m, const char *which)
 static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *const **xs)
 {
     eg_tensor *const *each = !bias ? m->W_each[part] : part != EG_O ? m->b_each[part] : NULL;
-    if (each)
-        return *xs = each, (int)m->heads;
+    if (each) return *xs = each, (int)m->heads;
     *one = eg__mha_part(m, part, bias);
     return *xs = one, *one ? 1 : 0;
 }
@@ -319,26 +391,30 @@ static int put(eg_mha *to, int part, bool bias, eg_tensor *x)
 
 int eg_mha_copy(eg_mha *to, const eg_mha *from)
 {
-    if (!to || !from)
-        return -1;
+    if (!to || !from) return -1;
     eg_ctx *cx = eg_context(to->W_o ? to->W_o : to->W_each[EG_O][0]);
-    const struct { const char *name; int64_t to, from; } same[] = {
-        { "heads", to->heads, from->heads }, { "kv_heads", to->kv_heads, from->kv_heads }, { "d_k", to->d_k, from->d_k },
-        { "d_v", to->d_v, from->d_v }, { "qdim", to->qdim, from->qdim }, { "kdim", to->kdim, from->kdim }, { "vdim", to->vdim, from->vdim },
-        { "d_out", to->d_out, from->d_out },
+    const struct {
+        const char *name;
+        int64_t to, from;
+    } same[] = {
+        { "heads", to->heads, from->heads }, { "kv_heads", to->kv_heads, from->kv_heads },
+        { "d_k", to->d_k, from->d_k },       { "d_v", to->d_v, from->d_v },
+        { "qdim", to->qdim, from->qdim },    { "kdim", to->kdim, from->kdim },
+        { "vdim", to->vdim, from->vdim },    { "d_out", to->d_out, from->d_out },
     };
     for (size_t k = 0; k < sizeof same / sizeof *same; k++)
         if (same[k].to != same[k].from) {
-            eg_fail(cx, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"", same[k].name, (long long)same[k].to, to->name,
-                    (long long)same[k].from, from->name);
+            eg_fail(cx, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"", same[k].name,
+                    (long long)same[k].to, to->name, (long long)same[k].from, from->name);
             return -1;
         }
     for (int64_t h = 0; h < to->heads; h++) {
-        if (!to->d_k_each && !from->d_k_each)
-            break;
-        if (to->d_k_each && from->d_k_each && to->d_k_each[h] == from->d_k_each[h] && to->d_v_each[h] == from->d_v_each[h])
+        if (!to->d_k_each && !from->d_k_each) break;
+        if (to->d_k_each && from->d_k_each && to->d_k_each[h] == from->d_k_each[h] &&
+            to->d_v_each[h] == from->d_v_each[h])
             continue;
-        eg_fail(cx, "mha_copy: head %lld has not the same width in \"%s\" and \"%s\"", (long long)h, to->name, from->name);
+        eg_fail(cx, "mha_copy: head %lld has not the same width in \"%s\" and \"%s\"", (long long)h,
+                to->name, from->name);
         return -1;
     }
     eg_mark mark = eg_push(cx);
@@ -347,8 +423,8 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     for (int k = 0; k < 8 && !bad; k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
         if (!x != !y) {
-            eg_fail(cx, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name, y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name,
-                    x ? "one" : "none");
+            eg_fail(cx, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name, y ? "a" : "no",
+                    eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
             bad = -1;
         } else if (x)
             bad = put(to, k % 4, k > 3, x);

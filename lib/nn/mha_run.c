@@ -1,5 +1,5 @@
-/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project. Errors leave it with the module's name,
- * whichever call below recorded them. */
+/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project.
+ * Errors leave it with the module's name, whichever call below recorded them. */
 #include "nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -16,17 +16,15 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         text[n++] = ' ';
     }
     text[n - 1] = 0;
-    return eg_fail(eg_context(x), "the %s has %d ax%s, but the layout \"%s\" needs %d%s", which, eg_rank(x),
-                   eg_rank(x) == 1 ? "is" : "es", text, s->axes,
+    return eg_fail(eg_context(x), "the %s has %d ax%s, but the layout \"%s\" needs %d%s", which,
+                   eg_rank(x), eg_rank(x) == 1 ? "is" : "es", text, s->axes,
                    eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
 static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *x, int64_t width)
 {
-    if (!eg_ok(x))
-        return false;
-    if (eg_rank(x) != m->specs->axes)
-        return at_least(m, which, letter, x), false;
+    if (!eg_ok(x)) return false;
+    if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
             eg_fail(eg_context(x), "'m' is %lld in the module but %lld in the %s", (long long)width,
@@ -37,14 +35,15 @@ static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *
 }
 
 /* the axes that two operands share: batch letters, and of key and value the place */
-static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b_is, eg_tensor *b, bool places)
+static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b_is, eg_tensor *b,
+                  bool places)
 {
     for (int k = 0; k < m->specs->axes; k++) {
         char c = m->specs->letter[k];
-        if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k))
-            continue;
-        eg_fail(eg_context(a), "%s '%c' is %lld in the %s but %lld in the %s", c == 'i' ? "length" : "batch",
-                c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is, (long long)eg_dim(b, k), b_is);
+        if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k)) continue;
+        eg_fail(eg_context(a), "%s '%c' is %lld in the %s but %lld in the %s",
+                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is,
+                (long long)eg_dim(b, k), b_is);
         return false;
     }
     return true;
@@ -54,17 +53,22 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 {
     static const char *const of[] = { "query", "key", "value" };
     const bool before = failed(x);
-    eg_tensor *y = eg_affine(m->specs->project[part], x, eg__mha_part(m, part, false), eg__mha_part(m, part, true));
-    return eg_ok(y) || before ? y : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
+    eg_tensor *y = eg_affine(m->specs->project[part], x, eg__mha_part(m, part, false),
+                             eg__mha_part(m, part, true));
+    return eg_ok(y) || before
+               ? y
+               : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
-/* -- predicates: letters that the core does not have, or that a cache moves ---------------------------------------------------- */
-static bool stands(const char *text, const char *c) { return !name_char(c[1]) && (c == text || !name_char(c[-1])); }
+/* -- predicates: letters that the core does not have, or that a cache moves ------------------- */
+static bool stands(const char *text, const char *c)
+{
+    return !name_char(c[1]) && (c == text || !name_char(c[-1]));
+}
 static bool mentions(const char *text, char letter)
 {
     for (const char *c = text; (c = strchr(c, letter)); c++)
-        if (stands(text, c))
-            return true;
+        if (stands(text, c)) return true;
     return false;
 }
 
@@ -73,23 +77,23 @@ static bool measures(const char *text, char letter)
 {
     for (const char *c = text; (c = strchr(c, '|')); c++) {
         const char *in = c + 1 + strspn(c + 1, " ");
-        if (*in == letter && in[1 + strspn(in + 1, " ")] == '|')
-            return true;
+        if (*in == letter && in[1 + strspn(in + 1, " ")] == '|') return true;
     }
     return false;
 }
 
 /* text with a letter written as `as`, and the size of its axis, |h|, as `size` */
-static bool rewritten(eg_ctx *cx, const char *text, char letter, const char *as, const char *size, char *out)
+static bool rewritten(eg_ctx *cx, const char *text, char letter, const char *as, const char *size,
+                      char *out)
 {
     size_t n = 0;
-    for (const char *c = text; *c; ) {
+    for (const char *c = text; *c;) {
         const char *piece = c, *end = c + 1;
         size_t add = 1;
-        if (*c == '|') {                                /* | h |                                                   */
-            const char *in = c + 1 + strspn(c + 1, " "), *bar = *in == letter ? in + 1 + strspn(in + 1, " ") : in;
-            if (*in == letter && *bar == '|')
-                piece = size, add = strlen(size), end = bar + 1;
+        if (*c == '|') { /* | h | */
+            const char *in = c + 1 + strspn(c + 1, " "),
+                       *bar = *in == letter ? in + 1 + strspn(in + 1, " ") : in;
+            if (*in == letter && *bar == '|') piece = size, add = strlen(size), end = bar + 1;
         } else if (*c == letter && stands(text, c))
             piece = as, add = strlen(as);
         if (n + add >= ROOM)
@@ -107,10 +111,10 @@ static bool known_letters(const eg_mha *m, eg_ctx *cx, const char *text, const c
 {
     for (const char *c = text ? text : ""; *c; c++) {
         size_t n = 0;
-        while (name_char(c[n]))
-            n++;
+        while (name_char(c[n])) n++;
         if (isalpha((unsigned char)*c) && (n > 1 || !(strchr("hij", *c) || strchr(m->batch, *c)))) {
-            eg_fail(cx, "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose, (int)(n < 40 ? n : 40), c, m->batch, text);
+            eg_fail(cx, "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose,
+                    (int)(n < 40 ? n : 40), c, m->batch, text);
             return false;
         }
         c += n ? n - 1 : 0;
@@ -118,10 +122,12 @@ static bool known_letters(const eg_mha *m, eg_ctx *cx, const char *text, const c
     return true;
 }
 
-/* The predicates of module and run. Behind a cache, or with an offset, i counts from there, and so does |i|: eg_attention moves the last
- * letter that is no key, which is i where it is named, unless h is two letters. *offset: what is left for it to do, slopes included. "" if
- * there is no predicate; NULL after an error. */
-static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, bool slopes, int64_t *offset, char *room)
+/* The predicates of module and run. Behind a cache, or with an offset, i counts from there, and so
+ * does |i|: eg_attention moves the last letter that is no key, which is i where it is named, unless
+ * h is two letters. *offset: what is left for it to do, slopes included. "" if there is no
+ * predicate; NULL after an error. */
+static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, bool slopes,
+                             int64_t *offset, char *room)
 {
     const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
     char from[ROOM], place[48], size[48];
@@ -129,11 +135,10 @@ static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, boo
         return NULL;
     bool over = a && b && snprintf(room, ROOM, "(%s) & (%s)", a, b) >= ROOM;
     bool moves = mentions(text, 'i'), heads = mentions(text, 'h'), others = heads;
-    for (const char *c = m->batch; *c; c++)
-        others |= mentions(text, *c);
-    bool left = moves ? !measures(text, 'i') && !(heads && m->kv_heads != m->heads) : slopes && !others;
-    if (!over && (!*text || !*offset || left))
-        return text;
+    for (const char *c = m->batch; *c; c++) others |= mentions(text, *c);
+    bool left =
+        moves ? !measures(text, 'i') && !(heads && m->kv_heads != m->heads) : slopes && !others;
+    if (!over && (!*text || !*offset || left)) return text;
     if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
         return eg_fail(cx, "the predicates have more than %d characters", ROOM - 1), NULL;
     snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
@@ -146,8 +151,7 @@ static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, boo
 static eg_masked grouped(eg_masked mask, char *room)
 {
     const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
-    if (!h || strlen(mask.axes) + 4 > ROOM)
-        return mask;
+    if (!h || strlen(mask.axes) + 4 > ROOM) return mask;
     snprintf(room, ROOM, "%.*s(gr)%s", (int)(h - mask.axes), mask.axes, h + 1);
     return (eg_masked){ room, mask.x };
 }
@@ -156,29 +160,28 @@ static eg_masked grouped(eg_masked mask, char *room)
 static eg_masked of_head(eg_masked mask, int64_t head, char *room)
 {
     const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
-    if (!h || strlen(mask.axes) >= ROOM)
-        return mask;
+    if (!h || strlen(mask.axes) >= ROOM) return mask;
     int axis = 0;
-    for (const char *c = mask.axes; c < h; c++)
-        axis += isalpha((unsigned char)*c) != 0;
+    for (const char *c = mask.axes; c < h; c++) axis += isalpha((unsigned char)*c) != 0;
     snprintf(room, ROOM, "%.*s%s", (int)(h - mask.axes), mask.axes, h + 1);
     return (eg_masked){ room, eg_select(mask.x, axis, head) };
 }
 
-/* -- the core ------------------------------------------------------------------------------------------------------------------ */
-static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a) { return m->core ? m->core(a) : eg_attention_with(a); }
+/* -- the core --------------------------------------------------------------------------------- */
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a)
+{
+    return m->core ? m->core(a) : eg_attention_with(a);
+}
 
 /* the axis h as two, g and r; or, if r is 0, these two as one */
 static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
 {
     int64_t dims[EG_RANK_MAX];
     int n = 0;
-    if (!eg_ok(x))
-        return x;
+    if (!eg_ok(x)) return x;
     for (int k = 0; k < eg_rank(x); k++) {
         dims[n++] = k == axis ? g : eg_dim(x, k);
-        if (k == axis && r)
-            dims[n++] = r;
+        if (k == axis && r) dims[n++] = r;
         k += k == axis && !r;
     }
     return eg_reshape_n(x, n, dims);
@@ -191,8 +194,13 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
     out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
 }
 
-/* -- the user's scores, and the score of what is masked, as functions of (… h i j) --------------------------------------------- */
-typedef struct hook { const eg_mha *m; const eg_mha_run_args *a; const char *where; int64_t offset; } hook;
+/* -- the user's scores, and the score of what is masked, as functions of (… h i j) ------------ */
+typedef struct hook {
+    const eg_mha *m;
+    const eg_mha_run_args *a;
+    const char *where;
+    int64_t offset;
+} hook;
 
 /* s where the mask is true, else 0, whatever s is: no product, since 0 NaN is NaN */
 static eg_tensor *scores_kept(eg_tensor *s, eg_tensor *keep)
@@ -203,7 +211,8 @@ static eg_tensor *fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor 
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
-    eg_tensor *m = eg_cast(mask, EG_BOOL), *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
+    eg_tensor *m = eg_cast(mask, EG_BOOL),
+              *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
     return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
 }
 
@@ -215,7 +224,7 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
     eg_tensor *(*score)(void *, eg_tensor *) = k->a->score ? k->a->score : m->score;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score ? score(k->a->score ? k->a->user : m->user, s) : s;
-    if (k->a->fill && *k->where && eg_ok(s)) {          /* the predicate over the letters that it has               */
+    if (k->a->fill && *k->where && eg_ok(s)) { /* the predicate over the letters that it has */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
@@ -224,13 +233,13 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
             if (strchr(k->where, all[d])) {
                 sizes[n] = eg_dim(s, d);
                 used[n++] = all[d];
-                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'j' ? "[j]" : "%c", all[d]);
+                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'j' ? "[j]" : "%c",
+                               all[d]);
             }
         used[n] = 0;
         s = fill(k, s, used, eg_where_mask(eg_context(s), k->where, open, k->offset, sizes));
     }
-    if (k->a->fill && k->a->keep.x)
-        s = fill(k, s, k->a->keep.axes, k->a->keep.x);
+    if (k->a->fill && k->a->keep.x) s = fill(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
@@ -239,17 +248,20 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
-    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], alibi[ROOM], head[48], count[24];
+    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], alibi[ROOM], head[48],
+        count[24];
     eg_ctx *cx = eg_context(o.q);
     eg_tensor ***out[OUTS];
     outs(&o, out);
     const int64_t offset = o.offset;
     const char *where = predicate(m, cx, a->where, o.alibi.x != NULL, &o.offset, room);
-    if (!where)
-        return eg_fail(cx, "the predicate cannot be used");
+    if (!where) return eg_fail(cx, "the predicate cannot be used");
     if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail(cx, "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h beside key heads, "
-                       "nor h or batches without i: \"%s\"", a->where ? a->where : m->where);
+        return eg_fail(cx,
+                       "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h "
+                       "beside key heads, "
+                       "nor h or batches without i: \"%s\"",
+                       a->where ? a->where : m->where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
@@ -263,14 +275,13 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
         o.lengths = grouped(o.lengths, lengths);
         o.alibi = grouped(o.alibi, alibi);
     }
-    if (a->score || m->score || a->fill)
-        o.score = hooked, o.user = &k;
-    if (a->fill) {                                      /* a float is no mask: eg_attention says so                 */
+    if (a->score || m->score || a->fill) o.score = hooked, o.user = &k;
+    if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
         o.where = NULL;
     }
-    if (!o.where)                                       /* nothing that the cache's length could move              */
+    if (!o.where) /* nothing that the cache's length could move */
         o.offset = o.alibi.x ? offset : m->rotary || a->fill ? 0 : a->offset;
     o.spec = s->core;
     o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score ? s->weights : NULL;
@@ -278,8 +289,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o);
     for (int n = 0; n < OUTS && groups; n++)
-        if (*out[n])
-            **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
+        if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
@@ -291,16 +301,16 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
     if (a->score || m->score || a->fill || o.alibi.x)
         return eg_fail(cx, ".score, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room) : NULL, *y = NULL;
+    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
+                             : NULL,
+              *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
     const int64_t offset = o.offset;
     int64_t at = 0, from = 0, empty = 0;
-    if (!room)
-        return eg_fail(cx, "out of memory");
+    if (!room) return eg_fail(cx, "out of memory");
     outs(&o, out);
-    for (int n = 0; n < OUTS; n++)
-        asked[n] = *out[n];
+    for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
     for (int64_t h = 0; h < m->heads; h++) {
         char both[ROOM], where[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[24], count[24];
         snprintf(head, sizeof head, "%lld", (long long)h);
@@ -322,19 +332,16 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         o.spec = m->specs->core;
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
-        for (int n = 0; n < OUTS; n++)
-            *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
+        for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
         room[h] = attended(m, &o);
         empty += o.empty ? *o.empty : 0;
-        if (a->gain)
-            room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
+        if (a->gain) room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
     }
     y = eg_concat_n(-1, (int)m->heads, room);
     for (int n = 0; n < OUTS; n++)
         if (asked[n])
             *asked[n] = eg_stack_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
-    if (a->empty)
-        *a->empty = empty;
+    if (a->empty) *a->empty = empty;
     eg_owner_close(owner);
     return y;
 }
@@ -342,68 +349,86 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
 /* a key that is given again is that of the memory, as far as sizes tell */
 static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
-    if (!operand(m, "key", 'j', key, m->kdim))
-        return false;
+    if (!operand(m, "key", 'j', key, m->kdim)) return false;
     for (int axis = 0; axis < m->specs->axes; axis++) {
         const char c = m->specs->letter[axis];
-        const int at = c == 'i' ? m->specs->batch : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch) : -1;
-        if (at < 0 || eg_dim(key, axis) == eg_dim(k, at))
-            continue;
-        eg_fail(eg_context(key), "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
-                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at), (long long)eg_dim(key, axis));
+        const int at = c == 'i'        ? m->specs->batch
+                       : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch)
+                                       : -1;
+        if (at < 0 || eg_dim(key, axis) == eg_dim(k, at)) continue;
+        eg_fail(eg_context(key),
+                "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
+                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at),
+                (long long)eg_dim(key, axis));
         return false;
     }
     return true;
 }
 
-static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before, eg_tensor **k, eg_tensor **v)
+static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
+                            eg_tensor **k, eg_tensor **v)
 {
     eg_ctx *cx = eg_context(a->query);
     eg_tensor *key = a->key ? a->key : a->query, *value = a->value ? a->value : key;
     if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
         *k = *v = NULL;
-        return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) && (!a->key || held(m, a->key, *k));
+        return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) &&
+               (!a->key || held(m, a->key, *k));
     }
     if (!operand(m, "key", 'j', key, m->kdim) || !operand(m, "value", 'j', value, m->vdim))
         return eg_fail(cx, "the key is NULL"), false;
-    if (!agree(m, "query", a->query, "key", key, false) || !agree(m, "key", key, "value", value, true))
+    if (!agree(m, "query", a->query, "key", key, false) ||
+        !agree(m, "key", key, "value", value, true))
         return false;
     *k = projected(m, EG_K, key);
     *v = projected(m, EG_V, value);
     if (m->rotary)
-        *k = eg_rotary(m->specs->turn_k, *k, .base = m->rotary, .offset = before, .interleaved = m->interleaved);
+        *k = eg_rotary(m->specs->turn_k, *k, .base = m->rotary, .offset = before,
+                       .interleaved = m->interleaved);
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
 static eg_tensor *run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (!operand(m, "query", 'i', a->query, m->qdim))
-        return eg_fail(cx, "the query is NULL");
+    if (!operand(m, "query", 'i', a->query, m->qdim)) return eg_fail(cx, "the query is NULL");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
         return eg_fail(cx, "the offset is %lld", (long long)a->offset);
     if (!isfinite(a->fill))
         return eg_fail(cx, ".fill is %g, which is no score; 0 stands for -inf", a->fill);
     if (a->fill && a->form == EG_FUSED)
-        return eg_fail(cx, ".fill changes scores in memory, which the form EG_FUSED does not have; leave one of them out");
+        return eg_fail(cx, ".fill changes scores in memory, which the form EG_FUSED does not have; "
+                           "leave one of them out");
     if (a->score && a->form == EG_FUSED)
-        return eg_fail(cx, ".score works on scores in memory, which the form EG_FUSED does not have; leave one of them out");
+        return eg_fail(cx, ".score works on scores in memory, which the form EG_FUSED does not "
+                           "have; leave one of them out");
     if (m->score && a->form == EG_FUSED)
-        return eg_fail(cx, "the module's .score works on scores in memory, which the form EG_FUSED does not have");
+        return eg_fail(
+            cx,
+            "the module's .score works on scores in memory, which the form EG_FUSED does not have");
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail(cx, "the gain has %lld numbers, but there are %lld heads", (long long)eg_size(a->gain),
-                       (long long)m->heads);
-    eg_attention_args o = { .size = sizeof o, .keep = a->keep, .bias = a->bias, .offset = a->offset + before, .dropout = m->dropout,
-                            .weights = a->weights, .dropped = a->dropped, .scores = a->scores, .lse = a->lse, .empty = a->empty,
-                            .lengths = a->lengths, .form = a->form, .alibi = a->alibi };
-    if (m->alibi && !o.alibi.x)
-        o.alibi = (eg_masked){ "h", m->alibi };
-    if (!keys_and_values(m, a, before, &o.k, &o.v))
-        return eg_fail(cx, "there are no keys");
+        return eg_fail(cx, "the gain has %lld numbers, but there are %lld heads",
+                       (long long)eg_size(a->gain), (long long)m->heads);
+    eg_attention_args o = { .size = sizeof o,
+                            .keep = a->keep,
+                            .bias = a->bias,
+                            .offset = a->offset + before,
+                            .dropout = m->dropout,
+                            .weights = a->weights,
+                            .dropped = a->dropped,
+                            .scores = a->scores,
+                            .lse = a->lse,
+                            .empty = a->empty,
+                            .lengths = a->lengths,
+                            .form = a->form,
+                            .alibi = a->alibi };
+    if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
+    if (!keys_and_values(m, a, before, &o.k, &o.v)) return eg_fail(cx, "there are no keys");
     o.q = projected(m, EG_Q, a->query);
     if (m->rotary)
-        o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset, .interleaved = m->interleaved);
+        o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset,
+                        .interleaved = m->interleaved);
     eg_tensor *y = m->d_k_each ? one_by_one(m, a, o) : together(m, a, o);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
@@ -415,7 +440,7 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse };
     const bool before = failed(a->query);
     for (int k = 0; k < OUTS; k++)
-        if (handed[k])
-            *handed[k] = NULL;
-    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, run(a->mha, a)) : eg__nn_absent("mha", a->query);
+        if (handed[k]) *handed[k] = NULL;
+    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, run(a->mha, a))
+                  : eg__nn_absent("mha", a->query);
 }

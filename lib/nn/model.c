@@ -1,7 +1,8 @@
-/* model.c: whole models. tokens → embedding + positions → blocks → norm → logits; with an encoder in front, or without */
+/* model.c: whole models. tokens → embedding + positions → blocks → norm → logits; with an encoder
+ * in front, or without */
 #include "nn.h"
 
-/* -- parts that the models share -------------------------------------------------------------------------------------------------- */
+/* -- parts that the models share -------------------------------------------------------------- */
 static eg_block **blocks(eg_params *p, int64_t count, const eg_block_args *like)
 {
     eg_block **block = eg_params_alloc(p, (size_t)count * sizeof *block);
@@ -9,20 +10,21 @@ static eg_block **blocks(eg_params *p, int64_t count, const eg_block_args *like)
         eg_block_args o = *like;
         o.size = sizeof o, o.params = p, o.name = eg__nn_text(p, "%lld", (long long)k);
         block[k] = eg_block_new_with(&o);
-        if (!block[k])
-            return NULL;
+        if (!block[k]) return NULL;
     }
     return block;
 }
 
-static eg_tensor *placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index, int64_t before, double dropout)
+static eg_tensor *placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
+                         int64_t before, double dropout)
 {
     eg_tensor *x = eg_embedding_run(e, index);
     return eg__nn_dropped(at ? eg_positions_run(at, x, .offset = before) : x, dropout);
 }
 
 /* the table's transpose where it is tied */
-static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e, eg_tensor *x)
+static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
+                           eg_tensor *x)
 {
     x = norm ? eg_norm_run(norm, x) : x;
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
@@ -30,45 +32,65 @@ static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const e
 
 static eg_tensor *row(eg_tensor *gain, int64_t k) { return gain ? eg_select(gain, 0, k) : NULL; }
 
-static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x, int64_t rows, int64_t heads)
+static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,
+                      int64_t rows, int64_t heads)
 {
-    if (!gain || (eg_ok(gain) && eg_rank(gain) == 2 && eg_dim(gain, 0) == rows && eg_dim(gain, 1) == heads))
+    if (!gain ||
+        (eg_ok(gain) && eg_rank(gain) == 2 && eg_dim(gain, 0) == rows && eg_dim(gain, 1) == heads))
         return true;
-    return eg_fail(eg_context(x), "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers", who, name,
-                   (long long)rows, (long long)heads, eg_rank(gain), (long long)eg_size(gain)), false;
+    return eg_fail(
+               eg_context(x),
+               "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers",
+               who, name, (long long)rows, (long long)heads, eg_rank(gain),
+               (long long)eg_size(gain)),
+           false;
 }
 
 static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes, int64_t vocabulary)
 {
-    if (!tied || !classes || classes == vocabulary)
-        return true;
-    return eg_fail(eg_params_context(p), "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld", who,
-                   (long long)classes, (long long)vocabulary), false;
+    if (!tied || !classes || classes == vocabulary) return true;
+    return eg_fail(eg_params_context(p),
+                   "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld",
+                   who, (long long)classes, (long long)vocabulary),
+           false;
 }
 
-/* -- transformer --------------------------------------------------------------------------------------------------------------------- */
+/* -- transformer ------------------------------------------------------------------------------ */
 eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
     OPTIONS(eg_transformer_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "transformer", "layers", a->layers) || !tied_fits(p, "transformer", a->tied, a->classes, a->vocabulary))
+    if (!p || !eg__nn_positive(p, "transformer", "layers", a->layers) ||
+        !tied_fits(p, "transformer", a->tied, a->classes, a->vocabulary))
         return NULL;
     eg_transformer *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
-    *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name), .layers = a->layers, .dropout = a->dropout };
-    m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model, .deviation = a->deviation);
+    if (!m) return NULL;
+    *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name),
+                           .layers = a->layers,
+                           .dropout = a->dropout };
+    m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model,
+                                 .deviation = a->deviation);
     if (!a->no_positions)
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid,
-                                        .deviation = a->deviation);
-    m->block = blocks(p, a->layers, &(eg_block_args){
-        .d_model = a->d_model, .heads = a->heads, .width = a->width, .dropout = a->dropout, .rms = a->rms, .activation = a->activation,
-        .post_norm = a->post_norm, .no_bias = a->no_bias, .mha = a->mha, .init = a->init });
+        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
+                                        .sinusoid = a->sinusoid, .deviation = a->deviation);
+    m->block = blocks(p, a->layers,
+                      &(eg_block_args){ .d_model = a->d_model,
+                                        .heads = a->heads,
+                                        .width = a->width,
+                                        .dropout = a->dropout,
+                                        .rms = a->rms,
+                                        .activation = a->activation,
+                                        .post_norm = a->post_norm,
+                                        .no_bias = a->no_bias,
+                                        .mha = a->mha,
+                                        .init = a->init });
     if (!a->post_norm)
-        m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+        m->norm =
+            eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
     if (!a->tied)
-        m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary), .no_bias = a->no_bias,
-                                  .init = a->init);
+        m->logits =
+            eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary),
+                          .no_bias = a->no_bias, .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
@@ -76,74 +98,92 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
     OPTIONS(eg_transformer_run_args, a, given);
     const eg_transformer *m = a->transformer;
-    if (!m)
-        return eg__nn_absent("transformer", a->index);
+    if (!m) return eg__nn_absent("transformer", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail(eg_context(a->index), "transformer: the gain does not fit");
     eg_tensor *x = placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep, .weights = a->weights ? a->weights + k : NULL,
-                         .cache = a->cache, .slot = (int)k, .gain = row(a->gain, k));
+        x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
+                         .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
+                         .slot = (int)k, .gain = row(a->gain, k));
     return read_out(m->norm, m->logits, m->tokens, x);
 }
 
-/* -- encoder and decoder ------------------------------------------------------------------------------------------------------- */
+/* -- encoder and decoder ---------------------------------------------------------------------- */
 eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
 {
     OPTIONS(eg_seq2seq_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_ctx *cx = eg_params_context(p);
-    int64_t source = width_or(a->source_vocabulary, a->vocabulary), decoder_layers = width_or(a->decoder_layers, a->layers);
-    if (!p || !eg__nn_positive(p, "seq2seq", "layers", a->layers) || !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
+    int64_t source = width_or(a->source_vocabulary, a->vocabulary),
+            decoder_layers = width_or(a->decoder_layers, a->layers);
+    if (!p || !eg__nn_positive(p, "seq2seq", "layers", a->layers) ||
+        !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
         return NULL;
     if (a->shared && source != a->vocabulary)
-        return eg_fail(cx, "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld", (long long)source,
-                       (long long)a->vocabulary), NULL;
+        return eg_fail(cx, "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld",
+                       (long long)source, (long long)a->vocabulary),
+               NULL;
     eg_seq2seq *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
-    *m = (eg_seq2seq){ .name = eg__nn_name(a->params, a->name), .layers = a->layers, .decoder_layers = decoder_layers,
+    if (!m) return NULL;
+    *m = (eg_seq2seq){ .name = eg__nn_name(a->params, a->name),
+                       .layers = a->layers,
+                       .decoder_layers = decoder_layers,
                        .dropout = a->dropout };
-    m->target = eg_embedding_new(p, a->shared ? "tokens" : "target", .count = a->vocabulary, .d_model = a->d_model,
-                                 .deviation = a->deviation);
-    m->source = a->shared ? m->target : eg_embedding_new(p, "source", .count = source, .d_model = a->d_model, .deviation = a->deviation);
+    m->target = eg_embedding_new(p, a->shared ? "tokens" : "target", .count = a->vocabulary,
+                                 .d_model = a->d_model, .deviation = a->deviation);
+    m->source = a->shared ? m->target
+                          : eg_embedding_new(p, "source", .count = source, .d_model = a->d_model,
+                                             .deviation = a->deviation);
     if (!a->no_positions) {
-        m->source_positions = eg_positions_new(p, "source_positions", .length = width_or(a->source_length, a->length),
-                                               .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model, .sinusoid = a->sinusoid,
-                                        .deviation = a->deviation);
+        m->source_positions = eg_positions_new(
+            p, "source_positions", .length = width_or(a->source_length, a->length),
+            .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
+                                        .sinusoid = a->sinusoid, .deviation = a->deviation);
     }
-    eg_block_args like = {
-        .d_model = a->d_model, .heads = a->heads, .width = a->width, .dropout = a->dropout, .rms = a->rms, .activation = a->activation,
-        .post_norm = a->post_norm, .no_bias = a->no_bias, .mha = a->mha, .init = a->init };
+    eg_block_args like = { .d_model = a->d_model,
+                           .heads = a->heads,
+                           .width = a->width,
+                           .dropout = a->dropout,
+                           .rms = a->rms,
+                           .activation = a->activation,
+                           .post_norm = a->post_norm,
+                           .no_bias = a->no_bias,
+                           .mha = a->mha,
+                           .init = a->init };
     m->encoder = blocks(eg_params_under(p, "encoder"), a->layers, &like);
     like.cross = true;
     m->decoder = blocks(eg_params_under(p, "decoder"), decoder_layers, &like);
     if (!a->post_norm) {
-        m->source_norm = eg_norm_new(p, "source_norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
-        m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+        m->source_norm = eg_norm_new(p, "source_norm", .d_model = a->d_model, .rms = a->rms,
+                                     .no_bias = a->no_bias);
+        m->norm =
+            eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
     }
     if (!a->tied)
-        m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = a->vocabulary, .no_bias = a->no_bias, .init = a->init);
+        m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = a->vocabulary,
+                                  .no_bias = a->no_bias, .init = a->init);
     return eg_error(cx) ? NULL : m;
 }
 
 static bool seq2seq_gain(const eg_seq2seq *m, eg_tensor *gain, eg_tensor *x)
 {
-    return gain_fits("seq2seq", m->name, gain, x, m->layers + 2 * m->decoder_layers, m->encoder[0]->self->heads);
+    return gain_fits("seq2seq", m->name, gain, x, m->layers + 2 * m->decoder_layers,
+                     m->encoder[0]->self->heads);
 }
 
 eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
 {
     OPTIONS(eg_seq2seq_run_args, a, given);
     const eg_seq2seq *m = a->net;
-    if (!m)
-        return eg__nn_absent("seq2seq", a->source);
+    if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail(eg_context(a->source), "seq2seq: the gain does not fit");
     eg_tensor *x = placed(m->source, m->source_positions, a->source, 0, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->encoder[k], x, .keep = a->source_keep, .weights = a->source_weights ? a->source_weights + k : NULL,
+        x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
+                         .weights = a->source_weights ? a->source_weights + k : NULL,
                          .gain = row(a->gain, k));
     return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
 }
@@ -152,16 +192,18 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
 {
     OPTIONS(eg_seq2seq_decode_args, a, given);
     const eg_seq2seq *m = a->net;
-    if (!m)
-        return eg__nn_absent("seq2seq", a->target);
+    if (!m) return eg__nn_absent("seq2seq", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail(eg_context(a->target), "seq2seq: the gain does not fit");
-    eg_tensor *x = placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
+    eg_tensor *x =
+        placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)
-        x = eg_block_run(m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep, .memory_keep = a->memory_keep,
-                         .weights = a->weights ? a->weights + k : NULL, .memory_weights = a->memory_weights ? a->memory_weights + k : NULL,
-                         .cache = a->cache, .slot = (int)(2 * k), .gain = row(a->gain, m->layers + 2 * k),
-                         .memory_gain = row(a->gain, m->layers + 2 * k + 1));
+        x = eg_block_run(
+            m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep,
+            .memory_keep = a->memory_keep, .weights = a->weights ? a->weights + k : NULL,
+            .memory_weights = a->memory_weights ? a->memory_weights + k : NULL, .cache = a->cache,
+            .slot = (int)(2 * k), .gain = row(a->gain, m->layers + 2 * k),
+            .memory_gain = row(a->gain, m->layers + 2 * k + 1));
     return read_out(m->norm, m->logits, m->target, x);
 }
 
@@ -169,6 +211,7 @@ eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
 {
     OPTIONS(eg_seq2seq_run_args, a, given);
     eg_tensor *memory = eg_seq2seq_encode_with(a);
-    return eg_seq2seq_decode(a->net, a->target, memory, .keep = a->keep, .memory_keep = a->source_keep, .weights = a->weights,
+    return eg_seq2seq_decode(a->net, a->target, memory, .keep = a->keep,
+                             .memory_keep = a->source_keep, .weights = a->weights,
                              .memory_weights = a->memory_weights, .gain = a->gain);
 }

@@ -1,4 +1,5 @@
-/* module.h: what the files of lib/nn share. Public headers only: a user's module is written the same way. */
+/* module.h: what the files of lib/nn share. Public headers only: a user's module is written the
+ * same way. */
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H
 #include <eingrad/model.h>
@@ -6,19 +7,29 @@
 #include <string.h>
 
 /* an option: absent or 0 means the default, EG_OFF zero */
-static inline double  option(double given, double otherwise)    { return given == EG_OFF ? 0 : given != 0 ? given : otherwise; }
-static inline int64_t width_or(int64_t given, int64_t otherwise) { return given ? given : otherwise; }
+static inline double option(double given, double otherwise)
+{
+    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
+}
+static inline int64_t width_or(int64_t given, int64_t otherwise)
+{
+    return given ? given : otherwise;
+}
 
-/* const type *a: a copy of `given`, whose caller may have been built with an older header that had fewer options, or all defaults */
-#define OPTIONS(type, a, given)                                                                             \
-    type a##_copy = { .size = sizeof a##_copy };                                                            \
-    if (given) memcpy(&a##_copy, given, (given)->size < sizeof a##_copy ? (given)->size : sizeof a##_copy); \
+/* const type *a: a copy of `given`, whose caller may have been built with an older header that had
+ * fewer options, or all defaults */
+#define OPTIONS(type, a, given)                                                    \
+    type a##_copy = { .size = sizeof a##_copy };                                   \
+    if (given)                                                                     \
+        memcpy(&a##_copy, given,                                                   \
+               (given)->size < sizeof a##_copy ? (given)->size : sizeof a##_copy); \
     const type *a = &a##_copy
 
-const char *eg__nn_prefix(const eg_params *);           /* "" or "name." */
-const eg_named *eg__nn_named(const eg_params *, const char *full);      /* by its whole name; NULL if there is none */
-void eg__nn_read(eg_params *);                          /* the values were read: no file is expected any more */
-/* -- strings of letters or names ----------------------------------------------------------------------------------------------------- */
+const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
+/* by its whole name; NULL if there is none */
+const eg_named *eg__nn_named(const eg_params *, const char *full);
+void eg__nn_read(eg_params *); /* the values were read: no file is expected any more */
+/* -- strings of letters or names -------------------------------------------------------------- */
 static inline bool name_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
 /* Names: two stand apart by blanks alone, and one has two characters or more. */
 static inline bool in_names(const char *spec)
@@ -27,38 +38,47 @@ static inline bool in_names(const char *spec)
     for (const char *c = spec; *c; c++) {
         const char *next = c + strspn(c, " []");
         longer |= name_char(c[0]) && name_char(c[1]);
-        apart |= next > c && memchr(c, ' ', (size_t)(next - c)) && c > spec && name_char(c[-1]) && name_char(*next);
+        apart |= next > c && memchr(c, ' ', (size_t)(next - c)) && c > spec && name_char(c[-1]) &&
+                 name_char(*next);
     }
     return longer && apart;
 }
 
-char *eg__nn_name(eg_params *, const char *name);       /* the full name under p, kept as long as p; NULL after an error */
-/* poison, after recording that a run was given no module (a failed X_new has already said why: the first message stays) */
+/* the full name under p, kept as long as p; NULL after an error */
+char *eg__nn_name(eg_params *, const char *name);
+/* poison, after recording that a run was given no module (a failed X_new has already said why: the
+ * first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
-/* y. If it failed and nothing had failed before, the error is told as this module's: 'linear "up": affine: …' */
+/* y. If it failed and nothing had failed before, the error is told as this module's: 'linear "up":
+ * affine: …' */
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
 static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
 /* last axis of x is `width`; else recorded */
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
-bool eg__nn_share(eg_params *, const char *who, double dropout);                                /* in [0, 1); else recorded */
-bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t size);           /* else recorded */
-char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));  /* kept as long as p; NULL after an error */
-eg_tensor *eg__nn_dropped(eg_tensor *x, double p);      /* dropout, or x itself if p is 0 */
+bool eg__nn_share(eg_params *, const char *who, double dropout); /* in [0, 1); else recorded */
+/* else recorded */
+bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t size);
+/* kept as long as p; NULL after an error */
+char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p is 0 */
 
-/* -- mha.c, mha_run.c: strings that the layout decides, made once ------------------------------------------------------------------ */
+/* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
-    int  axes; char letter[EG_RANK_MAX];    /* of the query; 0: a group                                     */
-    int  batch;                             /* batch letters                                                */
-    bool last;                              /* the query's width is its last axis                           */
+    int axes;
+    char letter[EG_RANK_MAX]; /* of the query; 0: a group */
+    int batch;                /* batch letters */
+    bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
 };
-const char *eg__mha_which(int part, bool bias);         /* "W_q" … "b_o" */
-eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias); /* the logical weight or bias; NULL: none */
+const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
+/* the logical weight or bias; NULL: none */
+eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 
-/* -- cache.c ------------------------------------------------------------------------------------------------------------------------ */
-int64_t eg__cache_taken(const eg_cache *, int slot);    /* places in a slot */
+/* -- cache.c ---------------------------------------------------------------------------------- */
+int64_t eg__cache_taken(const eg_cache *, int slot); /* places in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
-/* Puts k and v (places on `axis`) behind what the slot holds and makes them views of all of it; memory: the slot has just their room. */
+/* Puts k and v (places on `axis`) behind what the slot holds and makes them views of all of it;
+ * memory: the slot has just their room. */
 bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 #endif

@@ -5,26 +5,25 @@ eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 {
     OPTIONS(eg_norm_new_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
-    if (!p || !eg__nn_positive(p, "norm", "d_model", a->d_model))
-        return NULL;
+    if (!p || !eg__nn_positive(p, "norm", "d_model", a->d_model)) return NULL;
     eg_norm *m = eg_params_alloc(p, sizeof *m);
-    if (!m)
-        return NULL;
-    *m = (eg_norm){ .name = eg__nn_name(a->params, a->name), .d_model = a->d_model, .eps = a->eps, .rms = a->rms };
+    if (!m) return NULL;
+    *m = (eg_norm){
+        .name = eg__nn_name(a->params, a->name), .d_model = a->d_model, .eps = a->eps, .rms = a->rms
+    };
     m->gain = eg_init_constant(eg_param(p, "gain", "m", a->d_model), 1);
-    if (!a->no_bias && !a->rms)
-        m->bias = eg_param(p, "bias", "m", a->d_model);
+    if (!a->no_bias && !a->rms) m->bias = eg_param(p, "bias", "m", a->d_model);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
 eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)
 {
-    if (!m)
-        return eg__nn_absent("norm", x);
+    if (!m) return eg__nn_absent("norm", x);
     if (!eg__nn_width("norm", m->name, 'm', x, m->d_model))
         return eg_fail(eg_context(x), "norm: x is NULL");
     const bool before = failed(x);
-    eg_tensor *y = m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)
-                          : eg_layernorm("... [m]", x, .gain = m->gain, .bias = m->bias, .eps = m->eps);
+    eg_tensor *y =
+        m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)
+               : eg_layernorm("... [m]", x, .gain = m->gain, .bias = m->bias, .eps = m->eps);
     return eg__nn_told("norm", m->name, x, before, y);
 }

@@ -8,22 +8,25 @@
 
 typedef struct list {
     eg_owner *owner;
-    eg_dtype  dtype;
-    int       count, room;
-    int64_t   numbers;
+    eg_dtype dtype;
+    int count, room;
+    int64_t numbers;
     eg_named **item;
-    int      *table, slots;             /* hash table of the names: place in `item` + 1; 0: empty        */
-    const eg_safetensors *expected; const char *path;
+    int *table, slots; /* hash table of the names: place in `item` + 1; 0: empty */
+    const eg_safetensors *expected;
+    const char *path;
 } list;
 
-struct eg_params { list *all; const char *prefix; };    /* prefix "" or "name."                                */
+struct eg_params {
+    list *all;
+    const char *prefix;
+}; /* prefix "" or "name." */
 
 eg_params *eg_params_open_with(const eg_params_args *given)
 {
     OPTIONS(eg_params_args, a, given);
     eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
-    if (eg_error(a->cx))
-        return NULL;
+    if (eg_error(a->cx)) return NULL;
     if (dtype != EG_F32 && dtype != EG_F64) {
         eg_fail(a->cx, "params: parameters are f32 or f64, not %s", eg_type_name(dtype));
         return NULL;
@@ -42,38 +45,43 @@ eg_params *eg_params_open_with(const eg_params_args *given)
 
 void eg_params_close(eg_params *p)
 {
-    if (p)
-        eg_owner_close(p->all->owner);
+    if (p) eg_owner_close(p->all->owner);
 }
 
-eg_ctx *eg_params_context(const eg_params *p)          { return p ? eg_owner_context(p->all->owner) : NULL; }
-eg_dtype eg_params_type(const eg_params *p)            { return p ? p->all->dtype : EG_DEFAULT; }
-void *eg_params_alloc(eg_params *p, size_t bytes)      { return p ? eg_owner_alloc(p->all->owner, bytes) : NULL; }
-eg_owner *eg_params_owner(eg_params *p)                { return p ? p->all->owner : NULL; }
-int eg_params_count(const eg_params *p)                { return p ? p->all->count : 0; }
-int64_t eg_params_size(const eg_params *p)             { return p ? p->all->numbers : 0; }
-const eg_named *eg_params_at(const eg_params *p, int k) { return p && k >= 0 && k < p->all->count ? p->all->item[k] : NULL; }
+eg_ctx *eg_params_context(const eg_params *p) { return p ? eg_owner_context(p->all->owner) : NULL; }
+eg_dtype eg_params_type(const eg_params *p) { return p ? p->all->dtype : EG_DEFAULT; }
+void *eg_params_alloc(eg_params *p, size_t bytes)
+{
+    return p ? eg_owner_alloc(p->all->owner, bytes) : NULL;
+}
+eg_owner *eg_params_owner(eg_params *p) { return p ? p->all->owner : NULL; }
+int eg_params_count(const eg_params *p) { return p ? p->all->count : 0; }
+int64_t eg_params_size(const eg_params *p) { return p ? p->all->numbers : 0; }
+const eg_named *eg_params_at(const eg_params *p, int k)
+{
+    return p && k >= 0 && k < p->all->count ? p->all->item[k] : NULL;
+}
 
 static char *joined(eg_params *p, const char *name, const char *end)
 {
     size_t room = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
     char *text = eg_params_alloc(p, room);
-    if (text)
-        snprintf(text, room, "%s%s%s", p->prefix, name, end);
+    if (text) snprintf(text, room, "%s%s%s", p->prefix, name, end);
     return text;
 }
 
-const char *eg__nn_prefix(const eg_params *p)     { return p ? p->prefix : ""; }
-char *eg__nn_name(eg_params *p, const char *name) { return p ? joined(p, name ? name : "", "") : NULL; }
+const char *eg__nn_prefix(const eg_params *p) { return p ? p->prefix : ""; }
+char *eg__nn_name(eg_params *p, const char *name)
+{
+    return p ? joined(p, name ? name : "", "") : NULL;
+}
 
 eg_params *eg_params_under(eg_params *p, const char *name)
 {
-    if (!p || !name || !*name)
-        return p;
+    if (!p || !name || !*name) return p;
     eg_params *in = eg_params_alloc(p, sizeof *in);
     char *prefix = in ? joined(p, name, ".") : NULL;
-    if (!prefix)
-        return NULL;
+    if (!prefix) return NULL;
     *in = (eg_params){ p->all, prefix };
     return in;
 }
@@ -82,10 +90,8 @@ eg_params *eg_params_under(eg_params *p, const char *name)
 static uint64_t params_hash(const char *prefix, const char *name)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    for (const char *c = prefix; *c; c++)
-        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
-    for (const char *c = name; *c; c++)
-        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = prefix; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
     return h ^ h >> 32;
 }
 
@@ -107,7 +113,10 @@ static const eg_named *find(const list *all, const char *prefix, const char *nam
     return at && *at ? all->item[*at - 1] : NULL;
 }
 
-const eg_named *eg__nn_named(const eg_params *p, const char *full) { return p ? find(p->all, "", full) : NULL; }
+const eg_named *eg__nn_named(const eg_params *p, const char *full)
+{
+    return p ? find(p->all, "", full) : NULL;
+}
 void eg__nn_read(eg_params *p) { p->all->expected = NULL; }
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
@@ -120,15 +129,14 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
 static int axes_in(const char *axes)
 {
     int letters = 0, words = 0, longest = 0, run = 0;
-    for (const char *s = axes; ; s++) {
+    for (const char *s = axes;; s++) {
         if (*s && *s != ' ') {
             letters++;
             words += run++ == 0;
         } else {
             longest = run > longest ? run : longest;
             run = 0;
-            if (!*s)
-                return words > 1 && longest > 1 ? words : letters;
+            if (!*s) return words > 1 && longest > 1 ? words : letters;
         }
     }
 }
@@ -139,21 +147,17 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
     if (all->count == all->room) {
         int room = all->room ? 2 * all->room : 32;
         eg_named **item = eg_params_alloc(p, (size_t)room * sizeof *item);
-        if (!item)
-            return false;
-        if (all->count)
-            memcpy(item, all->item, (size_t)all->count * sizeof *item);
+        if (!item) return false;
+        if (all->count) memcpy(item, all->item, (size_t)all->count * sizeof *item);
         int *table = eg_params_alloc(p, 2 * (size_t)room * sizeof *table);
-        if (!table)
-            return false;
+        if (!table) return false;
         all->item = item, all->room = room, all->table = table, all->slots = 2 * room;
-        for (int k = 0; k < all->count; k++)
-            *params_slot(all, "", item[k]->name) = k + 1;
+        for (int k = 0; k < all->count; k++) *params_slot(all, "", item[k]->name) = k + 1;
     }
     eg_named *one = eg_params_alloc(p, sizeof *one);
-    char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL, *full = letters ? joined(p, name, "") : NULL;
-    if (!full || !eg_ok(eg_name(x, full)))
-        return false;
+    char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
+         *full = letters ? joined(p, name, "") : NULL;
+    if (!full || !eg_ok(eg_name(x, full))) return false;
     memcpy(letters, axes, strlen(axes) + 1);
     *one = (eg_named){ full, letters, x };
     *params_slot(all, "", full) = all->count + 1;
@@ -162,35 +166,41 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
     return true;
 }
 
-eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank, const int64_t *dims)
+eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
+                      const int64_t *dims)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx))
-        return eg_fail(cx, "param: the list of parameters is NULL");
-    if (!name || !*name || !axes)
-        return eg_fail(cx, "param: a parameter needs a name and letters");
-    if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) || (!*p->prefix && !strcmp(name, "__metadata__")))
-        return eg_fail(cx, "param: the name \"%s%s\" is kept for what files say beside parameters", p->prefix, name);
+    if (!p || eg_error(cx)) return eg_fail(cx, "param: the list of parameters is NULL");
+    if (!name || !*name || !axes) return eg_fail(cx, "param: a parameter needs a name and letters");
+    if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
+        (!*p->prefix && !strcmp(name, "__metadata__")))
+        return eg_fail(cx, "param: the name \"%s%s\" is kept for what files say beside parameters",
+                       p->prefix, name);
     if (find(p->all, p->prefix, name))
         return eg_fail(cx, "param: the name \"%s%s\" is taken", p->prefix, name);
     if (axes_in(axes) != rank)
-        return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix, name, axes, axes_in(axes), rank);
-    if (rank && !dims)
-        return eg_fail(cx, "param \"%s%s\": the sizes are NULL", p->prefix, name);
+        return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given",
+                       p->prefix, name, axes, axes_in(axes), rank);
+    if (rank && !dims) return eg_fail(cx, "param \"%s%s\": the sizes are NULL", p->prefix, name);
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
-            return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix, name, (long long)dims[k], k);
+            return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
+                           name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
-            return eg_fail(cx, "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers", p->prefix, name, k);
+            return eg_fail(cx,
+                           "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers",
+                           p->prefix, name, k);
     }
     if (p->all->expected) {
         char *full = joined(p, name, "");
-        if (!full || !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
+        if (!full ||
+            !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
             return eg_fail(cx, "param \"%s%s\": the file has no tensor for it", p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
-    if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) || !add(p, name, axes, x))
+    if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
+        !add(p, name, axes, x))
         return eg_fail(cx, "param \"%s%s\": out of memory", p->prefix, name);
     return x;
 }
@@ -215,21 +225,20 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         int bad = eg_assign(one->x, eg_cast(other->x, eg_params_type(to)));
         eg_nograd(cx, was);
         eg_pop(cx, m);
-        if (bad)
-            return -1;
+        if (bad) return -1;
     }
     return eg_error(cx) ? -1 : 0;
 }
 
-/* -- initial values ------------------------------------------------------------------------------------------------------ */
+/* -- initial values --------------------------------------------------------------------------- */
 static eg_tensor *drawn(eg_tensor *w, bool normal, double spread)
 {
     eg_ctx *cx = eg_context(w);
-    if (!eg_ok(w))
-        return w;
+    if (!eg_ok(w)) return w;
     eg_mark m = eg_push(cx);
-    int bad = eg_assign(w, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
-                                  : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+    int bad = eg_assign(
+        w, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
+                  : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
     eg_pop(cx, m);
     return bad ? eg_fail(cx, "init: the tensor could not be written") : w;
 }
@@ -237,18 +246,21 @@ static eg_tensor *drawn(eg_tensor *w, bool normal, double spread)
 eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
 {
     if (fan_in < 1 || fan_out < 1)
-        return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld", (long long)fan_in, (long long)fan_out);
+        return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld",
+                       (long long)fan_in, (long long)fan_out);
     return drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
 }
 
-eg_tensor *eg_init_normal(eg_tensor *w, double deviation)  { return drawn(w, true, deviation); }
+eg_tensor *eg_init_normal(eg_tensor *w, double deviation) { return drawn(w, true, deviation); }
 
 eg_tensor *eg_init_constant(eg_tensor *w, double value)
 {
-    return eg_fill(w, value) ? eg_fail(eg_context(w), "init_constant: the tensor could not be written") : w;
+    return eg_fill(w, value)
+               ? eg_fail(eg_context(w), "init_constant: the tensor could not be written")
+               : w;
 }
 
-/* -- shared checks ------------------------------------------------------------------------------------------------------- */
+/* -- shared checks ---------------------------------------------------------------------------- */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {
     return eg_fail(eg_context(x), "%s: the module is NULL", who);
@@ -268,8 +280,7 @@ char *eg__nn_text(eg_params *p, const char *format, ...)
     va_copy(again, values);
     int length = vsnprintf(NULL, 0, format, values);
     char *out = length < 0 ? NULL : eg_params_alloc(p, (size_t)length + 1);
-    if (out)
-        vsnprintf(out, (size_t)length + 1, format, again);
+    if (out) vsnprintf(out, (size_t)length + 1, format, again);
     va_end(again);
     va_end(values);
     return out;
@@ -277,22 +288,21 @@ char *eg__nn_text(eg_params *p, const char *format, ...)
 
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)
 {
-    if (!eg_ok(x))
-        return false;
-    if (eg_rank(x) > 0 && eg_dim(x, -1) == width)
-        return true;
+    if (!eg_ok(x)) return false;
+    if (eg_rank(x) > 0 && eg_dim(x, -1) == width) return true;
     if (eg_rank(x) == 0)
-        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name, letter, (long long)width);
+        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module, but the operand has no axes",
+                who, name, letter, (long long)width);
     else
-        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who, name, letter,
-                (long long)width, (long long)eg_dim(x, -1));
+        eg_fail(eg_context(x),
+                "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
+                name, letter, (long long)width, (long long)eg_dim(x, -1));
     return false;
 }
 
 bool eg__nn_share(eg_params *p, const char *who, double dropout)
 {
-    if ((dropout >= 0 && dropout < 1) || dropout == EG_OFF)
-        return true;
+    if ((dropout >= 0 && dropout < 1) || dropout == EG_OFF) return true;
     eg_fail(eg_params_context(p), "%s: dropout must be in [0, 1), not %g", who, dropout);
     return false;
 }
@@ -300,8 +310,10 @@ bool eg__nn_share(eg_params *p, const char *who, double dropout)
 bool eg__nn_positive(eg_params *p, const char *who, const char *option_name, int64_t size)
 {
     if (size < 1)
-        eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name, (long long)size);
-    else if (size > INT32_MAX)                          /* so that products of two fit                         */
-        eg_fail(eg_params_context(p), "%s: %s is %lld, more than %d", who, option_name, (long long)size, INT32_MAX);
+        eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name,
+                (long long)size);
+    else if (size > INT32_MAX) /* so that products of two fit */
+        eg_fail(eg_params_context(p), "%s: %s is %lld, more than %d", who, option_name,
+                (long long)size, INT32_MAX);
     return size >= 1 && size <= INT32_MAX;
 }

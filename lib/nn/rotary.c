@@ -15,25 +15,28 @@ static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
         else if (!isspace((unsigned char)*c))
             n = 3;
     for (const char *c = spec; n == 2 && c < comma; c++) {
-        if (isspace((unsigned char)*c))
-            continue;
+        if (isspace((unsigned char)*c)) continue;
         for (int k = 0; k < 2; k++)
-            if (*c == two[k])
-                found[k] = axis;
+            if (*c == two[k]) found[k] = axis;
         axis++;
     }
     if (n != 2 || found[0] < 0 || found[1] < 0 || found[0] == found[1])
-        return eg_fail(cx, "rotary: the spec \"%s\" needs the letters of x, a comma, and those of place and width, as in \"bihd, id\"",
-                       spec ? spec : ""), false;
+        return eg_fail(cx,
+                       "rotary: the spec \"%s\" needs the letters of x, a comma, and those of "
+                       "place and width, as in \"bihd, id\"",
+                       spec ? spec : ""),
+               false;
     return *place = found[0], *width = found[1], true;
 }
 
 /* cos and sin of (i + offset) base^(−2k/d), in f64, then in x's type: (i, d/2) */
-static void angles(eg_tensor *x, double base, int64_t offset, int64_t places, int64_t pairs, eg_tensor **c, eg_tensor **s)
+static void angles(eg_tensor *x, double base, int64_t offset, int64_t places, int64_t pairs,
+                   eg_tensor **c, eg_tensor **s)
 {
     eg_ctx *cx = eg_context(x);
     eg_tensor *i = eg_shift(eg_arange(cx, EG_F64, 0, (double)places, 1), (double)offset);
-    eg_tensor *k = eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), -log(base) / (double)pairs));
+    eg_tensor *k =
+        eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), -log(base) / (double)pairs));
     eg_tensor *angle = eg_einsum("i,k->ik", i, k);
     *c = eg_cast(eg_cos(angle), eg_type(x));
     *s = eg_cast(eg_sin(angle), eg_type(x));
@@ -45,31 +48,28 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     eg_ctx *cx = eg_context(a->x);
     eg_tensor *x = a->x, *c, *s;
     int place, width;
-    if (!eg_ok(x) || !axes_of(cx, a->spec, &place, &width))
-        return eg_fail(cx, "rotary: x is NULL");
+    if (!eg_ok(x) || !axes_of(cx, a->spec, &place, &width)) return eg_fail(cx, "rotary: x is NULL");
     if (place >= eg_rank(x) || width >= eg_rank(x))
-        return eg_fail(cx, "rotary: the spec \"%s\" names more axes than x has, which is %d", a->spec, eg_rank(x));
+        return eg_fail(cx, "rotary: the spec \"%s\" names more axes than x has, which is %d",
+                       a->spec, eg_rank(x));
     int64_t d = eg_dim(x, width), pairs = d / 2;
     double base = option(a->base, 10000);
-    if (d % 2)
-        return eg_fail(cx, "rotary: the width is %lld, which makes no pairs", (long long)d);
-    if (!(base > 0) || !isfinite(base))
-        return eg_fail(cx, "rotary: the base is %g", base);
+    if (d % 2) return eg_fail(cx, "rotary: the width is %lld, which makes no pairs", (long long)d);
+    if (!(base > 0) || !isfinite(base)) return eg_fail(cx, "rotary: the base is %g", base);
     bool was = eg_nograd(cx, true);
     angles(x, base, a->offset, eg_dim(x, place), pairs, &c, &s);
     eg_nograd(cx, was);
     int64_t dims[EG_RANK_MAX];
-    for (int k = 0; k < eg_rank(x); k++)                            /* (i, k) as x stretches it                    */
+    for (int k = 0; k < eg_rank(x); k++) /* (i, k) as x stretches it */
         dims[k] = k == place ? eg_dim(x, k) : k == width ? pairs : 1;
-    if (place > width)
-        c = eg_transpose(c, 0, 1), s = eg_transpose(s, 0, 1);
+    if (place > width) c = eg_transpose(c, 0, 1), s = eg_transpose(s, 0, 1);
     c = eg_reshape_n(c, eg_rank(x), dims), s = eg_reshape_n(s, eg_rank(x), dims);
     int64_t step = a->interleaved ? 2 : 1;
-    eg_tensor *x1 = eg_slice(x, width, 0, a->interleaved ? d : pairs, step), *x2 = eg_slice(x, width, a->interleaved ? 1 : pairs, d, step);
-    eg_tensor *y1 = eg_sub(eg_mul(x1, c), eg_mul(x2, s)), *y2 = eg_add(eg_mul(x1, s), eg_mul(x2, c));
-    if (!a->interleaved)
-        return eg_concat(width, y1, y2);
-    for (int k = 0; k < eg_rank(x); k++)
-        dims[k] = eg_dim(x, k);
+    eg_tensor *x1 = eg_slice(x, width, 0, a->interleaved ? d : pairs, step),
+              *x2 = eg_slice(x, width, a->interleaved ? 1 : pairs, d, step);
+    eg_tensor *y1 = eg_sub(eg_mul(x1, c), eg_mul(x2, s)),
+              *y2 = eg_add(eg_mul(x1, s), eg_mul(x2, c));
+    if (!a->interleaved) return eg_concat(width, y1, y2);
+    for (int k = 0; k < eg_rank(x); k++) dims[k] = eg_dim(x, k);
     return eg_reshape_n(eg_stack(width + 1, y1, y2), eg_rank(x), dims);
 }

@@ -5,8 +5,7 @@ int eg_params_save(const eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
     int count = eg_params_count(p), bad = -1;
-    if (!p || eg_error(cx))
-        return -1;
+    if (!p || eg_error(cx)) return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     const char **names = owner ? eg_owner_alloc(owner, (size_t)(count + 1) * sizeof *names) : NULL;
@@ -25,17 +24,19 @@ int eg_params_save(const eg_params *p, const char *path)
 int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || !file || eg_error(cx))
-        return -1;
-    for (int k = 0; k < eg_params_count(p); k++) {      /* all is checked before anything changes          */
+    if (!p || !file || eg_error(cx)) return -1;
+    for (int k = 0; k < eg_params_count(p); k++) { /* all is checked before anything changes */
         const eg_named *one = eg_params_at(p, k);
-        if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x), eg_dims(one->x))))
+        if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
+                                       eg_dims(one->x))))
             return -1;
     }
-    for (int k = 0; k < eg_safetensors_count(file); k++) {  /* a checkpoint has an optimiser's state as well */
+    /* a checkpoint has an optimiser's state as well */
+    for (int k = 0; k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
         if (strncmp(name, "opt.", 4) && !eg__nn_named(p, name)) {
-            eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter", path ? path : eg_safetensors_file(file, k), name);
+            eg_fail(cx, "%s: tensor \"%s\" belongs to no parameter",
+                    path ? path : eg_safetensors_file(file, k), name);
             return -1;
         }
     }
@@ -44,7 +45,9 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
     for (int k = 0; !bad && k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
         eg_mark m = eg_push(cx);
-        bad = eg_assign(one->x, eg_cast(eg_safetensors_at(file, eg_safetensors_find(file, one->name)), eg_type(one->x)));
+        bad =
+            eg_assign(one->x, eg_cast(eg_safetensors_at(file, eg_safetensors_find(file, one->name)),
+                                      eg_type(one->x)));
         eg_pop(cx, m);
     }
     eg_nograd(cx, was);
@@ -55,8 +58,7 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 int eg_params_load(eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx))
-        return -1;
+    if (!p || eg_error(cx)) return -1;
     eg_mark m = eg_push(cx);
     int bad = eg_params_read(p, eg_safetensors_open(cx, path), path);
     eg_pop(cx, m);

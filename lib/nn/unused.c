@@ -2,17 +2,21 @@
 #include "nn.h"
 #include <eingrad/grad.h>
 
-typedef struct visit { eg_owner *owner; const eg_tensor **seen; size_t slots, taken; eg_tensor **todo; size_t left, room; } visit;
+typedef struct visit {
+    eg_owner *owner;
+    const eg_tensor **seen;
+    size_t slots, taken;
+    eg_tensor **todo;
+    size_t left, room;
+} visit;
 
 static bool push(visit *v, eg_tensor *x)
 {
     if (v->left == v->room) {
         size_t room = v->room ? 2 * v->room : 256;
         eg_tensor **more = eg_owner_alloc(v->owner, room * sizeof *more);
-        if (!more)
-            return false;
-        if (v->left)
-            memcpy(more, v->todo, v->left * sizeof *more);
+        if (!more) return false;
+        if (v->left) memcpy(more, v->todo, v->left * sizeof *more);
         v->todo = more, v->room = room;
     }
     v->todo[v->left++] = x;
@@ -23,22 +27,19 @@ static bool push(visit *v, eg_tensor *x)
 static size_t slot(const visit *v, const eg_tensor *x)
 {
     size_t at = ((uintptr_t)x >> 5) * 0x9e3779b97f4a7c15u % v->slots;
-    while (v->seen[at] && v->seen[at] != x)
-        at = (at + 1) % v->slots;
+    while (v->seen[at] && v->seen[at] != x) at = (at + 1) % v->slots;
     return at;
 }
 
-static bool add(visit *v, const eg_tensor *x)           /* false: no memory                                        */
+static bool add(visit *v, const eg_tensor *x) /* false: no memory */
 {
     if (2 * v->taken >= v->slots) {
         visit old = *v;
         v->slots = old.slots ? 4 * old.slots : 1024;
         v->seen = eg_owner_alloc(v->owner, v->slots * sizeof *v->seen);
-        if (!v->seen)
-            return false;
+        if (!v->seen) return false;
         for (size_t k = 0; k < old.slots; k++)
-            if (old.seen[k])
-                v->seen[slot(v, old.seen[k])] = old.seen[k];
+            if (old.seen[k]) v->seen[slot(v, old.seen[k])] = old.seen[k];
     }
     v->seen[slot(v, x)] = x;
     v->taken++;
@@ -48,17 +49,13 @@ static bool add(visit *v, const eg_tensor *x)           /* false: no memory     
 static bool walk(visit *v, int count, eg_tensor *const *ys)
 {
     for (int k = 0; k < count; k++)
-        if (!push(v, ys[k]))
-            return false;
+        if (!push(v, ys[k])) return false;
     while (v->left) {
         eg_tensor *x = v->todo[--v->left];
-        if (!eg_ok(x) || (v->slots && v->seen[slot(v, x)]))
-            continue;
-        if (!add(v, x))
-            return false;
+        if (!eg_ok(x) || (v->slots && v->seen[slot(v, x)])) continue;
+        if (!add(v, x)) return false;
         for (int i = 0; i < eg_operands(x); i++)
-            if (!push(v, eg_operand(x, i)))
-                return false;
+            if (!push(v, eg_operand(x, i))) return false;
     }
     return true;
 }
@@ -67,14 +64,12 @@ int eg_params_unused(const eg_params *p, int count, eg_tensor *const *ys, const 
 {
     eg_ctx *cx = eg_params_context(p);
     int n = 0;
-    if (!p || eg_error(cx))
-        return -1;
+    if (!p || eg_error(cx)) return -1;
     visit v = { .owner = eg_owner_open(cx) };
     bool good = v.owner && walk(&v, ys ? count : 0, ys);
     for (int k = 0; good && eg_params_at(p, k); k++)
         if (!v.slots || !v.seen[slot(&v, eg_params_at(p, k)->x)]) {
-            if (out)
-                out[n] = eg_params_at(p, k);
+            if (out) out[n] = eg_params_at(p, k);
             n++;
         }
     eg_owner_close(v.owner);

@@ -1,11 +1,14 @@
-/* bind.c: terms + operands → every axis with its size, every operand as a view with one axis per item; or a sentence with carets.
+/* bind.c: terms + operands → every axis with its size, every operand as a view with one axis per
+ * item; or a sentence with carets.
  *
- * Sizes come from the string (h=8), from options (.h = 8), from operands: first the axes that stand alone, then groups, where
- * (a b c) = n with one unknown a gives a = n / (b c), until nothing changes. */
+ * Sizes come from the string (h=8), from options (.h = 8), from operands: first the axes that stand
+ * alone, then groups, where (a b c) = n with one unknown a gives a = n / (b c), until nothing
+ * changes. */
 #include "notation/bind.h"
 #include <string.h>
 
-static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots) /* items with the ellipsis expanded; their places */
+/* items with the ellipsis expanded; their places */
+static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 {
     const eg_letter *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
     int r = 0, m = 0;
@@ -37,10 +40,13 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
 {
     eg_axis_name *axis = &B->b->axis[a];
     if (axis->size == size) return true;
-    if (axis->size < 0) { axis->size = size, axis->from = k; return true; }
+    if (axis->size < 0) {
+        axis->size = size, axis->from = k;
+        return true;
+    }
     if (a >= B->p->axes || B->flags & EG_NOTATION_ONES) {
         const eg_bound_term *t = &B->b->term[k];
-        for (int r = 0; r < t->rank; r++) { /* a diagonal does not stretch: ii of (1, 5)                   */
+        for (int r = 0; r < t->rank; r++) { /* a diagonal does not stretch: ii of (1, 5) */
             if (t->first[r] >= i) break;
             if (t->item[t->first[r]].axis == a && t->dim[r] != size) {
                 axis->size = t->dim[r], axis->from = k;
@@ -48,7 +54,10 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
             }
         }
         if (size == 1) return B->stretch = true;
-        if (axis->size == 1 && axis->from >= 0) { axis->size = size, axis->from = k; return B->stretch = true; }
+        if (axis->size == 1 && axis->from >= 0) {
+            axis->size = size, axis->from = k;
+            return B->stretch = true;
+        }
     }
     return eg__bad_size(B, a, size, k, i), false;
 }
@@ -56,7 +65,7 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
 static bool solve_groups(bind *B)
 {
     eg_bound *b = B->b;
-    for (bool last = false, progress = true; ; last = !progress) {
+    for (bool last = false, progress = true;; last = !progress) {
         progress = false;
         for (int k = 0; k < b->terms; k++) {
             const eg_bound_term *t = &b->term[k];
@@ -68,36 +77,46 @@ static bool solve_groups(bind *B)
                 bool fit = true, zero = false;
                 for (int i = t->first[r]; i < t->last[r]; i++) {
                     const int64_t size = b->axis[t->item[i].axis].size;
-                    if (size < 0) unknown++, a = t->item[i].axis;
-                    else if (size == 0) zero = true;
-                    else if (__builtin_mul_overflow(known, size, &known)) fit = false;
+                    if (size < 0)
+                        unknown++, a = t->item[i].axis;
+                    else if (size == 0)
+                        zero = true;
+                    else if (__builtin_mul_overflow(known, size, &known))
+                        fit = false;
                 }
                 if (zero) known = 0, fit = true;
                 if (unknown == 0) {
                     if (!last) continue;
                     if (fit && known == t->dim[r]) continue;
-                    if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) { B->stretch = true; continue; }
+                    if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) {
+                        B->stretch = true;
+                        continue;
+                    }
                     return eg__bad_group(B, k, r, fit ? known : -1, 0), false;
                 }
                 if (unknown == 1) {
-                    if (!fit || known == 0 || t->dim[r] % known) return eg__bad_group(B, k, r, known, 1), false;
+                    if (!fit || known == 0 || t->dim[r] % known)
+                        return eg__bad_group(B, k, r, known, 1), false;
                     b->axis[a].size = t->dim[r] / known, b->axis[a].from = k;
                     progress = true;
-                } else if (last) return eg__bad_group(B, k, r, known, 2), false;
+                } else if (last)
+                    return eg__bad_group(B, k, r, known, 2), false;
             }
         }
         if (last) return true;
     }
 }
 
-/* A slot of size 1 under an axis that is longer loses its items: the letter is missing there, and a missing letter broadcasts. */
+/* A slot of size 1 under an axis that is longer loses its items: the letter is missing there, and a
+ * missing letter broadcasts. */
 static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
 {
     int m = 0;
     for (int r = 0; r < t->rank; r++) {
         const int first = t->first[r], last = t->last[r];
         bool drop = false;
-        for (int i = first; i < last; i++) drop |= t->dim[r] == 1 && axis[t->item[i].axis].size != 1;
+        for (int i = first; i < last; i++)
+            drop |= t->dim[r] == 1 && axis[t->item[i].axis].size != 1;
         t->first[r] = m;
         for (int i = first; i < last && !drop; i++) t->item[m++] = t->item[i];
         t->last[r] = m;
@@ -105,7 +124,8 @@ static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
     t->items = m;
 }
 
-/* Sizes other than 0 multiply to what 64 bits can count in bytes, even where a 0 makes the tensor empty: strides are such products. */
+/* Sizes other than 0 multiply to what 64 bits can count in bytes, even where a 0 makes the tensor
+ * empty: strides are such products. */
 static bool countable(const bind *B, const eg_bound_term *t)
 {
     int64_t all = 1;
@@ -116,15 +136,17 @@ static bool countable(const bind *B, const eg_bound_term *t)
     }
     if (!fit)
         eg__refuse(B->b, (int)(t == &B->b->out ? B->b->terms : t - B->b->term), -1,
-            "the sizes multiply to more than 64 bits can count");
+                   "the sizes multiply to more than 64 bits can count");
     return fit;
 }
-static bool sizes_of(const bind *B, eg_bound_term *t) /* dim of a term without tensor: products of groups */
+/* dim of a term without tensor: products of groups */
+static bool sizes_of(const bind *B, eg_bound_term *t)
 {
     if (!countable(B, t)) return false;
     for (int r = 0; r < t->rank; r++) {
         t->dim[r] = 1;
-        for (int i = t->first[r]; i < t->last[r]; i++) t->dim[r] *= B->b->axis[t->item[i].axis].size;
+        for (int i = t->first[r]; i < t->last[r]; i++)
+            t->dim[r] *= B->b->axis[t->item[i].axis].size;
     }
     return true;
 }
@@ -133,33 +155,43 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
     const eg_parsed_axis *x = &B->p->axis[a];
     if (size < 0)
-        return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a), a_name(B, a), (long long)size), NULL;
+        return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a),
+                       a_name(B, a), (long long)size),
+               NULL;
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL,
-        "index '%.*s' is %lld in the string but %lld in the option .%.*s", a_length(B, a), a_name(B, a),
-        (long long)x->size, (long long)size, a_length(B, a), a_name(B, a)), NULL;
+                     "index '%.*s' is %lld in the string but %lld in the option .%.*s",
+                     a_length(B, a), a_name(B, a), (long long)x->size, (long long)size,
+                     a_length(B, a), a_name(B, a)),
+           NULL;
 }
 
-const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes,
-    const eg_given *size)
+const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
+                         int sizes, const eg_given *size)
 {
     return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
 }
-const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs, int sizes,
-    const eg_given *size, const char *const *called)
+const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
+                                eg_tensor *const *xs, int sizes, const eg_given *size,
+                                const char *const *called)
 {
     operand_name name;
     eg_ctx *cx = eg__context_of(who, n, xs);
     if (!cx || eg__failed(cx)) return NULL;
     if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
-    for (int k = 0; k < n; k++) if (xs[k] && !eg__check(who, xs[k])) return NULL;
+    for (int k = 0; k < n; k++)
+        if (xs[k] && !eg__check(who, xs[k])) return NULL;
 
     eg_parse_room room;
     const eg_parsed *p = eg__parse(cx, who, spec, &room);
     if (!p) return NULL;
-    bind B = { .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p, .called = called };
+    bind B = {
+        .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p, .called = called
+    };
     if (p->terms != n) return eg__bad_count(&B, n);
     if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS))
-        return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL, "brackets have no meaning here"), NULL;
+        return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL,
+                         "brackets have no meaning here"),
+               NULL;
 
     /* ranks; how many axes an ellipsis has: the most over the operands */
     int dots = 0, items = 0, slots = 0, dims = 0;
@@ -167,24 +199,33 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
         const eg_parsed_term *t = &p->term[k];
         const int rank = xs[k] ? xs[k]->rank : t->slots;
         if (t->dots == 2)
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                "an ellipsis stands in a group of %s, so its axes cannot be told apart", eg__operand_name(called, k, &name)), NULL;
+            return eg__caret(
+                       cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
+                       "an ellipsis stands in a group of %s, so its axes cannot be told apart",
+                       eg__operand_name(called, k, &name)),
+                   NULL;
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(&B, k);
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
     if (p->names && dots && eg__also_letters(&B))
         return eg__caret(cx, who, spec, 0, NULL, NULL,
-                         "for letters leave no blanks between them; for names give one of them a digit or '_', as in 'd_k'",
+                         "for letters leave no blanks between them; for names give one of them a "
+                         "digit or '_', as in 'd_k'",
                          "with '...' the string can be read as letters and as names"),
                NULL;
     for (int k = 0; k <= n; k++) {
         const eg_parsed_term *t = &p->term[k];
         if (k == n && !p->arrow) break;
-        const int e = !t->dots ? 0 : k < n && xs[k] ? xs[k]->rank - t->slots + 1 : dots, extra = t->dots ? e - 1 : 0;
+        const int e = !t->dots         ? 0
+                      : k < n && xs[k] ? xs[k]->rank - t->slots + 1
+                                       : dots,
+                  extra = t->dots ? e - 1 : 0;
         if (t->names + e > EG_RANK_MAX)
             return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX), NULL;
-        items += t->end - t->begin + (t->dots ? e : 0), slots += t->slots + (t->dots == 1 ? extra : 0) + (t->dots == 1 && e == 0 ? 1 : 0);
+                             "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX),
+                   NULL;
+        items += t->end - t->begin + (t->dots ? e : 0),
+            slots += t->slots + (t->dots == 1 ? extra : 0) + (t->dots == 1 && e == 0 ? 1 : 0);
         if (k == n || !xs[k]) dims += t->slots + e;
     }
     const int axes = p->axes + dots;
@@ -192,30 +233,50 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     if (implicit) items += axes, slots += axes, dims += axes;
 
     /* one block: head, axes, terms, sizes, places, items, the string */
-    char *block = eg__alloc(cx, sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) + (size_t)n * sizeof(eg_bound_term)
-        + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) + (size_t)items * sizeof(eg_letter) + (size_t)p->length + 1);
+    char *block =
+        eg__alloc(cx, sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) +
+                          (size_t)n * sizeof(eg_bound_term) + (size_t)dims * sizeof(int64_t) +
+                          2 * (size_t)slots * sizeof(int) + (size_t)items * sizeof(eg_letter) +
+                          (size_t)p->length + 1);
     if (!block) return NULL;
     eg_bound *b = B.b = (eg_bound *)block;
-    *b = (eg_bound){ .who = who, .called = called, .cx = cx, .axes = axes, .dots = dots, .terms = n, .arrow = p->arrow || implicit };
+    *b = (eg_bound){ .who = who,
+                     .called = called,
+                     .cx = cx,
+                     .axes = axes,
+                     .dots = dots,
+                     .terms = n,
+                     .arrow = p->arrow || implicit };
     block += sizeof(eg_bound);
     b->axis = (eg_axis_name *)block, block += (size_t)axes * sizeof(eg_axis_name);
     b->term = (eg_bound_term *)block, block += (size_t)n * sizeof(eg_bound_term);
-    int64_t *dim = (int64_t *)block; block += (size_t)dims * sizeof(int64_t);
-    int *place = (int *)block; block += 2 * (size_t)slots * sizeof(int);
-    eg_letter *item = (eg_letter *)block; block += (size_t)items * sizeof(eg_letter);
+    int64_t *dim = (int64_t *)block;
+    block += (size_t)dims * sizeof(int64_t);
+    int *place = (int *)block;
+    block += 2 * (size_t)slots * sizeof(int);
+    eg_letter *item = (eg_letter *)block;
+    block += (size_t)items * sizeof(eg_letter);
     b->spec = memcpy(block, spec, (size_t)p->length + 1);
 
     for (int a = 0; a < p->axes; a++)
-        b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at, .length = p->axis[a].length, .size = p->axis[a].size,
-            .from = -1 };
-    for (int a = p->axes; a < axes; a++) b->axis[a] = (eg_axis_name){ .text = "...", .length = 3, .size = -1, .from = -1 };
+        b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at,
+                                     .length = p->axis[a].length,
+                                     .size = p->axis[a].size,
+                                     .from = -1 };
+    for (int a = p->axes; a < axes; a++)
+        b->axis[a] = (eg_axis_name){ .text = "...", .length = 3, .size = -1, .from = -1 };
     for (int g = 0; g < sizes; g++) {
         int a = 0;
-        while (a < p->axes && (b->axis[a].length != size[g].length || memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length))) a++;
+        while (a < p->axes && (b->axis[a].length != size[g].length ||
+                               memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length)))
+            a++;
         if (a == p->axes)
-            return eg__caret(cx, who, spec, 0, NULL, NULL, NULL, "a size is given for '%.*s', which is not in the string",
-                clip(size[g].length), size[g].name), NULL;
-        if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size)) return bad_given(&B, a, size[g].size);
+            return eg__caret(cx, who, spec, 0, NULL, NULL, NULL,
+                             "a size is given for '%.*s', which is not in the string",
+                             clip(size[g].length), size[g].name),
+                   NULL;
+        if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size))
+            return bad_given(&B, a, size[g].size);
         b->axis[a].size = size[g].size;
     }
 
@@ -229,7 +290,10 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
         t->last = place + (x ? x->rank : pt->slots - (pt->dots == 1) + (pt->dots == 1 ? e : 0));
         fill(&B, t, pt, e);
         item += t->items, place += 2 * t->rank;
-        if (!x) { t->dim = dim, dim += t->rank; continue; }
+        if (!x) {
+            t->dim = dim, dim += t->rank;
+            continue;
+        }
         t->dim = x->dim;
         for (int r = 0; r < t->rank; r++) {
             const int i = t->first[r];
@@ -237,16 +301,24 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
                 if (t->dim[r] != 1) {
                     words tail = { .n = 0 };
                     int nth = 0, at = pt->at;
-                    for (int q = pt->begin; q < pt->end; nth += !p->item[q].group || q + 1 == pt->end
-                        || p->item[q + 1].group != p->item[q].group ? p->item[q].axis == EG_ITEM_DOTS ? e : 1 : 0, q++)
+                    for (int q = pt->begin; q < pt->end;
+                         nth += !p->item[q].group || q + 1 == pt->end ||
+                                        p->item[q + 1].group != p->item[q].group
+                                    ? p->item[q].axis == EG_ITEM_DOTS ? e : 1
+                                    : 0,
+                             q++)
                         if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
                     eg__say_operand(&tail, called, k, t->rank, t->dim);
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s, eg__touches_name(spec, at) ? EG_ONE_HINT : NULL,
-                        "axis %d of %s is %lld where the string has 1", r, eg__operand_name(called, k, &name),
-                        (long long)t->dim[r]), NULL;
+                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s,
+                                     eg__touches_name(spec, at) ? EG_ONE_HINT : NULL,
+                                     "axis %d of %s is %lld where the string has 1", r,
+                                     eg__operand_name(called, k, &name), (long long)t->dim[r]),
+                           NULL;
                 }
-            } else if (t->item[i].group) B.groups = true;
-            else if (!meet(&B, t->item[i].axis, t->dim[r], k, i)) return NULL;
+            } else if (t->item[i].group)
+                B.groups = true;
+            else if (!meet(&B, t->item[i].axis, t->dim[r], k, i))
+                return NULL;
         }
     }
     if (B.groups && !solve_groups(&B)) return NULL;
@@ -259,16 +331,21 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
             const eg_parsed_term *pt = &p->term[n];
             for (int i = pt->begin; i < pt->end; i++) {
                 const int a = p->item[i].axis;
-                if (a < p->axes && !p->axis[a].inputs && !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0))
+                if (a < p->axes && !p->axis[a].inputs &&
+                    !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0))
                     return eg__bad_out(&B, a, p->item[i].at);
             }
             if (!pt->dots && dots)
                 for (int k = 0; k < n; k++)
                     for (int i = 0; i < b->term[k].items; i++)
                         if (b->term[k].item[i].axis >= p->axes && !b->term[k].item[i].bracket)
-                            return eg__caret(cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 }, NULL, NULL,
-                                "the output has no '...', which stands for %d ax%s of %s", dots, dots == 1 ? "is" : "es",
-                                eg__operand_name(called, k, &name)), NULL;
+                            return eg__caret(
+                                       cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 },
+                                       NULL, NULL,
+                                       "the output has no '...', which stands for %d ax%s of %s",
+                                       dots, dots == 1 ? "is" : "es",
+                                       eg__operand_name(called, k, &name)),
+                                   NULL;
             o->last = place + pt->slots + (pt->dots == 1 ? dots - 1 : 0);
             fill(&B, o, pt, dots);
         } else {
@@ -280,38 +357,51 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
                     bool first_dots = true;
                     for (int i = 0; i < b->term[k].items; i++) {
                         const eg_letter l = b->term[k].item[i];
-                        if (l.axis >= p->axes) { /* all ellipsis axes where the first ellipsis stands */
+                        /* all ellipsis axes where the first ellipsis stands */
+                        if (l.axis >= p->axes) {
                             for (int a = p->axes; a < axes && first_dots; a++)
-                                if (!had[a]) had[a] = true, o->item[m] = l, o->item[m].group = 0, o->item[m++].axis = (uint16_t)a;
+                                if (!had[a])
+                                    had[a] = true, o->item[m] = l, o->item[m].group = 0,
+                                    o->item[m++].axis = (uint16_t)a;
                             first_dots = false;
-                        } else if (!had[l.axis]) had[l.axis] = true, o->item[m] = l, o->item[m++].group = 0;
+                        } else if (!had[l.axis])
+                            had[l.axis] = true, o->item[m] = l, o->item[m++].group = 0;
                     }
                 }
             } else {
-                for (int a = p->axes; a < axes; a++) o->item[m++] = (eg_letter){ .axis = (uint16_t)a, .at = (uint16_t)p->length };
+                for (int a = p->axes; a < axes; a++)
+                    o->item[m++] = (eg_letter){ .axis = (uint16_t)a, .at = (uint16_t)p->length };
                 for (int a = 0; a < p->axes; a++) {
                     if (p->axis[a].inputs != 1) continue;
                     int j = m++;
                     for (; j > dots; j--) { /* alphabetical, as NumPy: capitals first */
                         const eg_axis_name *x = &b->axis[o->item[j - 1].axis], *y = &b->axis[a];
                         const int shorter = x->length < y->length ? x->length : y->length,
-                            order = memcmp(x->text, y->text, (size_t)shorter);
+                                  order = memcmp(x->text, y->text, (size_t)shorter);
                         if (order < 0 || (order == 0 && x->length < y->length)) break;
                         o->item[j] = o->item[j - 1];
                     }
                     o->item[j] = (eg_letter){ .axis = (uint16_t)a, .at = p->axis[a].at };
                 }
             }
-            if (m > EG_RANK_MAX) return eg_fail(cx, "%s: the output has %d axes, %d is the most", who, m, EG_RANK_MAX), NULL;
+            if (m > EG_RANK_MAX)
+                return eg_fail(cx, "%s: the output has %d axes, %d is the most", who, m,
+                               EG_RANK_MAX),
+                       NULL;
             o->items = o->rank = m, o->last = place + m;
             for (int i = 0; i < m; i++) o->first[i] = i, o->last[i] = i + 1;
         }
     }
     for (int a = 0; a < axes; a++)
         if (b->axis[a].size < 0) {
-            if (a >= p->axes) { b->axis[a].size = 1; continue; }
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length }, NULL, NULL,
-                "index '%.*s' has no size", a_length(&B, a), a_name(&B, a)), NULL;
+            if (a >= p->axes) {
+                b->axis[a].size = 1;
+                continue;
+            }
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length },
+                             NULL, NULL, "index '%.*s' has no size", a_length(&B, a),
+                             a_name(&B, a)),
+                   NULL;
         }
     if (b->arrow && !sizes_of(&B, o)) return NULL;
     if (p->names && n > 1) {
@@ -323,7 +413,10 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     /* views */
     for (int k = 0; k < n; k++) {
         eg_bound_term *t = &b->term[k];
-        if (!t->x) { if (!sizes_of(&B, t)) return NULL; continue; }
+        if (!t->x) {
+            if (!sizes_of(&B, t)) return NULL;
+            continue;
+        }
         if (B.stretch) drop_ones(t, b->axis);
         if (p->term[k].plain && !B.stretch) continue;
         bool changed = false;
@@ -359,12 +452,14 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
     if (item >= 0 && item < t->items) {
         const eg_axis_name *axis = &b->axis[t->item[item].axis];
         c = (eg_caret){ t->item[item].at, axis->length };
-    } else {                            /* the whole term: between commas and arrow                     */
+    } else { /* the whole term: between commas and arrow */
         int at = 0, k = 0;
         const char *s = b->spec;
         for (; s[at] && k < term; at++) {
-            if (s[at] == '-' && s[at + 1] == '>') k = b->terms, at++;
-            else if (s[at] == ',') k++;
+            if (s[at] == '-' && s[at + 1] == '>')
+                k = b->terms, at++;
+            else if (s[at] == ',')
+                k++;
         }
         while (s[at] == ' ') at++;
         int end = at;
@@ -376,7 +471,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
     return eg__caret(b->cx, b->who, b->spec, 1, &c, tail.s, NULL, "%s", sentence);
 }
 
-/* -- eg_axes: shapes asserted and sizes read ------------------------------------------------------------------------------------- */
+/* -- eg_axes: shapes asserted and sizes read -------------------------------------------------- */
 bool eg_axes_with(const eg_axes_args *o)
 {
     int64_t *out[EG_RANK_MAX] = { NULL };
@@ -386,16 +481,23 @@ bool eg_axes_with(const eg_axes_args *o)
     memcpy(out, (const char *)o + at, bytes - bytes % sizeof *out);
     int given = EG_RANK_MAX;
     while (given > 0 && !out[given - 1]) given--;
-    for (int k = 0; k < given; k++) if (out[k]) *out[k] = 0; /* after an error nobody reads what was never set */
+    /* after an error nobody reads what was never set */
+    for (int k = 0; k < given; k++)
+        if (out[k]) *out[k] = 0;
     if (!o->x || !eg__check("axes", o->x)) return false;
 
-    const eg_bound *b = eg__bind("axes", o->spec, EG_NOTATION_BRACKETS, 1, (eg_tensor *[]){ o->x }, 0, NULL);
+    const eg_bound *b =
+        eg__bind("axes", o->spec, EG_NOTATION_BRACKETS, 1, (eg_tensor *[]){ o->x }, 0, NULL);
     if (!b) return false;
-    if (b->arrow) return eg__refuse(b, b->terms, -1, "the string has an arrow, but one shape is asked for"), false;
+    if (b->arrow)
+        return eg__refuse(b, b->terms, -1, "the string has an arrow, but one shape is asked for"),
+               false;
     const int axes = b->axes - b->dots;
     if (given > axes)
-        return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given, axes, axes == 1 ? "is" : "es"),
-            false;
-    for (int k = 0; k < given; k++) if (out[k]) *out[k] = b->axis[k].size;
+        return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given,
+                          axes, axes == 1 ? "is" : "es"),
+               false;
+    for (int k = 0; k < given; k++)
+        if (out[k]) *out[k] = b->axis[k].size;
     return true;
 }

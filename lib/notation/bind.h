@@ -1,4 +1,5 @@
-/* bind.h: a binding under way, shared by bind.c, which does it, and refuse.c, which says why it cannot be done. */
+/* bind.h: a binding under way, shared by bind.c, which does it, and refuse.c, which says why it
+ * cannot be done. */
 #ifndef EG_BIND_H
 #define EG_BIND_H
 #include "notation/notation.h"
@@ -11,30 +12,39 @@ typedef struct bind {
     const eg_parsed *p;
     eg_bound *b;
     bool groups, stretch;
-    const char *const *called;      /* names of operands, as "the query"; NULL, or NULL for one: "operand 1" */
+    /* names of operands, as "the query"; NULL, or NULL for one: "operand 1" */
+    const char *const *called;
 } bind;
 
-typedef struct words { char s[240]; size_t n; } words;  /* a sentence's part, built up piece by piece  */
+/* a sentence's part, built up piece by piece */
+typedef struct words {
+    char s[240];
+    size_t n;
+} words;
 static inline int clip(int length) { return length < 40 ? length : 40; }
 static inline const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
 static inline int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
 
 /* "operand 1", or what operand k is called; room for it */
-typedef struct operand_name { char s[24]; } operand_name;
+typedef struct operand_name {
+    char s[24];
+} operand_name;
 const char *eg__operand_name(const char *const *called, int k, operand_name *);
 /* "operand 1 is (10, 2)" */
 void eg__say_operand(words *, const char *const *called, int k, int rank, const int64_t *dim);
 /* Each records its sentence and returns NULL. */
-const eg_bound *eg__bad_count(const bind *, int n);                                 /* n operands were given */
-const eg_bound *eg__bad_rank(const bind *, int k);                                  /* operand k's rank is not that of its term */
+const eg_bound *eg__bad_count(const bind *, int n); /* n operands were given */
+/* operand k's rank is not that of its term */
+const eg_bound *eg__bad_rank(const bind *, int k);
 /* axis a has a size already, and `size` under item i of operand k */
 const eg_bound *eg__bad_size(const bind *, int a, int64_t size, int k, int i);
 /* axis r of operand k: its known sizes' product (−1: too large), how many are unknown */
 const eg_bound *eg__bad_group(const bind *, int k, int r, int64_t known, int unknown);
-const eg_bound *eg__bad_out(const bind *, int a, int at);                           /* the output's axis a is in no operand */
+/* the output's axis a is in no operand */
+const eg_bound *eg__bad_out(const bind *, int a, int at);
 /* a name that looks mistyped; only then *found is true */
 const eg_bound *eg__bad_name(const bind *, bool *found);
 /* A letter stands right before the 1 at this place: it was meant as one name. */
 bool eg__touches_name(const char *spec, int at);
-bool eg__also_letters(const bind *);                                                /* the names could be letters as well */
+bool eg__also_letters(const bind *); /* the names could be letters as well */
 #endif

@@ -1,10 +1,12 @@
-/* focus.c: an operand seen with its bracketed axes last, and a result seen as the string orders it. */
+/* focus.c: an operand seen with its bracketed axes last, and a result seen as the string orders it.
+ */
 #include "notation/notation.h"
 #include <string.h>
 
 int eg__item_of(const eg_bound_term *t, int axis)
 {
-    for (int k = 0; k < t->items; k++) if (t->item[k].axis == axis) return k;
+    for (int k = 0; k < t->items; k++)
+        if (t->item[k].axis == axis) return k;
     return -1;
 }
 
@@ -14,7 +16,9 @@ bool eg__no_repeats(const eg_bound *b, int term)
     for (int k = 1; k < t->items; k++)
         if (eg__item_of(t, t->item[k].axis) < k) {
             const eg_axis_name *a = &b->axis[t->item[k].axis];
-            eg__refuse(b, term, k, "index '%.*s' stands twice in one term; take the diagonal first with eg_einsum or eg_diagonal",
+            eg__refuse(b, term, k,
+                       "index '%.*s' stands twice in one term; take the diagonal first with "
+                       "eg_einsum or eg_diagonal",
                        a->length, a->text);
             return false;
         }
@@ -33,16 +37,24 @@ bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
     *f = (eg_focus){ .who = b->who, .bound = b, .given = given };
-    if (t->items > EG_RANK_MAX) { eg__refuse(b, 0, -1, "%d axes; at most %d", t->items, EG_RANK_MAX); return false; }
+    if (t->items > EG_RANK_MAX) {
+        eg__refuse(b, 0, -1, "%d axes; at most %d", t->items, EG_RANK_MAX);
+        return false;
+    }
     if (!eg__no_repeats(b, 0)) return false;
     for (int inside = 0; inside < 2; inside++)
         for (int k = 0; k < t->items; k++)
             if (t->item[k].bracket == inside) {
                 f->item[f->outer + f->inner] = k;
-                if (inside) f->inner++; else f->outer++;
+                if (inside)
+                    f->inner++;
+                else
+                    f->outer++;
             }
     if (!f->inner) {
-        eg__refuse(b, 0, -1, "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
+        eg__refuse(
+            b, 0, -1,
+            "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
         return false;
     }
     f->x = eg__reordered(t->x, t->items, f->item);
@@ -71,8 +83,11 @@ eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
     if (!f->bound || !eg_ok(y)) return y;
     const eg_bound_term *t = &f->bound->term[0];
     const int rank = t->rank;
-    for (int r = 0; r < rank; r++) dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
-    return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim) ? y : eg_reshape_n(y, rank, dim);
+    for (int r = 0; r < rank; r++)
+        dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
+    return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim)
+               ? y
+               : eg_reshape_n(y, rank, dim);
 }
 
 bool eg__focus_axis(const eg_focus *f)
@@ -80,8 +95,12 @@ bool eg__focus_axis(const eg_focus *f)
     const eg_bound *b = f->bound;
     char text[256];
     if (f->inner == 1) return true;
-    if (b) eg__refuse(b, 0, f->item[f->outer + 1], "works along one axis, and this is the second one in brackets");
-    else eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who, eg__dims_text(f->x, text, sizeof text));
+    if (b)
+        eg__refuse(b, 0, f->item[f->outer + 1],
+                   "works along one axis, and this is the second one in brackets");
+    else
+        eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who,
+                eg__dims_text(f->x, text, sizeof text));
     return false;
 }
 bool eg__focus_one(const eg_focus *f)
@@ -106,13 +125,17 @@ int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
         int64_t size = 1;
         bool mine = t->first[r] == t->last[r] && !bracketed;
         for (int k = t->first[r]; k < t->last[r]; k++)
-            if (t->item[k].bracket == bracketed) { mine = true; size *= b->axis[t->item[k].axis].size; }
+            if (t->item[k].bracket == bracketed) {
+                mine = true;
+                size *= b->axis[t->item[k].axis].size;
+            }
         if (mine) dim[rank++] = size;
     }
     return rank;
 }
 
-/* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups merged and ones kept. */
+/* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups
+ * merged and ones kept. */
 eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
@@ -123,15 +146,18 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
         for (int k = 0; k < b->out.items; k++) {
             int at = 0;
             while (at < f->outer && t->item[f->item[at]].axis != b->out.item[k].axis) at++;
-            if (at == f->outer) return eg__refuse(b, b->terms, k, "a bracketed index is reduced and cannot stand in the output");
+            if (at == f->outer)
+                return eg__refuse(b, b->terms, k,
+                                  "a bracketed index is reduced and cannot stand in the output");
             order[k] = at;
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
         for (int k = 0; k < f->outer; k++) {
             const eg_letter *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
-                return eg__refuse(b, 0, f->item[k], "index '%.*s' is neither in brackets nor in the output", b->axis[l->axis].length,
-                                  b->axis[l->axis].text);
+                return eg__refuse(b, 0, f->item[k],
+                                  "index '%.*s' is neither in brackets nor in the output",
+                                  b->axis[l->axis].length, b->axis[l->axis].text);
         }
         return eg__merge(b, eg__reordered(y, f->outer, order));
     }

@@ -2,7 +2,7 @@
 #include "notation/bind.h"
 #include <string.h>
 
-/* -- words for messages -------------------------------------------------------------------------------------------------------- */
+/* -- words for messages ----------------------------------------------------------------------- */
 static const char *say(words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static const char *say(words *w, const char *format, ...)
 {
@@ -29,11 +29,15 @@ const char *eg__operand_name(const char *const *called, int k, operand_name *roo
 void eg__say_operand(words *w, const char *const *called, int k, int rank, const int64_t *dim)
 {
     operand_name room;
-    say(w, "%s%s %s ", w->n ? ", " : "", eg__operand_name(called, k, &room), rank > 8 ? "has rank" : "is");
-    if (rank > 8) say(w, "%d", rank);
-    else say_dims(w, rank, dim);
+    say(w, "%s%s %s ", w->n ? ", " : "", eg__operand_name(called, k, &room),
+        rank > 8 ? "has rank" : "is");
+    if (rank > 8)
+        say(w, "%d", rank);
+    else
+        say_dims(w, rank, dim);
 }
-static eg_caret term_caret(const bind *B, int k) /* the whole term, without the blanks around it */
+/* the whole term, without the blanks around it */
+static eg_caret term_caret(const bind *B, int k)
 {
     eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
     while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at])) c.at++, c.length--;
@@ -42,16 +46,19 @@ static eg_caret term_caret(const bind *B, int k) /* the whole term, without the 
 }
 static int item_length(const bind *B, const eg_letter *l)
 {
-    return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length; /* ellipsis axes come after the others */
+    /* ellipsis axes come after the others */
+    return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
 }
 
-/* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------------------------------------------- */
+/* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------- */
 static bool plain(const bind *B)
 {
-    for (int k = 0; k < B->p->terms; k++) if (!B->p->term[k].plain || !B->xs[k]) return false;
+    for (int k = 0; k < B->p->terms; k++)
+        if (!B->p->term[k].plain || !B->xs[k]) return false;
     return true;
 }
-static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* operands x and y exchanged; term `without` left out */
+/* operands x and y exchanged; term `without` left out */
+static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 {
     for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
     for (int k = 0; k < B->p->terms; k++) {
@@ -61,7 +68,10 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size) /* ope
         if (u->rank != t->slots) return false;
         for (int r = 0; r < u->rank; r++) {
             int64_t *s = &size[B->p->item[t->begin + r].axis];
-            if (*s < 0) *s = u->dim[r]; else if (*s != u->dim[r]) return false;
+            if (*s < 0)
+                *s = u->dim[r];
+            else if (*s != u->dim[r])
+                return false;
         }
     }
     return true;
@@ -76,18 +86,23 @@ typedef struct search {
 } search;
 static void permute(search *s, int r, unsigned used)
 {
-    if (s->steps++ > 20000) { s->found = 99; return; }
+    if (s->steps++ > 20000) {
+        s->found = 99;
+        return;
+    }
     if (r == s->n) {
         int moved = 0;
         for (int i = 0; i < r; i++)
             for (int j = i + 1; j < r; j++) moved += s->order[i] > s->order[j];
-        if (s->found++ == 0 || moved < s->moved) memcpy(s->best, s->order, sizeof s->order), s->moved = moved, s->ties = 0;
-        else s->ties += moved == s->moved;
+        if (s->found++ == 0 || moved < s->moved)
+            memcpy(s->best, s->order, sizeof s->order), s->moved = moved, s->ties = 0;
+        else
+            s->ties += moved == s->moved;
         return;
     }
     for (int i = 0; i < s->n; i++) {
         if (used >> i & 1) continue;
-        bool again = false;             /* equal letters give equal strings                            */
+        bool again = false; /* equal letters give equal strings */
         for (int j = 0; j < i; j++) again |= !(used >> j & 1) && s->item[j].axis == s->item[i].axis;
         int64_t *size = &s->size[s->item[i].axis], old = *size;
         if (again || (old >= 0 && old != s->dim[r])) continue;
@@ -96,7 +111,8 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
-/* Of the rearrangements that fit, the one that keeps most of the order is proposed, if it is the only one that does. */
+/* Of the rearrangements that fit, the one that keeps most of the order is proposed, if it is the
+ * only one that does. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
@@ -108,7 +124,9 @@ static const char *guess(const bind *B, words *w, int first, int second)
         if (k < 0 || (m && k == second)) continue;
         const eg_parsed_term *t = &B->p->term[k];
         if (B->xs[k]->rank != t->slots || t->slots > 8 || !fits(B, -1, -1, k, size)) continue;
-        search s = { .item = B->p->item + t->begin, .dim = B->xs[k]->dim, .n = t->slots, .size = size };
+        search s = {
+            .item = B->p->item + t->begin, .dim = B->xs[k]->dim, .n = t->slots, .size = size
+        };
         permute(&s, 0, 0);
         if (!s.found || s.ties || s.steps > 20000) continue;
         say(w, "%s would fit as '", eg__operand_name(B->called, k, &name));
@@ -124,16 +142,18 @@ static const char *guess(const bind *B, words *w, int first, int second)
             if (fits(B, i, j, -1, size)) x = i, y = j, found++;
     if (found != 1) return NULL;
     if (!B->called) return say(w, "operands %d and %d exchanged would fit", x + 1, y + 1);
-    return say(w, "%s and %s exchanged would fit", eg__operand_name(B->called, x, &name), eg__operand_name(B->called, y, &other));
+    return say(w, "%s and %s exchanged would fit", eg__operand_name(B->called, x, &name),
+               eg__operand_name(B->called, y, &other));
 }
 
-/* -- refusals -------------------------------------------------------------------------------------------------------------------- */
+/* -- refusals --------------------------------------------------------------------------------- */
 /* Names apart by blanks alone, as many as there are operands: "ij jk->ik" */
 static const char *missing_comma(const bind *B, int n, words *w)
 {
     const eg_parsed_term *t = B->p->term;
     if (n <= B->p->terms) return NULL;
-    if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' ')) return "operands stand apart by commas";
+    if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' '))
+        return "operands stand apart by commas";
     say(w, "operands stand apart by commas: '");
     for (int i = t->begin; i < t->end; i++) {
         const eg_letter *l = &B->p->item[i];
@@ -150,11 +170,15 @@ const eg_bound *eg__bad_count(const bind *B, int n)
 {
     const int terms = B->p->terms;
     eg_caret c = { B->p->length, 1 };
-    if (n < terms) c = term_caret(B, n);
-    else if (B->p->arrow) c.at = B->p->term[terms - 1].stop;
+    if (n < terms)
+        c = term_caret(B, n);
+    else if (B->p->arrow)
+        c.at = B->p->term[terms - 1].stop;
     words w = { .n = 0 };
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, missing_comma(B, n, &w), "the string has %d operand%s but %d %s given", terms,
-        terms == 1 ? "" : "s", n, n == 1 ? "was" : "were"), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, missing_comma(B, n, &w),
+                     "the string has %d operand%s but %d %s given", terms, terms == 1 ? "" : "s", n,
+                     n == 1 ? "was" : "were"),
+           NULL;
 }
 
 const eg_bound *eg__bad_rank(const bind *B, int k)
@@ -164,29 +188,36 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     const eg_caret c = term_caret(B, k);
     words dims = { .n = 0 }, w = { .n = 0 };
     const char *hint = guess(B, &w, -1, -1);
-    bool words_apart = false;           /* a word of two letters or more                               */
+    bool words_apart = false; /* a word of two letters or more */
     int letters = 0;
     for (int i = t->at; i + 1 < t->stop; i++)
-        words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 && (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
+        words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 &&
+                       (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
     for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
     if (!hint && B->p->names && letters == x->rank && words_apart)
-        hint = "these are names, because blanks stand between them: letters are written 'i j k' or 'ijk'";
+        hint = "these are names, because blanks stand between them: letters are written 'i j k' or "
+               "'ijk'";
     if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3)
         hint = EG_LETTERS_HINT;
     for (int i = t->begin; i < t->end && !hint; i++)
-        if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at)) hint = EG_ONE_HINT;
+        if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at))
+            hint = EG_ONE_HINT;
     say_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
     operand_name name;
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint, "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
-        eg__operand_name(B->called, k, &name), x->rank, dims.s,
-        clip(c.length), c.length > 0 && c.at < B->p->length ? B->spec + c.at : "", t->dots ? "at least " : "", slots,
-            slots == 1 ? "is" : "es"), NULL;
+    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint,
+                     "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
+                     eg__operand_name(B->called, k, &name), x->rank, dims.s, clip(c.length),
+                     c.length > 0 && c.at < B->p->length ? B->spec + c.at : "",
+                     t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"),
+           NULL;
 }
 
-static int find(const eg_bound_term *t, int a, int skip) /* item of axis a, after `skip` others of it */
+/* item of axis a, after `skip` others of it */
+static int find(const eg_bound_term *t, int a, int skip)
 {
-    for (int i = 0; i < t->items; i++) if (t->item[i].axis == a && skip-- == 0) return i;
+    for (int i = 0; i < t->items; i++)
+        if (t->item[i].axis == a && skip-- == 0) return i;
     return -1;
 }
 
@@ -209,31 +240,46 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     words tail = { .n = 0 }, w = { .n = 0 };
     operand_name name[2];
     const char *hint = NULL, *it = eg__operand_name(B->called, k, &name[0]),
-        *before = from >= 0 ? eg__operand_name(B->called, from, &name[1]) : "";
-    if (j >= 0) mark[marks++] = (eg_caret){ b->term[from].item[j].at, item_length(B, &b->term[from].item[j]) };
-    if (from >= 0 && from != k) eg__say_operand(&tail, B->called, from, b->term[from].rank, b->term[from].dim);
+               *before = from >= 0 ? eg__operand_name(B->called, from, &name[1]) : "";
+    if (j >= 0)
+        mark[marks++] =
+            (eg_caret){ b->term[from].item[j].at, item_length(B, &b->term[from].item[j]) };
+    if (from >= 0 && from != k)
+        eg__say_operand(&tail, B->called, from, b->term[from].rank, b->term[from].dim);
     mark[marks++] = (eg_caret){ b->term[k].item[i].at, item_length(B, &b->term[k].item[i]) };
     eg__say_operand(&tail, B->called, k, b->term[k].rank, b->term[k].dim);
     if (a >= B->p->axes)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL, "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
-            axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it, other), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL,
+                         "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
+                         axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it,
+                         other),
+               NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
         const bool sum = strcmp(B->who, "einsum") == 0;
         say(&w, "a size of 1 does not stretch under a letter: %sleave the letter out of %s%s",
-            sum ? "ask for it with .broadcast, or " : "", one == 1 ? before : it, sum ? "" : ", and it broadcasts");
+            sum ? "ask for it with .broadcast, or " : "", one == 1 ? before : it,
+            sum ? "" : ", and it broadcasts");
         hint = w.s;
-    } else hint = guess(B, &w, from, k);
+    } else
+        hint = guess(B, &w, from, k);
     if (from < 0)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is given as %lld but is %lld in %s",
-            a_length(B, a), a_name(B, a), one, other, it), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
+                         "index '%.*s' is given as %lld but is %lld in %s", a_length(B, a),
+                         a_name(B, a), one, other, it),
+               NULL;
     if (from == k)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld and %lld in %s",
-            a_length(B, a), a_name(B, a), one, other, it), NULL;
-    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint, "index '%.*s' is %lld in %s but %lld in %s",
-        a_length(B, a), a_name(B, a), one, before, other, it), NULL;
+        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
+                         "index '%.*s' is %lld and %lld in %s", a_length(B, a), a_name(B, a), one,
+                         other, it),
+               NULL;
+    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
+                     "index '%.*s' is %lld in %s but %lld in %s", a_length(B, a), a_name(B, a), one,
+                     before, other, it),
+           NULL;
 }
 
-static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c) /* "(h d)" */
+/* "(h d)" */
+static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c)
 {
     const eg_letter *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
     int from = l->at, to = m->at + item_length(B, m);
@@ -245,7 +291,8 @@ static const char *group_text(const bind *B, const eg_bound_term *t, int r, word
 /* two letters touch: "(head=8 d)" read as letters */
 static bool run_together(const char *s)
 {
-    for (; s[0] && s[1]; s++) if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
+    for (; s[0] && s[1]; s++)
+        if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
     return false;
 }
 const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
@@ -261,11 +308,14 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
     if (unknown == 0) {
         for (int i = t->first[r]; i < t->last[r]; i++)
             if (t->item[i].axis < B->p->axes)
-                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis), a_name(B, t->item[i].axis),
-                    (long long)B->b->axis[t->item[i].axis].size);
+                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis),
+                    a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
         return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-            known < 0 ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
-            : "%s is %lld in %s, but %s gives another size", text, n, it, v.s), NULL;
+                         known < 0
+                             ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
+                             : "%s is %lld in %s, but %s gives another size",
+                         text, n, it, v.s),
+               NULL;
     }
     if (unknown == 1) {
         const char *what = "";
@@ -273,17 +323,24 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         for (int i = t->first[r]; i < t->last[r]; i++) {
             const int other = t->item[i].axis;
             const int64_t size = B->b->axis[other].size;
-            if (size < 0) { a = other; continue; }
+            if (size < 0) {
+                a = other;
+                continue;
+            }
             count++;
-            say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other), (long long)size);
+            say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other),
+                (long long)size);
             what = v.s;
         }
         if (known == 0 && n == 0)
             return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                "%s is 0 in %s, and with %s any '%.*s' would do: give its size", text, it, what, a_length(B, a),
-                a_name(B, a)), NULL;
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL, "%s is %lld in %s, which %s do%s not divide", text,
-            n, it, what, count == 1 ? "es" : ""), NULL;
+                             "%s is 0 in %s, and with %s any '%.*s' would do: give its size", text,
+                             it, what, a_length(B, a), a_name(B, a)),
+                   NULL;
+        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
+                         "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
+                         count == 1 ? "es" : ""),
+               NULL;
     }
     int one = -1;
     for (int i = t->first[r]; i < t->last[r]; i++) {
@@ -293,16 +350,21 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
     words hint = { .n = 0 };
-    if (run_together(text) && !B->p->names) say(&hint, "%s", EG_LETTERS_HINT);
+    if (run_together(text) && !B->p->names)
+        say(&hint, "%s", EG_LETTERS_HINT);
     else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
-        say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one), a_length(B, one), a_name(B, one));
-    else say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
+        say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one),
+            a_length(B, one), a_name(B, one));
+    else
+        say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
     return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s,
-        "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n, it, v.s), NULL;
+                     "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n, it,
+                     v.s),
+           NULL;
 }
 
-/* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or (inside the word) replaced.
- * d_k and d_v, xpos and ypos, axis1 and axis2 are meant to differ. */
+/* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or
+ * (inside the word) replaced. d_k and d_v, xpos and ypos, axis1 and axis2 are meant to differ. */
 static bool slip(const char *a, int n, const char *b, int m)
 {
     if (n > m) return slip(b, m, a, n);
@@ -310,8 +372,11 @@ static bool slip(const char *a, int n, const char *b, int m)
     int i = 0, j = 0;
     while (i < n && a[i] == b[i]) i++;
     while (j < n - i && a[n - 1 - j] == b[m - 1 - j]) j++;
-    if (m > n) return i + j >= n && i > 0 && !(i == n && ((unsigned)(b[i] - '0') < 10 || b[i] == '_'));
-    if (i + j == n - 1) return i > 0 && j > 0 && a[i - 1] != '_' && !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
+    if (m > n)
+        return i + j >= n && i > 0 && !(i == n && ((unsigned)(b[i] - '0') < 10 || b[i] == '_'));
+    if (i + j == n - 1)
+        return i > 0 && j > 0 && a[i - 1] != '_' &&
+               !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
@@ -322,18 +387,23 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
     for (int o = 0; o < p->axes && !hint; o++) {
         const eg_parsed_axis *y = &p->axis[o], *x = &p->axis[a];
         if (o == a || !y->inputs) continue;
-        const bool other_case = x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
+        const bool other_case =
+            x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
         if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length))
             hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
     }
-    if (!hint && B->flags & EG_NOTATION_NEW_OUT) hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
+    if (!hint && B->flags & EG_NOTATION_NEW_OUT)
+        hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ at, p->axis[a].length }, NULL, hint,
-        B->flags & EG_NOTATION_NEW_OUT ? "output index '%.*s' is in no operand and has no size"
-            : "output index '%.*s' is in no operand", a_length(B, a), a_name(B, a)), NULL;
+                     B->flags & EG_NOTATION_NEW_OUT
+                         ? "output index '%.*s' is in no operand and has no size"
+                         : "output index '%.*s' is in no operand",
+                     a_length(B, a), a_name(B, a)),
+           NULL;
 }
 
-/* A name that occurs once, one slip away from another of the same size that never stands beside it: summed (or broadcast) in silence
- * it would give a wrong result, so it is refused. */
+/* A name that occurs once, one slip away from another of the same size that never stands beside it:
+ * summed (or broadcast) in silence it would give a wrong result, so it is refused. */
 const eg_bound *eg__bad_name(const bind *B, bool *found)
 {
     const eg_parsed *p = B->p;
@@ -342,22 +412,29 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
         if (x->inputs != 1 || x->outputs || x->length < 3) continue;
         for (int o = 0; o < p->axes; o++) {
             const eg_parsed_axis *y = &p->axis[o];
-            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) || B->b->axis[o].size != B->b->axis[a].size
-                || !slip(B->spec + x->at, x->length, B->spec + y->at, y->length)) continue;
+            if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) ||
+                B->b->axis[o].size != B->b->axis[a].size ||
+                !slip(B->spec + x->at, x->length, B->spec + y->at, y->length))
+                continue;
             bool beside = false;
-            for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++) beside |= p->item[i].axis == o;
+            for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++)
+                beside |= p->item[i].axis == o;
             if (beside) continue;
             *found = true;
-            return eg__caret(B->cx, B->who, B->spec, 2, (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
-                "name '%.*s' occurs once and is one slip away from '%.*s': if it is another axis, call it something else",
-                    a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)), NULL;
+            return eg__caret(B->cx, B->who, B->spec, 2,
+                             (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
+                             "name '%.*s' occurs once and is one slip away from '%.*s': if it is "
+                             "another axis, call it something else",
+                             a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)),
+                   NULL;
         }
     }
     return NULL;
 }
 
-/* With an ellipsis both readings of "...k ij" can fit: names (2 axes and the rest) and, as NumPy reads it, letters (3 and the rest).
- * Where ranks and sizes allow the letters, the string is refused rather than guessed. */
+/* With an ellipsis both readings of "...k ij" can fit: names (2 axes and the rest) and, as NumPy
+ * reads it, letters (3 and the rest). Where ranks and sizes allow the letters, the string is
+ * refused rather than guessed. */
 bool eg__also_letters(const bind *B)
 {
     int64_t size[64];
@@ -375,8 +452,10 @@ bool eg__also_letters(const bind *B)
             if (c == '.') r += x->rank - letters, i += 2;
             if (!((unsigned)((c | 32) - 'a') < 26)) continue;
             int64_t *s = &size[c & 63];
-            if (*s < 0 || *s == 1) *s = x->dim[r];
-            else if (*s != x->dim[r] && x->dim[r] != 1) return false;
+            if (*s < 0 || *s == 1)
+                *s = x->dim[r];
+            else if (*s != x->dim[r] && x->dim[r] != 1)
+                return false;
             r++;
         }
     }

@@ -8,15 +8,15 @@
  *   product    = signed { ("*" | "/" | "%") signed }
  *   signed     = { "-" | "+" } ( number | name | "|" name "|" | "(" truth ")" )
  *
- * x / y = ⌊x / y⌋;  x % y = x − |y| ⌊x / |y|⌋, never negative;  both are 0 where y is 0. Values saturate at ±(2^63 − 1).
- * Compiled to postfix (where.h); where_value.c evaluates it. */
+ * x / y = ⌊x / y⌋;  x % y = x − |y| ⌊x / |y|⌋, never negative;  both are 0 where y is 0. Values
+ * saturate at ±(2^63 − 1). Compiled to postfix (where.h); where_value.c evaluates it. */
 #include "notation/where.h"
 #include <eingrad/attention.h>
 #include <string.h>
 
 enum { NESTING = 64 };
 
-/* -- the parser -------------------------------------------------------------------------------------------------------------------- */
+/* -- the parser ------------------------------------------------------------------------------- */
 typedef enum kind { BAD, VALUE, TRUTH } kind;
 typedef struct parser {
     eg_ctx *cx;
@@ -28,7 +28,10 @@ typedef struct parser {
 
 static bool is_start(char c) { return (unsigned)((c | 32) - 'a') < 26 || c == '_'; }
 static bool is_digit(char c) { return (unsigned)(c - '0') < 10; }
-static void blanks(parser *p) { while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++; }
+static void blanks(parser *p)
+{
+    while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++;
+}
 static kind refuse(parser *p, int at, int length, const char *hint, const char *sentence)
 {
     eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ at, length }, NULL, hint, "%s", sentence);
@@ -36,11 +39,15 @@ static kind refuse(parser *p, int at, int length, const char *hint, const char *
 }
 static bool emit(parser *p, int code_, int axis, int64_t value)
 {
-    if (p->steps == EG_WHERE_STEPS) return refuse(p, p->at, 1, NULL, "the predicate is too long"), false;
+    if (p->steps == EG_WHERE_STEPS)
+        return refuse(p, p->at, 1, NULL, "the predicate is too long"), false;
     p->step[p->steps++] = (step){ (uint8_t)code_, (uint8_t)axis, value };
     return true;
 }
-static bool is_number(const parser *p, int from, int to) { return to == from + 1 && p->step[from].code == NUMBER; }
+static bool is_number(const parser *p, int from, int to)
+{
+    return to == from + 1 && p->step[from].code == NUMBER;
+}
 
 static kind truth(parser *);
 
@@ -51,18 +58,22 @@ static kind name(parser *p, int code_)
     while (is_start(p->text[start + length]) || is_digit(p->text[start + length])) length++;
     p->at += length;
     for (int k = 0; k < p->n; k++)
-        if (p->axis[k]->length == length && memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
-            if (k >= 32) return refuse(p, start, length, NULL, "a predicate reads the first 32 axes only");
+        if (p->axis[k]->length == length &&
+            memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
+            if (k >= 32)
+                return refuse(p, start, length, NULL, "a predicate reads the first 32 axes only");
             return emit(p, code_, k, 0) ? VALUE : BAD;
         }
     char known[160] = "";
     size_t used = 0;
     for (int k = 0; k < p->n && used < sizeof known; k++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "",
-            p->axis[k]->length < 40 ? p->axis[k]->length : 40, p->axis[k]->text);
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "",
+                             p->axis[k]->length < 40 ? p->axis[k]->length : 40, p->axis[k]->text);
     eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ start, length }, NULL, NULL,
-        p->n ? "the predicate's index '%.*s' is not one of %s" : "the predicate's index '%.*s' is not in the string%s",
-        length < 40 ? length : 40, p->text + start, known);
+              p->n ? "the predicate's index '%.*s' is not one of %s"
+                   : "the predicate's index '%.*s' is not in the string%s",
+              length < 40 ? length : 40, p->text + start, known);
     return BAD;
 }
 
@@ -74,26 +85,33 @@ static kind operand(parser *p)
     if (is_digit(c)) {
         int64_t v = 0;
         for (; is_digit(p->text[p->at]); p->at++)
-            if (__builtin_mul_overflow(v, (int64_t)10, &v) || __builtin_add_overflow(v, (int64_t)(p->text[p->at] - '0'), &v)) {
+            if (__builtin_mul_overflow(v, (int64_t)10, &v) ||
+                __builtin_add_overflow(v, (int64_t)(p->text[p->at] - '0'), &v)) {
                 while (is_digit(p->text[p->at])) p->at++;
                 return refuse(p, start, p->at - start, NULL, "the number does not fit in 64 bits");
             }
-        if (is_start(p->text[p->at])) return refuse(p, p->at, 1, "a product is written with *, as in 2 * i", "a name follows a number");
+        if (is_start(p->text[p->at]))
+            return refuse(p, p->at, 1, "a product is written with *, as in 2 * i",
+                          "a name follows a number");
         return emit(p, NUMBER, 0, v) ? VALUE : BAD;
     }
     if (is_start(c)) return name(p, INDEX);
     if (c == '|') {
         p->at++, blanks(p);
-        if (!is_start(p->text[p->at])) return refuse(p, p->at, 1, NULL, "between the bars of a size stands one index, as in |i|");
+        if (!is_start(p->text[p->at]))
+            return refuse(p, p->at, 1, NULL,
+                          "between the bars of a size stands one index, as in |i|");
         if (name(p, SIZE) == BAD) return BAD;
         blanks(p);
-        if (p->text[p->at] != '|') return refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
+        if (p->text[p->at] != '|')
+            return refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
         p->at++;
         return VALUE;
     }
     if (c == '(') {
         p->at++;
-        if (++p->nesting > NESTING) return refuse(p, start, 1, NULL, "the predicate is nested too deeply");
+        if (++p->nesting > NESTING)
+            return refuse(p, start, 1, NULL, "the predicate is nested too deeply");
         const kind k = truth(p);
         p->nesting--;
         if (k == BAD) return BAD;
@@ -102,8 +120,9 @@ static kind operand(parser *p)
         return k;
     }
     if (c == 0)
-        return refuse(p, start, 1, NULL, start ? "the predicate ends where a number or an index is expected"
-            : "the predicate is empty");
+        return refuse(p, start, 1, NULL,
+                      start ? "the predicate ends where a number or an index is expected"
+                            : "the predicate is empty");
     return refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
 }
 
@@ -112,13 +131,17 @@ static kind signs(parser *p)
     blanks(p);
     const int start = p->at;
     bool minus = false, any = false;
-    for (; p->text[p->at] == '-' || p->text[p->at] == '+'; blanks(p)) minus ^= p->text[p->at++] == '-', any = true;
+    for (; p->text[p->at] == '-' || p->text[p->at] == '+'; blanks(p))
+        minus ^= p->text[p->at++] == '-', any = true;
     const int from = p->steps;
     const kind k = operand(p);
     if (k == BAD || !any) return k;
     if (k == TRUTH) return refuse(p, start, 1, NULL, "a sign stands before a truth");
     if (!minus) return k;
-    if (is_number(p, from, p->steps)) { p->step[from].value = -p->step[from].value; return k; }
+    if (is_number(p, from, p->steps)) {
+        p->step[from].value = -p->step[from].value;
+        return k;
+    }
     return emit(p, NEG, 0, 0) ? k : BAD;
 }
 
@@ -131,23 +154,29 @@ static kind binary(parser *p, bool high) /* sums (low) and products (high) */
         blanks(p);
         const int start = p->at, right = p->steps;
         const char c = p->text[start];
-        const int op = high ? c == '*' ? MUL : c == '/' ? DIV : c == '%' ? MOD : -1 : c == '+' ? ADD : c == '-' ? SUB : -1;
-        if (op < 0) return k;
-        p->at++;
-        if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
-        k = high ? signs(p) : binary(p, true);
-        if (k == BAD) return k;
-        if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
-        if (is_number(p, right, p->steps) && (op == DIV || op == MOD) && p->step[right].value == 0)
-            return refuse(p, start, p->at - start, NULL, "division by zero");
-        if (is_number(p, from, right) && is_number(p, right, p->steps)) {
-            const int64_t a = p->step[from].value, b = p->step[right].value;
-            int64_t v;
-            if (op == ADD ? __builtin_add_overflow(a, b, &v) : op == SUB ? __builtin_sub_overflow(a, b, &v) : op == MUL
-                && __builtin_mul_overflow(a, b, &v))
-                return refuse(p, start, 1, NULL, "the value does not fit in 64 bits");
-            p->step[from].value = eg__where_apply(op, a, b), p->steps = right;
-        } else if (!emit(p, op, 0, 0)) return BAD;
+        const int op = high ? c == '*' ? MUL : c == '/' ? DIV : c == '%' ? MOD : -1 : c == '+' ? ADD
+                       : c == '-' ? SUB
+                                  : -1;
+                       if (op < 0) return k;
+                       p->at++;
+                       if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
+                       k = high ? signs(p) : binary(p, true);
+                       if (k == BAD) return k;
+                       if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
+                       if (is_number(p, right, p->steps) && (op == DIV || op == MOD) &&
+                           p->step[right].value == 0)
+                           return refuse(p, start, p->at - start, NULL, "division by zero");
+                       if (is_number(p, from, right) && is_number(p, right, p->steps)) {
+                           const int64_t a = p->step[from].value, b = p->step[right].value;
+                           int64_t v;
+                           if (op == ADD   ? __builtin_add_overflow(a, b, &v)
+                               : op == SUB ? __builtin_sub_overflow(a, b, &v)
+                                           : op == MUL && __builtin_mul_overflow(a, b, &v))
+                               return refuse(p, start, 1, NULL,
+                                             "the value does not fit in 64 bits");
+                           p->step[from].value = eg__where_apply(op, a, b), p->steps = right;
+                       } else if (!emit(p, op, 0, 0))
+                           return BAD;
     }
 }
 
@@ -155,17 +184,18 @@ static int comparison_at(parser *p, int *length)
 {
     const char *s = p->text + p->at;
     *length = s[0] && s[1] == '=' ? 2 : 1;
-    if (*length == 2) return s[0] == '=' ? EQ : s[0] == '!' ? NE : s[0] == '<' ? LE : s[0] == '>' ? GE : -1;
+    if (*length == 2)
+        return s[0] == '=' ? EQ : s[0] == '!' ? NE : s[0] == '<' ? LE : s[0] == '>' ? GE : -1;
     return s[0] == '<' ? LT : s[0] == '>' ? GT : -1;
 }
 
 static kind comparison(parser *p)
 {
-    int from = p->steps, end, length;   /* the code of the left operand: [from, end)                   */
+    int from = p->steps, end, length; /* the code of the left operand: [from, end) */
     const kind k = binary(p, false);
     if (k == BAD) return k;
     end = p->steps;
-    for (bool chained = false; ; chained = true) {
+    for (bool chained = false;; chained = true) {
         blanks(p);
         const int start = p->at, op = comparison_at(p, &length);
         if (op < 0) {
@@ -174,7 +204,7 @@ static kind comparison(parser *p)
         }
         if (k == TRUTH) return refuse(p, start, length, NULL, "a truth is compared");
         p->at += length;
-        for (int i = from; i < end && chained; i++)     /* a < b < c: b again                          */
+        for (int i = from; i < end && chained; i++) /* a < b < c: b again */
             if (!emit(p, p->step[i].code, p->step[i].axis, p->step[i].value)) return BAD;
         from = p->steps;
         const kind other = binary(p, false);
@@ -190,7 +220,8 @@ static kind denied(parser *p)
     blanks(p);
     const int start = p->at;
     bool deny = false, any = false;
-    for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; blanks(p)) p->at++, deny = !deny, any = true;
+    for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; blanks(p))
+        p->at++, deny = !deny, any = true;
     const kind k = comparison(p);
     if (k == VALUE && any) return refuse(p, start, 1, NULL, "'!' stands before a number");
     return k == TRUTH && deny && !emit(p, NOT, 0, 0) ? BAD : k;
@@ -206,19 +237,22 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
         if (p->text[start] != sign) return k;
         p->at += p->text[start + 1] == sign ? 2 : 1;
         if (k == VALUE)
-            return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands before it"
-                : "'&' joins truths, and a number stands before it");
+            return refuse(p, start, p->at - start, NULL,
+                          sign == '|' ? "'|' joins truths, and a number stands before it"
+                                      : "'&' joins truths, and a number stands before it");
         k = sign == '|' ? logic(p, '&') : denied(p);
         if (k == VALUE)
-            return refuse(p, start, p->at - start, NULL, sign == '|' ? "'|' joins truths, and a number stands after it"
-                : "'&' joins truths, and a number stands after it");
+            return refuse(p, start, p->at - start, NULL,
+                          sign == '|' ? "'|' joins truths, and a number stands after it"
+                                      : "'&' joins truths, and a number stands after it");
         if (k == TRUTH && !emit(p, sign == '|' ? OR : AND, 0, 0)) return BAD;
     }
 }
 static kind truth(parser *p) { return logic(p, '|'); }
 
-/* -- making ---------------------------------------------------------------------------------------------------------------------- */
-const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n, const eg_axis_name *const *axis)
+/* -- making ----------------------------------------------------------------------------------- */
+const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
+                                    const eg_axis_name *const *axis)
 {
     if (eg__failed(cx)) return NULL;
     if (!text) return eg_fail(cx, "%s: no predicate was given", who), NULL;
@@ -228,16 +262,21 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     if (k == BAD) return NULL;
     const char c = text[p.at];
     if (c == ')') return refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
-    if (c && is_start(c)) return refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
+    if (c && is_start(c))
+        return refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
     if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
-    if (k == VALUE) return refuse(&p, 0, p.at, "compare it, as in i % 2 == 0", "the predicate is a number, not a truth"), NULL;
+    if (k == VALUE)
+        return refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
+                      "the predicate is a number, not a truth"),
+               NULL;
 
     int depth = 0;
     unsigned uses = 0, sizes = 0;
     for (int i = 0; i < p.steps; i++) {
         const int op = p.step[i].code;
         depth += op <= SIZE ? 1 : op == NEG || op == NOT ? 0 : -1;
-        if (depth > EG_WHERE_DEPTH) return refuse(&p, 0, p.at, NULL, "the predicate is nested too deeply"), NULL;
+        if (depth > EG_WHERE_DEPTH)
+            return refuse(&p, 0, p.at, NULL, "the predicate is nested too deeply"), NULL;
         if (op == INDEX) uses |= 1u << p.step[i].axis;
         if (op == SIZE) sizes |= 1u << p.step[i].axis;
     }
@@ -245,14 +284,19 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     if (!y) return NULL;
     y->steps = p.steps, y->uses = uses, y->sizes = sizes, y->narrow = 0;
     memcpy(y->step, p.step, (size_t)p.steps * sizeof(step));
-    for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1) if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
+    for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1)
+        if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
     return y;
 }
 unsigned eg__where_uses(const eg_predicate *p) { return p->uses; }
-size_t eg__where_bytes(const eg_predicate *p) { return sizeof *p + (size_t)p->steps * sizeof(step); }
+size_t eg__where_bytes(const eg_predicate *p)
+{
+    return sizeof *p + (size_t)p->steps * sizeof(step);
+}
 
-/* -- eg_where_mask: the predicate as a tensor ------------------------------------------------------------------------------------- */
-eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_t offset, const int64_t *sizes)
+/* -- eg_where_mask: the predicate as a tensor ------------------------------------------------- */
+eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_t offset,
+                         const int64_t *sizes)
 {
     static const char who[] = "where_mask";
     eg_parse_room room;
@@ -263,19 +307,26 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     const eg_parsed *p = eg__parse(cx, who, axes, &room);
     if (!p) return eg__poison(cx);
     const int n = p->term[0].slots;
-    if (p->terms != 1 || p->arrow) return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "the axes are one term, without comma or arrow");
+    if (p->terms != 1 || p->arrow)
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+                         "the axes are one term, without comma or arrow");
     if (p->axes != n || p->items != n || p->term[0].dots)
         return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-            "the axes are different letters or names, without groups, 1 and '...'");
+                         "the axes are different letters or names, without groups, 1 and '...'");
     if (n && !sizes) return eg_fail(cx, "%s: no sizes were given", who);
-    if (offset > INT64_MAX / 2 || offset < -INT64_MAX / 2) return eg_fail(cx, "%s: the offset %lld is too large", who, (long long)offset);
+    if (offset > INT64_MAX / 2 || offset < -INT64_MAX / 2)
+        return eg_fail(cx, "%s: the offset %lld is too large", who, (long long)offset);
     for (int k = 0; k < n; k++) {
         const eg_parsed_axis *a = &p->axis[p->item[k].axis];
         if (sizes[k] < 0 || (a->size >= 0 && a->size != sizes[k]))
             return eg__caret(cx, who, axes, 1, &(eg_caret){ a->at, a->length }, NULL, NULL,
-                a->size >= 0 ? "index '%.*s' is %lld, which is not the size in the string" : "index '%.*s' is given the size %lld",
-                a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]);
-        name_of[k] = (eg_axis_name){ .text = axes + a->at, .length = a->length, .size = sizes[k], .from = -1 };
+                             a->size >= 0
+                                 ? "index '%.*s' is %lld, which is not the size in the string"
+                                 : "index '%.*s' is given the size %lld",
+                             a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]);
+        name_of[k] = (eg_axis_name){
+            .text = axes + a->at, .length = a->length, .size = sizes[k], .from = -1
+        };
         names[k] = &name_of[k];
     }
     const eg_predicate *w = eg__where_parse(cx, who, where, n, names);
@@ -283,16 +334,24 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
     if (!eg_ok(y)) return eg__poison(cx);
     int64_t index[EG_RANK_MAX] = { 0 }, count[EG_RANK_MAX] = { 0 };
-    unsigned keys = 0;                  /* the bracketed axes; where none is, the last */
+    unsigned keys = 0; /* the bracketed axes; where none is, the last */
     for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
     if (!keys && n) keys = 1u << (n - 1);
-    if (offset)                         /* the query: the last axis of the predicate that is no key */
-        for (int k = n - 1; k >= 0; k--) if (w->uses >> k & 1 && !(keys >> k & 1)) { index[k] = offset; break; }
+    if (offset) /* the query: the last axis of the predicate that is no key */
+        for (int k = n - 1; k >= 0; k--)
+            if (w->uses >> k & 1 && !(keys >> k & 1)) {
+                index[k] = offset;
+                break;
+            }
     const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
     uint8_t *out = (uint8_t *)y->data;
     for (int64_t r = 0; r < rows; r++, out += width) {
-        if (n) eg__where_row(w, n - 1, width, index, sizes, out); else *out = eg__where_test(w, index, sizes);
-        for (int k = n - 2; k >= 0; index[k] -= count[k], count[k] = 0, k--) { /* the next row                                */
+        if (n)
+            eg__where_row(w, n - 1, width, index, sizes, out);
+        else
+            *out = eg__where_test(w, index, sizes);
+        /* the next row */
+        for (int k = n - 2; k >= 0; index[k] -= count[k], count[k] = 0, k--) {
             index[k]++;
             if (++count[k] < sizes[k]) break;
         }

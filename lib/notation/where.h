@@ -3,16 +3,40 @@
 #define EG_WHERE_H
 #include "notation/notation.h"
 
-enum { EG_WHERE_STEPS = 256, EG_WHERE_DEPTH = 24 };     /* steps of a predicate; values that wait for an operator */
-typedef enum code { NUMBER, INDEX, SIZE, NEG, ADD, SUB, MUL, DIV, MOD, EQ, NE, LT, LE, GT, GE, NOT, AND, OR } code;
-typedef struct step { uint8_t code, axis; int64_t value; } step;
+/* steps of a predicate; values that wait for an operator */
+enum { EG_WHERE_STEPS = 256, EG_WHERE_DEPTH = 24 };
+typedef enum code {
+    NUMBER,
+    INDEX,
+    SIZE,
+    NEG,
+    ADD,
+    SUB,
+    MUL,
+    DIV,
+    MOD,
+    EQ,
+    NE,
+    LT,
+    LE,
+    GT,
+    GE,
+    NOT,
+    AND,
+    OR
+} code;
+typedef struct step {
+    uint8_t code, axis;
+    int64_t value;
+} step;
 struct eg_predicate {
     int steps;
-    unsigned uses, sizes;               /* axes that occur as i, as |i|                                */
-    int64_t narrow;                     /* while all |i| stay below this, every intermediate fits in 32 bits */
+    unsigned uses, sizes; /* axes that occur as i, as |i| */
+    int64_t narrow;       /* while all |i| stay below this, every intermediate fits in 32 bits */
     step step[];
 };
 
-int64_t eg__where_apply(int code, int64_t a, int64_t b);    /* an operator of two operands             */
-int64_t eg__where_widest(const eg_predicate *, int64_t all); /* the largest magnitude of any intermediate while every |i| ≤ all */
+int64_t eg__where_apply(int code, int64_t a, int64_t b); /* an operator of two operands */
+/* the largest magnitude of any intermediate while every |i| ≤ all */
+int64_t eg__where_widest(const eg_predicate *, int64_t all);
 #endif

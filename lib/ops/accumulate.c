@@ -9,7 +9,10 @@
 
 /* t lies in the scope of the sum or around it, as the tape does that led to the sum. index: the
  * operand that eg_at's index is. */
-typedef struct piece { eg_tensor *t; int depth, index; } piece;
+typedef struct piece {
+    eg_tensor *t;
+    int depth, index;
+} piece;
 
 /* scratch buffers: the sweep's own, which it has read by now */
 enum { PIECES = 6, OPERANDS = 7 };
@@ -17,7 +20,10 @@ enum { PIECES = 6, OPERANDS = 7 };
 static const eg_op accumulate_op;
 
 /* Room for what is seen through a chain: sizes and strides of two tensors, in turns. */
-typedef struct seen { eg_tensor x; int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX]; } seen;
+typedef struct seen {
+    eg_tensor x;
+    int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX];
+} seen;
 
 static const eg_tensor *base_of(const eg_tensor *t, int depth)
 {
@@ -52,7 +58,7 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     return true;
 }
 
-/* -- the row ----------------------------------------------------------------------------------- */
+/* -- the row ---------------------------------------------------------------------------------- */
 static int pieces(const eg_tensor *y) { return (int)(y->attr_size / sizeof(piece)); }
 static bool accumulate_shape(eg_tensor *y)
 {
@@ -64,8 +70,10 @@ static bool accumulate_forward(eg_tensor *y)
 {
     const piece *p = y->attr;
     const bool whole = p->depth == 0;
-    if (whole) eg__copy(y, y->in[0]);
-    else eg__fill(y, 0);
+    if (whole)
+        eg__copy(y, y->in[0]);
+    else
+        eg__fill(y, 0);
     for (int k = whole, n = pieces(y); k < n; k++) {
         seen s;
         s.x = *y;
@@ -73,8 +81,10 @@ static bool accumulate_forward(eg_tensor *y)
             eg_fail(y->cx, "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
         }
-        if (p[k].index < 0) eg__add_repeated(&s.x, y->in[k]);
-        else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k])) return false;
+        if (p[k].index < 0)
+            eg__add_repeated(&s.x, y->in[k]);
+        else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k]))
+            return false;
     }
     return true;
 }
@@ -120,15 +130,26 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
     eg_tensor *column = eg_select(eg_transpose(base, 0, 1), 0, 1);
     eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip(base, 0), x[4]);
     eg_nograd(cx, was);
-    eg__addend part[] = { { &part[1], base, x[0], 0 }, { &part[2], windows, x[1], 2 },
-        { &part[3], diagonal, x[2], 1 }, { &part[4], column, x[3], 2 }, { NULL, rows, x[5], 2 } };
+    eg__addend part[] = { { &part[1], base, x[0], 0 },
+                          { &part[2], windows, x[1], 2 },
+                          { &part[3], diagonal, x[2], 1 },
+                          { &part[4], column, x[3], 2 },
+                          { NULL, rows, x[5], 2 } };
     return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 5, part);
 }
 static const eg_sample accumulate_samples[] = {
-    { accumulate_call, "4x3, 2x3x2, 3, 4, 5:i4, 5x3", 0, 0 }, { 0 } };
-static const eg_op accumulate_op = { "accumulate", "y = sum over k of the adjoint of L_k at x_k",
-    "L_k of g", -1, accumulate_shape,
-    accumulate_forward, accumulate_rule, EG_USES_INTEGERS, accumulate_samples, .jvp = eg_jvp_linear,
-    .forward_c128 = accumulate_forward };
+    { accumulate_call, "4x3, 2x3x2, 3, 4, 5:i4, 5x3", 0, 0 }, { 0 }
+};
+static const eg_op accumulate_op = { "accumulate",
+                                     "y = sum over k of the adjoint of L_k at x_k",
+                                     "L_k of g",
+                                     -1,
+                                     accumulate_shape,
+                                     accumulate_forward,
+                                     accumulate_rule,
+                                     EG_USES_INTEGERS,
+                                     accumulate_samples,
+                                     .jvp = eg_jvp_linear,
+                                     .forward_c128 = accumulate_forward };
 
 const eg_op *const eg__accumulate_rows[] = { &accumulate_op, NULL };

@@ -2,19 +2,22 @@
 #include "ops/ops.h"
 #include <string.h>
 
-typedef uint8_t bytes    __attribute__((vector_size(EG_LANES)));
+typedef uint8_t bytes __attribute__((vector_size(EG_LANES)));
 typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
 typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
-typedef float    wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
-typedef double   wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
+typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
+typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
 #define COUNTING ((BITS){ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 })
 /* The lanes of v, `by` places further on. */
 #if defined(__clang__) || __GNUC__ >= 12
-#define TURN(v, by) __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, by + 9, \
-                                            by + 10, by + 11, by + 12, by + 13, by + 14, by + 15)
+#define TURN(v, by)                                                                           \
+    __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, \
+                            by + 8, by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15)
 #else
-#define TURN(v, by) __builtin_shuffle(v, (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, by + 9, \
-                                                 by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
+#define TURN(v, by)                                                                               \
+    __builtin_shuffle(v,                                                                          \
+                      (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
+                              by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
 #endif
 #define LARGER(v, m) ((v) > (m) ? (v) : (m))
 #define PLUS(v, m)   ((m) + (v))
@@ -34,15 +37,15 @@ void eg__logs(int64_t n, double *v)
     }
 }
 
-#define T float
-#define NAME(x) x##_f32
-#define BITS bits_f32
-#define WIDE wide_f32
-#define EXP expf
-#define POW powf
-#define LEAST -87
-#define TINY 1.66e-38f
-#define TAME 1e15f
+#define T         float
+#define NAME(x)   x##_f32
+#define BITS      bits_f32
+#define WIDE      wide_f32
+#define EXP       expf
+#define POW       powf
+#define LEAST     -87
+#define TINY      1.66e-38f
+#define TAME      1e15f
 #define MINUS_INF (int32_t)0xff800000
 #include "ops/arithmetic_of.h"
 #undef T
@@ -56,14 +59,14 @@ void eg__logs(int64_t n, double *v)
 #undef TAME
 #undef MINUS_INF
 
-#define T double
-#define NAME(x) x##_f64
-#define BITS bits_f64
-#define WIDE wide_f64
-#define EXP exp
-#define POW pow
-#define LEAST -708
-#define TINY 3.31e-308
-#define TAME 1e150
+#define T         double
+#define NAME(x)   x##_f64
+#define BITS      bits_f64
+#define WIDE      wide_f64
+#define EXP       exp
+#define POW       pow
+#define LEAST     -708
+#define TINY      3.31e-308
+#define TAME      1e150
 #define MINUS_INF (int64_t)0xfff0000000000000
 #include "ops/arithmetic_of.h"

@@ -1,67 +1,87 @@
 /* arithmetic_of.h: arithmetic.c for one type T, with EXP and POW its functions.
- * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and yet functions of the row alone.
- * Below LEAST, just above the logarithm of the smallest normal number, e^x counts as 0: beside the 1 of the maximum it is nothing,
- * and the vector functions leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
+ * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and
+ * yet functions of the row alone. Below LEAST, just above the logarithm of the smallest normal
+ * number, e^x counts as 0: beside the 1 of the maximum it is nothing, and the vector functions
+ * leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* Row to one number: PICK over TERM, an expression in k, starting at START; ONCE: an element must not be taken twice. */
-#define REDUCE(WHAT, ARGUMENTS, START, PICK, ONCE, TERM)                                                                         \
-    INLINE T NAME(WHAT) ARGUMENTS                                                                                           \
-    {                                                                                                                       \
-        T lane[EG_LANES];                                                                                                   \
-        int64_t first = 0;                                                                                                  \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = START;                                                                 \
-        for (; first + EG_LANES <= n; first += EG_LANES) {                                                                  \
-            EG_EVERY_LANE                                                                                                   \
-            for (int l = 0; l < EG_LANES; l++) { const int64_t k = first + l; const T v = TERM; lane[l] = PICK(v, lane[l]); } \
-        }                                                                                                                   \
-        if (first < n && n >= EG_LANES && !(ONCE)) {                                                                        \
-            EG_EVERY_LANE                                                                                                   \
-            for (int l = 0; l < EG_LANES; l++) { const int64_t k = n - EG_LANES + l; const T v = TERM; lane[l] = PICK(v, lane[l]); } \
-        } else for (int64_t k = first; k < n; k++) { const T v = TERM; lane[k - first] = PICK(v, lane[k - first]); }        \
-        for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]);                                                   \
-        for (int l = 0; l < 4; l++) lane[l] = PICK(lane[l + 4], lane[l]);                                                   \
-        for (int l = 0; l < 2; l++) lane[l] = PICK(lane[l + 2], lane[l]);                                                   \
-        return PICK(lane[1], lane[0]);                                                                                      \
+/* Row to one number: PICK over TERM, an expression in k, starting at START; ONCE: an element must
+ * not be taken twice. */
+#define REDUCE(WHAT, ARGUMENTS, START, PICK, ONCE, TERM)                  \
+    INLINE T NAME(WHAT) ARGUMENTS                                         \
+    {                                                                     \
+        T lane[EG_LANES];                                                 \
+        int64_t first = 0;                                                \
+        for (int l = 0; l < EG_LANES; l++) lane[l] = START;               \
+        for (; first + EG_LANES <= n; first += EG_LANES) {                \
+            EG_EVERY_LANE                                                 \
+            for (int l = 0; l < EG_LANES; l++) {                          \
+                const int64_t k = first + l;                              \
+                const T v = TERM;                                         \
+                lane[l] = PICK(v, lane[l]);                               \
+            }                                                             \
+        }                                                                 \
+        if (first < n && n >= EG_LANES && !(ONCE)) {                      \
+            EG_EVERY_LANE                                                 \
+            for (int l = 0; l < EG_LANES; l++) {                          \
+                const int64_t k = n - EG_LANES + l;                       \
+                const T v = TERM;                                         \
+                lane[l] = PICK(v, lane[l]);                               \
+            }                                                             \
+        } else                                                            \
+            for (int64_t k = first; k < n; k++) {                         \
+                const T v = TERM;                                         \
+                lane[k - first] = PICK(v, lane[k - first]);               \
+            }                                                             \
+        for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]); \
+        for (int l = 0; l < 4; l++) lane[l] = PICK(lane[l + 4], lane[l]); \
+        for (int l = 0; l < 2; l++) lane[l] = PICK(lane[l + 2], lane[l]); \
+        return PICK(lane[1], lane[0]);                                    \
     }
-REDUCE(top_of,     (int64_t n, const T *x),                   -(T)INFINITY, LARGER, false, x[k])
-REDUCE(tallest_of, (int64_t n, const T *x),                   0,            LARGER, false, x[k] < 0 ? -x[k] : x[k])
-REDUCE(powers_of,  (int64_t n, const T *x, T p),              0,            PLUS,   true,  POW(x[k] < 0 ? -x[k] : x[k], p))
+REDUCE(top_of, (int64_t n, const T *x), -(T)INFINITY, LARGER, false, x[k])
+REDUCE(tallest_of, (int64_t n, const T *x), 0, LARGER, false, x[k] < 0 ? -x[k] : x[k])
+REDUCE(powers_of, (int64_t n, const T *x, T p), 0, PLUS, true, POW(x[k] < 0 ? -x[k] : x[k], p))
 #undef REDUCE
-/* Sums in one vector that never leaves its register: WIDE_TERM of u and v, 16 elements of A and B, or TERM of two numbers.
- * The last, incomplete group is read together with elements before it, which count as 0. */
-#define SUM(WHAT, ARGUMENTS, A, B, WIDE_TERM, TERM)                                                                         \
-    INLINE T NAME(WHAT) ARGUMENTS                                                                                           \
-    {                                                                                                                       \
-        int64_t k = 0;                                                                                                      \
-        if (n < EG_LANES) {                                                                                                 \
-            T few = 0;                                                                                                      \
-            for (; k < n; k++) { const T u = A[k], v = B[k]; (void)v; few += TERM; }                                        \
-            return few;                                                                                                     \
-        }                                                                                                                   \
-        WIDE sum = { 0 }, u, v;                                                                                             \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                          \
-            memcpy(&u, A + k, sizeof u);                                                                                    \
-            memcpy(&v, B + k, sizeof v);                                                                                    \
-            sum += WIDE_TERM;                                                                                               \
-        }                                                                                                                   \
-        if (k < n) {                                                                                                        \
-            const BITS ours = COUNTING >= EG_LANES - (int)(n - k);                                                          \
-            memcpy(&u, A + n - EG_LANES, sizeof u);                                                                         \
-            memcpy(&v, B + n - EG_LANES, sizeof v);                                                                         \
-            sum += (WIDE)((BITS)(WIDE_TERM) & ours);                                                                        \
-        }                                                                                                                   \
-        sum += TURN(sum, 8);                                                                                                \
-        sum += TURN(sum, 4);                                                                                                \
-        sum += TURN(sum, 2);                                                                                                \
-        return sum[0] + sum[1];                                                                                             \
+/* Sums in one vector that never leaves its register: WIDE_TERM of u and v, 16 elements of A and B,
+ * or TERM of two numbers. The last, incomplete group is read together with elements before it,
+ * which count as 0. */
+#define SUM(WHAT, ARGUMENTS, A, B, WIDE_TERM, TERM)                \
+    INLINE T NAME(WHAT) ARGUMENTS                                  \
+    {                                                              \
+        int64_t k = 0;                                             \
+        if (n < EG_LANES) {                                        \
+            T few = 0;                                             \
+            for (; k < n; k++) {                                   \
+                const T u = A[k], v = B[k];                        \
+                (void)v;                                           \
+                few += TERM;                                       \
+            }                                                      \
+            return few;                                            \
+        }                                                          \
+        WIDE sum = { 0 }, u, v;                                    \
+        for (; k + EG_LANES <= n; k += EG_LANES) {                 \
+            memcpy(&u, A + k, sizeof u);                           \
+            memcpy(&v, B + k, sizeof v);                           \
+            sum += WIDE_TERM;                                      \
+        }                                                          \
+        if (k < n) {                                               \
+            const BITS ours = COUNTING >= EG_LANES - (int)(n - k); \
+            memcpy(&u, A + n - EG_LANES, sizeof u);                \
+            memcpy(&v, B + n - EG_LANES, sizeof v);                \
+            sum += (WIDE)((BITS)(WIDE_TERM)&ours);                 \
+        }                                                          \
+        sum += TURN(sum, 8);                                       \
+        sum += TURN(sum, 4);                                       \
+        sum += TURN(sum, 2);                                       \
+        return sum[0] + sum[1];                                    \
     }
 #define SUM_OF(WHAT, ARGUMENTS, A, B, TERM) SUM(WHAT, ARGUMENTS, A, B, TERM, TERM)
-SUM_OF(sum_of,     (int64_t n, const T *x),                  x, x, u)
-SUM_OF(squares_of, (int64_t n, const T *x, T s),             x, x, (u - s) * (u - s))
-SUM_OF(dot_of,     (int64_t n, const T *a, const T *b),      a, b, u * v)
-SUM_OF(along_of,   (int64_t n, const T *g, const T *x, T s), g, x, u * (v - s))
-SUM(live_of,    (int64_t n, const T *y, const T *g),      y, g, (WIDE)((BITS)v & (u != -(T)INFINITY)), u == -(T)INFINITY ? 0 : v)
+SUM_OF(sum_of, (int64_t n, const T *x), x, x, u)
+SUM_OF(squares_of, (int64_t n, const T *x, T s), x, x, (u - s) * (u - s))
+SUM_OF(dot_of, (int64_t n, const T *a, const T *b), a, b, u *v)
+SUM_OF(along_of, (int64_t n, const T *g, const T *x, T s), g, x, u *(v - s))
+SUM(live_of, (int64_t n, const T *y, const T *g), y, g, (WIDE)((BITS)v &(u != -(T)INFINITY)),
+    u == -(T)INFINITY ? 0 : v)
 #undef SUM
 #undef SUM_OF
 
@@ -69,7 +89,7 @@ INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
 {
     int64_t k = 0;
     for (; k + EG_LANES <= n; k += EG_LANES) {
-        BITS v;                                                 /* one store, so that the next load need not wait        */
+        BITS v; /* one store, so that the next load need not wait */
         bytes b;
         memcpy(&v, x + k, sizeof v);
         memcpy(&b, keep + k, sizeof b);
@@ -79,7 +99,8 @@ INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
     }
     for (; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;
 }
-INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)        /* y = keep ? y : fill */
+/* y = keep ? y : fill */
+INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)
 {
     for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? y[k] : fill;
 }
@@ -88,9 +109,9 @@ INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
-INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y)     /* n: a multiple of EG_LANES                             */
+INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple of EG_LANES */
 {
-    const volatile T unknown = LEAST;                           /* else gcc moves the choice behind the call             */
+    const volatile T unknown = LEAST; /* else gcc moves the choice behind the call */
     const T least = unknown;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) {
@@ -98,7 +119,8 @@ INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y)     /* n: a multiple
         y[k] = e < TINY ? 0 : e;
     }
 }
-INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y) /* the same vector function for the last ones            */
+/* the same vector function for the last ones */
+INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
 {
     const int64_t whole = n & -EG_LANES;
     T rest[EG_LANES];
@@ -113,21 +135,34 @@ INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
 {
     if (top == (T)INFINITY)
         for (int64_t k = 0; k < n; k++) y[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
-    else NAME(affine_of)(n, x, top - top == 0 ? top : 0, 1, y);
+    else
+        NAME(affine_of)(n, x, top - top == 0 ? top : 0, 1, y);
 }
 
-/* -- a chunk ------------------------------------------------------------------------------------------------------------------ */
+/* -- a chunk ---------------------------------------------------------------------------------- */
 EG_CLONES static double NAME(top)(int64_t n, const void *x) { return (double)NAME(top_of)(n, x); }
 EG_CLONES static double NAME(sum)(int64_t n, const void *x) { return (double)NAME(sum_of)(n, x); }
-EG_CLONES static double NAME(sumsq)(int64_t n, const void *x, double s) { return (double)NAME(squares_of)(n, x, (T)s); }
-EG_CLONES static double NAME(tallest)(int64_t n, const void *x) { return (double)NAME(tallest_of)(n, x); }
-EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p) { return (double)NAME(powers_of)(n, x, (T)p); }
+EG_CLONES static double NAME(sumsq)(int64_t n, const void *x, double s)
+{
+    return (double)NAME(squares_of)(n, x, (T)s);
+}
+EG_CLONES static double NAME(tallest)(int64_t n, const void *x)
+{
+    return (double)NAME(tallest_of)(n, x);
+}
+EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p)
+{
+    return (double)NAME(powers_of)(n, x, (T)p);
+}
 EG_CLONES static double NAME(expsum)(int64_t n, const void *x, double s, void *y)
 {
     NAME(exps_of_any)(n, x, (T)s, y);
     return (double)NAME(sum_of)(n, y);
 }
-EG_CLONES static void NAME(select)(int64_t n, const void *x, const uint8_t *keep, void *y) { NAME(select_of)(n, x, keep, y); }
+EG_CLONES static void NAME(select)(int64_t n, const void *x, const uint8_t *keep, void *y)
+{
+    NAME(select_of)(n, x, keep, y);
+}
 EG_CLONES static void NAME(erase)(int64_t n, const uint8_t *keep, double fill, void *y)
 {
     NAME(erase_of)(n, keep, (T)fill, y);
@@ -135,32 +170,50 @@ EG_CLONES static void NAME(erase)(int64_t n, const uint8_t *keep, double fill, v
 EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
 {
     const T *x = from;
-    T lane[EG_LANES] = { 0 };                                   /* 1 where an element was out of bounds */
+    T lane[EG_LANES] = { 0 }; /* 1 where an element was out of bounds */
     int64_t k = 0;
     for (; k + EG_LANES <= n; k += EG_LANES) {
         EG_EVERY_LANE
-        for (int l = 0; l < EG_LANES; l++) lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
+        for (int l = 0; l < EG_LANES; l++)
+            lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
     }
     for (; k < n; k++) lane[0] = x[k] <= TAME && x[k] >= -TAME ? lane[0] : 1;
     T wild = 0;
     for (int l = 0; l < EG_LANES; l++) wild += lane[l];
     return wild == 0;
 }
-/* not `shift`: clang makes the resolver of a cloned function a global name, and pointwise.c has that one */
-EG_CLONES static void NAME(from_top)(int64_t n, const void *x, double top, void *y) { NAME(shift_of)(n, x, (T)top, y); }
-EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y) { NAME(affine_of)(n, x, (T)s, (T)c, y); }
-INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias) /* y = y gain + bias; NULL: without              */
+/* not `shift`: clang makes the resolver of a cloned function a global name, and pointwise.c has
+ * that one */
+EG_CLONES static void NAME(from_top)(int64_t n, const void *x, double top, void *y)
 {
-    if (gain && bias) { EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] * gain[k] + bias[k]; }
-    else if (gain) { EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] *= gain[k]; }
-    else if (bias) { EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] += bias[k]; }
+    NAME(shift_of)(n, x, (T)top, y);
 }
-EG_CLONES static void NAME(gain)(int64_t n, void *y, const void *gain, const void *bias) { NAME(gained)(n, y, gain, bias); }
+EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
+{
+    NAME(affine_of)(n, x, (T)s, (T)c, y);
+}
+/* y = y gain + bias; NULL: without */
+INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias)
+{
+    if (gain && bias) {
+        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] * gain[k] + bias[k];
+    } else if (gain) {
+        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] *= gain[k];
+    } else if (bias) {
+        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] += bias[k];
+    }
+}
+EG_CLONES static void NAME(gain)(int64_t n, void *y, const void *gain, const void *bias)
+{
+    NAME(gained)(n, y, gain, bias);
+}
 static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)[k]; }
 
-/* -- several rows, contiguous, of any length --------------------------------------------------------------------------------- */
-/* Exponentials cost least in long runs: the rows of a block are shifted first, and their exponentials taken at once. */
-EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+/* -- several rows, contiguous, of any length -------------------------------------------------- */
+/* Exponentials cost least in long runs: the rows of a block are shifted first, and their
+ * exponentials taken at once. */
+EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
+                                    const void *user)
 {
     const eg_batch *b = user;
     const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
@@ -171,27 +224,34 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
         for (int64_t r = 0; r < count; r++) {
             const T *x = EG_ROW(T, 1, first + r);
             T *to = shifted + r * n;
-            if (b->masked) { NAME(select_of)(n, x, EG_ROW(uint8_t, 2, first + r), to); x = to; }
+            if (b->masked) {
+                NAME(select_of)(n, x, EG_ROW(uint8_t, 2, first + r), to);
+                x = to;
+            }
             NAME(shift_of)(n, x, NAME(top_of)(n, x), to);
         }
         if (b->c != 1) NAME(affine_of)(count * n, shifted, 0, (T)b->c, shifted);
         NAME(exps_of_any)(count * n, shifted, 0, e);
         for (int64_t r = 0; r < count; r++) {
             last[r] = (double)NAME(sum_of)(n, e + r * n);
-            if (b->log && last[r] == 0) last[r] = 1;            /* nothing to attend to: −inf stays                     */
+            if (b->log && last[r] == 0) last[r] = 1; /* nothing to attend to: −inf stays */
         }
         if (b->log) eg__logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             T *y = EG_ROW(T, 0, first + r);
-            if (b->log) NAME(affine_of)(n, shifted + r * n, (T)last[r], 1, y);
-            else NAME(affine_of)(n, e + r * n, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
-            if (b->masked && last[r] != last[r])                /* a NaN that is allowed: what is masked stays masked */
+            if (b->log)
+                NAME(affine_of)(n, shifted + r * n, (T)last[r], 1, y);
+            else
+                NAME(affine_of)(n, e + r * n, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
+            /* a NaN that is allowed: what is masked stays masked */
+            if (b->masked && last[r] != last[r])
                 NAME(erase_of)(n, EG_ROW(uint8_t, 2, first + r), b->log ? -(T)INFINITY : 0, y);
         }
     }
 }
 /* top = max x and rest = ln Σ e^(x − top), as doubles; p: a pair of them, x */
-EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
+                                   const void *user)
 {
     const int64_t n = ((const eg_batch *)user)->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
     _Alignas(64) T e[EG_CHUNK + EG_LANES];
@@ -202,7 +262,10 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
             const T *x = EG_ROW(T, 1, first + r), top = NAME(top_of)(n, x);
             *EG_ROW(double, 0, first + r) = (double)top;
             last[r] = 0;
-            if (n <= EG_CHUNK) { NAME(shift_of)(n, x, top, e + r * n); continue; }
+            if (n <= EG_CHUNK) {
+                NAME(shift_of)(n, x, top, e + r * n);
+                continue;
+            }
             for (int64_t from = 0, m; from < n; from += m) {
                 m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
                 NAME(shift_of)(m, x + from, top, e);
@@ -219,7 +282,8 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
     }
 }
 /* dx = c y (g − Σ g y), 0 where y is 0; p: dx, y, g */
-EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                          const void *user)
 {
     const int64_t n = ((const eg_batch *)user)->n;
     const T c = (T)((const eg_batch *)user)->c;
@@ -227,17 +291,19 @@ EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const in
         T *dx = EG_ROW(T, 0, r);
         const T *y = EG_ROW(T, 1, r), *g = EG_ROW(T, 2, r);
         double total = 0;
-        for (int64_t k = 0; k < n; k += EG_CHUNK) total += (double)NAME(dot_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
+        for (int64_t k = 0; k < n; k += EG_CHUNK)
+            total += (double)NAME(dot_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
         const T s = (T)total;
         EG_EVERY_LANE
         for (int64_t k = 0; k < n; k++) dx[k] = y[k] == 0 ? 0 : c * (y[k] * (g[k] - s));
     }
 }
 /* dx = g − e^y Σ g, where g counts as 0 wherever y is −inf; p: dx, y, g */
-EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                              const void *user)
 {
     const int64_t n = ((const eg_batch *)user)->n;
-    const bool blocks = n <= EG_CHUNK / 8;                      /* short rows: the exponentials of several at once            */
+    const bool blocks = n <= EG_CHUNK / 8; /* short rows: the exponentials of several at once */
     const int64_t most = blocks ? EG_CHUNK / n : 1;
     _Alignas(64) T e[EG_CHUNK + EG_LANES], s[EG_CHUNK];
     for (int64_t first = 0, count; first < rows; first += count) {
@@ -245,7 +311,8 @@ EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, cons
         for (int64_t r = 0; r < count; r++) {
             const T *y = EG_ROW(T, 1, first + r), *g = EG_ROW(T, 2, first + r);
             double total = 0;
-            for (int64_t k = 0; k < n; k += EG_CHUNK) total += (double)NAME(live_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
+            for (int64_t k = 0; k < n; k += EG_CHUNK)
+                total += (double)NAME(live_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
             s[r] = (T)total;
             if (blocks) memcpy(e + r * n, y, (size_t)n * sizeof(T));
         }
@@ -256,14 +323,19 @@ EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, cons
                 const T *y = EG_ROW(T, 1, first + r) + from, *g = EG_ROW(T, 2, first + r) + from;
                 T *dx = EG_ROW(T, 0, first + r) + from;
                 const T *u = e + r * n;
-                if (!blocks) { NAME(exps_of_any)(m, y, 0, e); u = e; }
+                if (!blocks) {
+                    NAME(exps_of_any)(m, y, 0, e);
+                    u = e;
+                }
                 EG_EVERY_LANE
-                for (int64_t k = 0; k < m; k++) dx[k] = (y[k] == -(T)INFINITY ? 0 : g[k]) - u[k] * s[r];
+                for (int64_t k = 0; k < m; k++)
+                    dx[k] = (y[k] == -(T)INFINITY ? 0 : g[k]) - u[k] * s[r];
             }
     }
 }
 /* dx = g (softmax(x) − c), g one number for a row; p: dx, x, g */
-EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
+                                         const void *user)
 {
     const eg_batch *b = user;
     const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
@@ -278,7 +350,8 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
             top = NAME(top_of)(n, x);
             if (n <= EG_CHUNK) NAME(shift_of)(n, x, top, e + r * n);
         }
-        if (n <= EG_CHUNK) NAME(exps_of_any)(count * n, e, 0, e);
+        if (n <= EG_CHUNK)
+            NAME(exps_of_any)(count * n, e, 0, e);
         else
             for (int64_t from = 0, m; from < n; from += m) {
                 m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
@@ -291,7 +364,10 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
             const double g = (double)*EG_ROW(T, 2, first + r);
             if (n <= EG_CHUNK) total = (double)NAME(sum_of)(n, e + r * n);
             const T less = (T)(b->c * total), factor = (T)(g / total);
-            if (n <= EG_CHUNK) { NAME(affine_of)(n, e + r * n, less, factor, dx); continue; }
+            if (n <= EG_CHUNK) {
+                NAME(affine_of)(n, e + r * n, less, factor, dx);
+                continue;
+            }
             for (int64_t from = 0, m; from < n; from += m) {
                 m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
                 NAME(shift_of)(m, x + from, top, e);
@@ -309,12 +385,14 @@ INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r
         total += (double)NAME(sum_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k);
     *mean = total / (double)b->n;
     for (int64_t k = 0; k < b->n; k += EG_CHUNK)
-        squares += (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
+        squares +=
+            (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
     const double spread = squares / (double)b->n + b->c;
-    *r = spread == 0 ? 0 : 1 / sqrt(spread);                   /* nothing to divide by: x̂ and its gradient are 0 */
+    *r = spread == 0 ? 0 : 1 / sqrt(spread); /* nothing to divide by: x̂ and its gradient are 0 */
 }
 /* r; p: r, x */
-EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step,
+                                 const void *user)
 {
     for (int64_t row = 0; row < rows; row++) {
         double mean, r;
@@ -323,7 +401,8 @@ EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *st
     }
 }
 /* y = (x − mean) r gain + bias; p: y, x */
-EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
+                                 const void *user)
 {
     const eg_batch *b = user;
     for (int64_t row = 0; row < rows; row++) {
@@ -335,8 +414,11 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
         NAME(gained)(b->n, y, b->gain, b->bias);
     }
 }
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g x̂ and g; p: dx, x, g */
-EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step, const void *user)
+/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
+ * x̂ and g;
+ * p: dx, x, g */
+EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
 {
     const eg_batch *b = user;
     const int64_t n = b->n;
@@ -350,7 +432,10 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
         for (int64_t from = 0, m; from < n; from += m) {
             m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
             const T *v = g + from;
-            if (gain) { EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k]; v = h; }
+            if (gain) {
+                EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k];
+                v = h;
+            }
             if (b->center) total += (double)NAME(sum_of)(m, v);
             along += (double)NAME(along_of)(m, v, x + from, (T)mean);
         }
@@ -360,7 +445,9 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
             m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
             const T *v = g + from, *at = x + from;
             T *to = dx + from;
-            if (gain && n > EG_CHUNK) { EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k]; }
+            if (gain && n > EG_CHUNK) {
+                EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k];
+            }
             if (gain) v = h;
             if (!sum) {
                 EG_EVERY_LANE
@@ -386,10 +473,27 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .top = NAME(top), .tame = NAME(tame), .select = NAME(select), .erase = NAME(erase), .shift = NAME(from_top), .expsum = NAME(expsum), .affine = NAME(affine), .gain = NAME(gain),
-    .sum = NAME(sum), .sumsq = NAME(sumsq), .tallest = NAME(tallest), .sumpow = NAME(sumpow), .at = NAME(at),
-    .softmax = NAME(softmax), .logsum = NAME(logsum), .softmax_slope = NAME(softmax_slope),
-    .log_softmax_slope = NAME(log_softmax_slope), .softmax_less = NAME(softmax_less),
-    .rstd = NAME(rstd), .norm = NAME(norm), .norm_slope = NAME(norm_slope), .add = NAME(add_row),
+    .top = NAME(top),
+    .tame = NAME(tame),
+    .select = NAME(select),
+    .erase = NAME(erase),
+    .shift = NAME(from_top),
+    .expsum = NAME(expsum),
+    .affine = NAME(affine),
+    .gain = NAME(gain),
+    .sum = NAME(sum),
+    .sumsq = NAME(sumsq),
+    .tallest = NAME(tallest),
+    .sumpow = NAME(sumpow),
+    .at = NAME(at),
+    .softmax = NAME(softmax),
+    .logsum = NAME(logsum),
+    .softmax_slope = NAME(softmax_slope),
+    .log_softmax_slope = NAME(log_softmax_slope),
+    .softmax_less = NAME(softmax_less),
+    .rstd = NAME(rstd),
+    .norm = NAME(norm),
+    .norm_slope = NAME(norm_slope),
+    .add = NAME(add_row),
 };
 #undef INLINE

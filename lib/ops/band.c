@@ -10,17 +10,21 @@ static bool band_shape(eg_tensor *y)
     return false;
 }
 
-/* Zeros in row i from column `from` to `to`; not a product, so that a NaN outside of the triangle goes as well. */
+/* Zeros in row i from column `from` to `to`; not a product, so that a NaN outside of the triangle
+ * goes as well. */
 static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
 {
     int64_t dim[EG_RANK_MAX];
-    int r = y->rank - 2;                /* the axis of rows goes, the last takes its place */
+    int r = y->rank - 2; /* the axis of rows goes, the last takes its place */
     int64_t stride[EG_RANK_MAX];
     eg_tensor t = *y;
     from = from < 0 ? 0 : from;
     to = to > y->dim[r + 1] ? y->dim[r + 1] : to;
     if (from >= to) return;
-    for (int k = 0; k < r; k++) { dim[k] = y->dim[k]; stride[k] = y->stride[k]; }
+    for (int k = 0; k < r; k++) {
+        dim[k] = y->dim[k];
+        stride[k] = y->stride[k];
+    }
     dim[r] = to - from;
     stride[r] = y->stride[r + 1];
     t.rank--;
@@ -29,38 +33,69 @@ static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
     t.data += (i * y->stride[r] + from * y->stride[r + 1]) * eg__width[y->dtype];
     eg__fill(&t, 0);
 }
-static int64_t last_column(const eg_tensor *y, int64_t i)           /* i + k, without overflow */
+static int64_t last_column(const eg_tensor *y, int64_t i) /* i + k, without overflow */
 {
     int64_t k = *(const int64_t *)y->attr, n = y->dim[y->rank - 1], m = y->dim[y->rank - 2];
     return k > n ? i + n : k < -m ? i - m - 1 : i + k;
 }
 
-/* -- tril: y_ij = x_ij where j − i ≤ k, else 0,  dx = tril g --------------------------------------------------------------- */
+/* -- tril: y_ij = x_ij where j − i ≤ k, else 0,  dx = tril g ---------------------------------- */
 static bool tril_forward(eg_tensor *y)
 {
     eg__copy(y, y->in[0]);
-    for (int64_t i = 0; i < y->dim[y->rank - 2]; i++) clear(y, i, last_column(y, i) + 1, y->dim[y->rank - 1]);
+    for (int64_t i = 0; i < y->dim[y->rank - 2]; i++)
+        clear(y, i, last_column(y, i) + 1, y->dim[y->rank - 1]);
     return true;
 }
-static eg_tensor *tril_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg_tril(g, *(const int64_t *)y->attr); }
+static eg_tensor *tril_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return eg_tril(g, *(const int64_t *)y->attr);
+}
 static eg_tensor *tril_call(eg_tensor *const *x) { return eg_tril(x[0], 1); }
-static const eg_sample tril_samples[] = { { tril_call, "2x4x5", 0, 0 }, { tril_call, "3x3:i9", 0, 0 }, { 0 } };
-static const eg_op tril_op = { "tril", "y_ij = x_ij where j - i <= k, else 0", "tril g", 1, band_shape, tril_forward,
-    tril_rule, EG_USES_NOTHING, tril_samples, .jvp = eg_jvp_symmetric, .forward_c128 = tril_forward };
+static const eg_sample tril_samples[] = { { tril_call, "2x4x5", 0, 0 },
+                                          { tril_call, "3x3:i9", 0, 0 },
+                                          { 0 } };
+static const eg_op tril_op = { "tril",
+                               "y_ij = x_ij where j - i <= k, else 0",
+                               "tril g",
+                               1,
+                               band_shape,
+                               tril_forward,
+                               tril_rule,
+                               EG_USES_NOTHING,
+                               tril_samples,
+                               .jvp = eg_jvp_symmetric,
+                               .forward_c128 = tril_forward };
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
-/* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g --------------------------------------------------------------- */
+/* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g ---------------------------------- */
 static bool triu_forward(eg_tensor *y)
 {
     eg__copy(y, y->in[0]);
     for (int64_t i = 0; i < y->dim[y->rank - 2]; i++) clear(y, i, 0, last_column(y, i));
     return true;
 }
-static eg_tensor *triu_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg_triu(g, *(const int64_t *)y->attr); }
+static eg_tensor *triu_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return eg_triu(g, *(const int64_t *)y->attr);
+}
 static eg_tensor *triu_call(eg_tensor *const *x) { return eg_triu(x[0], -1); }
-static const eg_sample triu_samples[] = { { triu_call, "2x4x5", 0, 0 }, { triu_call, "3x3:b", 0, 0 }, { 0 } };
-static const eg_op triu_op = { "triu", "y_ij = x_ij where j - i >= k, else 0", "triu g", 1, band_shape, triu_forward,
-    triu_rule, EG_USES_NOTHING, triu_samples, .jvp = eg_jvp_symmetric, .forward_c128 = triu_forward };
+static const eg_sample triu_samples[] = { { triu_call, "2x4x5", 0, 0 },
+                                          { triu_call, "3x3:b", 0, 0 },
+                                          { 0 } };
+static const eg_op triu_op = { "triu",
+                               "y_ij = x_ij where j - i >= k, else 0",
+                               "triu g",
+                               1,
+                               band_shape,
+                               triu_forward,
+                               triu_rule,
+                               EG_USES_NOTHING,
+                               triu_samples,
+                               .jvp = eg_jvp_symmetric,
+                               .forward_c128 = triu_forward };
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
 const eg_op *const eg__band_rows[] = { &tril_op, &triu_op, NULL };

@@ -1,5 +1,6 @@
-/* binary.c: y = f(a, b), element by element. Shapes broadcast by NumPy's rule: sizes 1 stretch, missing axes come in on the left.
- * The stretching is a recorded view (eg_expand_n), so that its gradient, a sum, is its own business: a row sees equal shapes. */
+/* binary.c: y = f(a, b), element by element. Shapes broadcast by NumPy's rule: sizes 1 stretch,
+ * missing axes come in on the left. The stretching is a recorded view (eg_expand_n), so that its
+ * gradient, a sum, is its own business: a row sees equal shapes. */
 #include "ops/gauss.h"
 
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
@@ -8,18 +9,23 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
     size_t w = 0;
     for (int k = 0; k < count && w < sizeof text; k++) {
         char dims[160];
-        w += (size_t)snprintf(text + w, sizeof text - w, "%s%s", k ? ", " : "", eg__dims_text(x[k], dims, sizeof dims));
+        w += (size_t)snprintf(text + w, sizeof text - w, "%s%s", k ? ", " : "",
+                              eg__dims_text(x[k], dims, sizeof dims));
     }
     int first = 0, second = 0;
-    for (int k = 0; k < count; k++) {                           /* the first two that disagree */
+    for (int k = 0; k < count; k++) { /* the first two that disagree */
         int64_t size = axis <= x[k]->rank ? x[k]->dim[x[k]->rank - axis] : 1;
         if (size == 1) continue;
-        if (!first) first = k + 1;
-        else if (!second && size != x[first - 1]->dim[x[first - 1]->rank - axis]) second = k + 1;
+        if (!first)
+            first = k + 1;
+        else if (!second && size != x[first - 1]->dim[x[first - 1]->rank - axis])
+            second = k + 1;
     }
-    return eg_fail(x[0]->cx, "%s: axis -%d is %lld in operand %d but %lld in operand %d; the shapes %s do not broadcast",
-                   op->name, axis, (long long)x[first - 1]->dim[x[first - 1]->rank - axis], first,
-                   (long long)x[second - 1]->dim[x[second - 1]->rank - axis], second, text);
+    return eg_fail(
+        x[0]->cx,
+        "%s: axis -%d is %lld in operand %d but %lld in operand %d; the shapes %s do not broadcast",
+        op->name, axis, (long long)x[first - 1]->dim[x[first - 1]->rank - axis], first,
+        (long long)x[second - 1]->dim[x[second - 1]->rank - axis], second, text);
 }
 
 eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
@@ -33,8 +39,9 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     eg_tensor *x[3] = { 0 };
     int64_t dim[EG_RANK_MAX];
     int rank = 0;
-    for (int k = 0; k < count; k++) if (given[k]->rank > rank) rank = given[k]->rank;
-    for (int r = 1; r <= rank; r++) {                           /* r counts from the right */
+    for (int k = 0; k < count; k++)
+        if (given[k]->rank > rank) rank = given[k]->rank;
+    for (int r = 1; r <= rank; r++) { /* r counts from the right */
         int64_t size = 1;
         for (int k = 0; k < count; k++) {
             int64_t its = r <= given[k]->rank ? given[k]->dim[given[k]->rank - r] : 1;
@@ -52,132 +59,167 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     return eg_apply(op, NULL, 0, count, x);
 }
 
-typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
+typedef struct kernels {
+    eg_lanes_fn *of[EG_DTYPES];
+} kernels;
 static bool shape(eg_tensor *y, const kernels *k)
 {
     const eg_tensor *a = y->in[0];
     if (!eg__shape_pair(y, a->dtype, 0)) return false;
     if (k->of[a->dtype]) return true;
-    eg_fail(y->cx, "%s: the operands are %s; eg_cast them to %s first", y->op->name, eg_type_name(a->dtype),
-            k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
+    eg_fail(y->cx, "%s: the operands are %s; eg_cast them to %s first", y->op->name,
+            eg_type_name(a->dtype), k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
 static eg_tensor *zero(const eg_tensor *x) { return eg_full_n(x->cx, x->dtype, 0, 0, NULL); }
 
-/* g where a wins, half of it where a and b are equal: wins is eg_gt for the maximum, eg_lt for the minimum */
-static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b, eg_tensor *g)
+/* g where a wins, half of it where a and b are equal: wins is eg_gt for the maximum, eg_lt for the
+ * minimum */
+static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b,
+                        eg_tensor *g)
 {
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero(g)));
 }
 
-/* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes, equation, gradient).
- * Samples: equal shapes, and each operand stretched. A NaN operand makes the larger and the smaller NaN. */
-#define ROWS(X)                                                                                                               \
-    X(sub, a - b, (U)a - (U)b,                                                                                                \
-      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                                                         \
-    X(mul, a * b, (U)a * (U)b,                                                                                                \
-      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")                                           \
-    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                                                          \
-      share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")       \
-    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                                                          \
-      share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
-#define FLOAT_ROWS(X)                                                                                                         \
-    X(div, a / b, ,                                                                                                           \
-      eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", "da = g / b, db = −g y / b")
+/* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes,
+ * equation, gradient). Samples: equal shapes, and each operand stretched. A NaN operand makes the
+ * larger and the smaller NaN. */
+/* clang-format off */
+#define ROWS(X)                                                                         \
+    X(sub, a - b, (U)a - (U)b,                                                          \
+      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                   \
+    X(mul, a * b, (U)a * (U)b,                                                          \
+      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")     \
+    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                    \
+      share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", \
+        "da = g [a > b] + g/2 [a = b]")                                                 \
+    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                    \
+      share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", \
+        "da = g [a < b] + g/2 [a = b]")
+#define FLOAT_ROWS(X)                                                          \
+    X(div, a / b, ,                                                            \
+      eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", \
+        "da = g / b, db = −g y / b")
+/* clang-format on */
 
 /* Of floats, by functions: only whole groups of lanes. `value` sets y from a and b. */
 #define R(number) EG_RE(number)
-#define FUNCTIONS(X)                                                                                                          \
-    X(atan2, y = F(atan2)(a, b), ,                                                                                            \
-      eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a), eg_add(eg_square(a), eg_square(b)))), \
-      OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")                             \
-    X(logaddexp, y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,                     \
-      eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,                             \
+/* clang-format off */
+#define FUNCTIONS(X)                                                                              \
+    X(atan2, y = F(atan2)(a, b), ,                                                                \
+      eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),       \
+        eg_add(eg_square(a), eg_square(b)))),                                                     \
+      OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)") \
+    X(logaddexp,                                                                                  \
+      y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,    \
+      eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS, \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
-/* Slopes at b times a cotangent a, in one pass, for pointwise.c. They read the operand b of tanh and sigmoid and not the result y:
- * 1 − y would lose what is left of a saturated y. Products only: σ′ = σ(b) σ(−b), and where ∞ meets a factor that vanishes, 0. */
-#define SLOPES(X)                                                                                                             \
-    X(tanh_slope, const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))), ,                               \
-      eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,                                      \
-      "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")                                                      \
-    X(sigmoid_slope, const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))), ,                                    \
-      eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,                           \
-      "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")                                                           \
-    X(gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;                                                              \
-      y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,                                           \
-      eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                            \
-      "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")                                              \
-    X(gelu_tanh_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);       \
-      const T e = F(exp)(-F(fabs)(v));                                                                                        \
-      y = a * ((R(v) < 0 ? e : 1) / (1 + e) + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), , \
-      eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                  \
-      "y = a (σ(v) + b v′ σ′(v))", "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")             \
-    X(silu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));                                  \
-      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,                                               \
-      eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                                            \
+/* clang-format on */
+/* Slopes at b times a cotangent a, in one pass, for pointwise.c. They read the operand b of tanh
+ * and sigmoid and not the result y: 1 − y would lose what is left of a saturated y. Products only:
+ * σ′ = σ(b) σ(−b), and where ∞ meets a factor that vanishes, 0. */
+/* clang-format off */
+#define SLOPES(X)                                                                               \
+    X(tanh_slope, const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))), , \
+      eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,        \
+      "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")                        \
+    X(sigmoid_slope, const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))), ,      \
+      eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL,     \
+        FLOATS,                                                                                 \
+      "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")                             \
+    X(gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;                                \
+      y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,             \
+      eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                      \
+      "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")                \
+    X(gelu_tanh_slope,                                                                          \
+      const T z = R(F(fabs)(b)) < 1000 ? b : 0;                                                 \
+      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);                                    \
+      const T e = F(exp)(-F(fabs)(v));                                                          \
+      y = a * ((R(v) < 0 ? e : 1) / (1 + e)                                                     \
+          + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), ,     \
+      eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,            \
+      "y = a (σ(v) + b v′ σ′(v))",                                                              \
+        "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")            \
+    X(silu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));    \
+      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,                 \
+      eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                      \
       "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
+/* clang-format on */
 
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_2(NAME##_f32, float, float, VALUE) EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
+#define KERNEL(NAME, VALUE, ...)                   \
+    EG_KERNEL_2(NAME##_f32, float, float, VALUE)   \
+    EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
     EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
-ROWS(KERNEL) FLOAT_ROWS(KERNEL)
+ROWS(KERNEL)
+FLOAT_ROWS(KERNEL)
 #undef KERNEL
-#define LANES(NAME, VALUE)                                                                                                    \
-    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c)                                                    \
-    {                                                                                                                         \
-        T *out = (T *)p[0];                                                                                                   \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                                                               \
-        (void)c;                                                                                                              \
-        n &= -EG_LANES;                                                                                                       \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; T y; VALUE; out[k] = y; }                           \
+#define LANES(NAME, VALUE)                                                           \
+    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c) \
+    {                                                                                \
+        T *out = (T *)p[0];                                                          \
+        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                      \
+        (void)c;                                                                     \
+        n &= -EG_LANES;                                                              \
+        EG_EVERY_LANE                                                                \
+        for (int64_t k = 0; k < n; k++) {                                            \
+            const T a = in1[k], b = in2[k];                                          \
+            T y;                                                                     \
+            VALUE;                                                                   \
+            out[k] = y;                                                              \
+        }                                                                            \
     }
-#define F(name) name##f
-#define T float
+#define F(name)                  name##f
+#define T                        float
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, VALUE)
-FUNCTIONS(KERNEL) SLOPES(KERNEL)
+FUNCTIONS(KERNEL)
+SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
-#define F(name) name
-#define T double
+#define F(name)                  name
+#define T                        double
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, VALUE)
-FUNCTIONS(KERNEL) SLOPES(KERNEL)
+FUNCTIONS(KERNEL)
+SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
-#define F(name) eg__c_##name
-#define T double complex
+#define F(name)                  eg__c_##name
+#define T                        double complex
 #define KERNEL(NAME, VALUE, ...) LANES(NAME##_c128, VALUE)
-FUNCTIONS(KERNEL) SLOPES(KERNEL)
+FUNCTIONS(KERNEL)
+SLOPES(KERNEL)
 KERNEL(pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
 
-#define U uint32_t
+#define U                                       uint32_t
 #define KERNEL_I32(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i32, int32_t, int32_t, VALUE_INT)
 ROWS(KERNEL_I32)
 #undef U
-#define U uint64_t
+#define U                                       uint64_t
 #define KERNEL_I64(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i64, int64_t, int64_t, VALUE_INT)
 ROWS(KERNEL_I64)
 #undef U
 
-/* -- second derivatives times a cotangent c. 1 − 2σ(v) is −tanh(v/2), to the last digit near 0 too; beyond ±1000 all are 0. ---- */
+/* -- second derivatives times a cotangent c. 1 − 2σ(v) is −tanh(v/2), to the last digit near 0
+   too; beyond ±1000 all are 0. */
 static eg_tensor *bounded(eg_tensor *x) { return eg_clip(x, -1000, 1000); }
-static eg_tensor *silu_curve(eg_tensor *c, eg_tensor *x)        /* σ′ (2 − x tanh(x/2)) */
+static eg_tensor *silu_curve(eg_tensor *c, eg_tensor *x) /* σ′ (2 − x tanh(x/2)) */
 {
     eg_tensor *bend = eg_mul(bounded(x), eg_tanh(eg_scale(x, .5)));
     return eg_mul(eg__sigmoid_slope(c, x), eg_shift(eg_neg(bend), 2));
 }
-static eg_tensor *gelu_curve(eg_tensor *c, eg_tensor *x)        /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
+static eg_tensor *gelu_curve(eg_tensor *c, eg_tensor *x) /* φ (2 − x²),  φ = e^(−x²/2)/√2π */
 {
     eg_tensor *q = eg_square(bounded(x)), *density = eg_exp(eg_scale(q, -.5));
     return eg_mul(eg_mul(c, eg_scale(density, M_2_SQRTPI * M_SQRT1_2 / 2)), eg_shift(eg_neg(q), 2));
 }
-static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)   /* σ′(v) (2v′ + x v″ − x v′² tanh(v/2)) */
+/* σ′(v) (2v′ + x v″ − x v′² tanh(v/2)) */
+static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
 {
     x = bounded(x);
     eg_tensor *q = eg_square(x), *dv = eg_shift(eg_scale(q, 3 * EG_GELU_3), EG_GELU_1);
@@ -189,22 +231,39 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)   /* σ′(v) (2v�
 
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
-#define DEFINE(EXACT, CALL, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT)                                       \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
-    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->dtype], EXACT); }                 \
-    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                                                          \
-    {                                                                                                                         \
-        eg_tensor *a = y->in[0], *b = y->in[1];                                                                               \
-        (void)a, (void)b;                                                                                                     \
-        return i == 0 ? DA : DB;                                                                                              \
-    }                                                                                                                         \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL(x[0], x[1]); }                                      \
-    static const eg_sample NAME##_samples[] = {                                                                               \
-        { NAME##_call, "3x4, 3x4", .5, 2 }, { NAME##_call, "2x3x4, 3x1", .5, 2 }, { NAME##_call, "1x3, 2x1", -2, -.5 }, { 0 } }; \
-    static const eg_op NAME##_op = { #NAME, EQUATION, GRADIENT, 2, NAME##_shape, NAME##_forward, NAME##_rule, EG_USES_##READS, \
-                                     NAME##_samples, .jvp = eg_jvp_symmetric, .forward_c128 = NAME##_forward };               \
-    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b }); }
+#define DEFINE(EXACT, CALL, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT) \
+    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                \
+    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }              \
+    static bool NAME##_forward(eg_tensor *y)                                                  \
+    {                                                                                         \
+        return eg__lanes_run(y, NAME##_kernels.of[y->dtype], EXACT);                          \
+    }                                                                                         \
+    static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i)                          \
+    {                                                                                         \
+        eg_tensor *a = y->in[0], *b = y->in[1];                                               \
+        (void)a, (void)b;                                                                     \
+        return i == 0 ? DA : DB;                                                              \
+    }                                                                                         \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL(x[0], x[1]); }           \
+    static const eg_sample NAME##_samples[] = { { NAME##_call, "3x4, 3x4", .5, 2 },           \
+                                                { NAME##_call, "2x3x4, 3x1", .5, 2 },         \
+                                                { NAME##_call, "1x3, 2x1", -2, -.5 },         \
+                                                { 0 } };                                      \
+    static const eg_op NAME##_op = { #NAME,                                                   \
+                                     EQUATION,                                                \
+                                     GRADIENT,                                                \
+                                     2,                                                       \
+                                     NAME##_shape,                                            \
+                                     NAME##_forward,                                          \
+                                     NAME##_rule,                                             \
+                                     EG_USES_##READS,                                         \
+                                     NAME##_samples,                                          \
+                                     .jvp = eg_jvp_symmetric,                                 \
+                                     .forward_c128 = NAME##_forward };                        \
+    eg_tensor *CALL(eg_tensor *a, eg_tensor *b)                                               \
+    {                                                                                         \
+        return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b });                         \
+    }
 #define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
 #define DEFINE_FUNCTION(NAME, ...) DEFINE(false, eg_##NAME, NAME, __VA_ARGS__)
 #define DEFINE_SLOPE(NAME, ...)    DEFINE(false, eg__##NAME, NAME, __VA_ARGS__)
@@ -213,34 +272,53 @@ FLOAT_ROWS(DEFINE_EXACT)
 FUNCTIONS(DEFINE_FUNCTION)
 SLOPES(DEFINE_SLOPE)
 
-/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b with b > 0 has db = 0 ------ */
+/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b
+ * with b > 0 has db = 0 */
 static const kernels pow_kernels = { { FLOATS(pow) } };
 static bool pow_shape(eg_tensor *y) { return shape(y, &pow_kernels); }
 static bool pow_forward(eg_tensor *y) { return eg__lanes_run(y, pow_kernels.of[y->dtype], false); }
 static eg_tensor *pow_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    eg_tensor *a = y->in[0], *b = y->in[1], *one = eg_full_n(y->cx, y->dtype, 1, 0, NULL), *at_zero = eg_eq(a, zero(a));
-    if (i == 0) return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(eg_and(at_zero, eg_eq(b, zero(b))), one, eg_shift(b, -1)))));
+    eg_tensor *a = y->in[0], *b = y->in[1], *one = eg_full_n(y->cx, y->dtype, 1, 0, NULL),
+              *at_zero = eg_eq(a, zero(a));
+    if (i == 0)
+        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(eg_and(at_zero, eg_eq(b, zero(b))), one,
+                                                      eg_shift(b, -1)))));
     return eg_mul(g, eg_mul(y, eg_log(eg_where(eg_and(at_zero, eg_gt(b, zero(b))), one, a))));
 }
 static eg_tensor *pow_call(eg_tensor *const *x) { return eg_pow(x[0], x[1]); }
 static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], eg_neg(x[1])); }
-static const eg_sample pow_samples[] = {
-    { pow_call, "3x4, 3x4", .5, 2 }, { pow_call, "2x3x4, 3x1", .5, 2 }, { pow_negative_call, "1x3, 2x1", .5, 2 }, { 0 } };
-static const eg_op pow_op = { "pow", "y = a^b", "da = g b a^(b−1), db = g y ln a", 2, pow_shape, pow_forward, pow_rule, EG_USES_ALL,
-                               pow_samples, .jvp = eg_jvp_symmetric, .forward_c128 = pow_forward };
-eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&pow_op, 2, (eg_tensor *[]){ a, b }); }
+static const eg_sample pow_samples[] = { { pow_call, "3x4, 3x4", .5, 2 },
+                                         { pow_call, "2x3x4, 3x1", .5, 2 },
+                                         { pow_negative_call, "1x3, 2x1", .5, 2 },
+                                         { 0 } };
+static const eg_op pow_op = { "pow",
+                              "y = a^b",
+                              "da = g b a^(b−1), db = g y ln a",
+                              2,
+                              pow_shape,
+                              pow_forward,
+                              pow_rule,
+                              EG_USES_ALL,
+                              pow_samples,
+                              .jvp = eg_jvp_symmetric,
+                              .forward_c128 = pow_forward };
+eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b)
+{
+    return eg__broadcast(&pow_op, 2, (eg_tensor *[]){ a, b });
+}
 
-/* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any one dtype ------------------ */
-#define WHERE(NAME, T)                                                                                                        \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
-    {                                                                                                                         \
-        T *y = (T *)p[0];                                                                                                     \
-        const uint8_t *condition = (const uint8_t *)p[1];                                                                     \
-        const T *a = (const T *)p[2], *b = (const T *)p[3];                                                                   \
-        (void)c;                                                                                                              \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) y[k] = condition[k] ? a[k] : b[k];                                                    \
+/* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any
+ * one dtype */
+#define WHERE(NAME, T)                                                     \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c) \
+    {                                                                      \
+        T *y = (T *)p[0];                                                  \
+        const uint8_t *condition = (const uint8_t *)p[1];                  \
+        const T *a = (const T *)p[2], *b = (const T *)p[3];                \
+        (void)c;                                                           \
+        EG_EVERY_LANE                                                      \
+        for (int64_t k = 0; k < n; k++) y[k] = condition[k] ? a[k] : b[k]; \
     }
 WHERE(where_1, uint8_t)
 WHERE(where_4, uint32_t)
@@ -249,12 +327,15 @@ WHERE(where_16, double complex)
 static bool where_shape(eg_tensor *y)
 {
     if (y->in[0]->dtype == EG_BOOL) return eg__shape_pair(y, y->in[1]->dtype, 1);
-    eg_fail(y->cx, "where: operand 1, the condition, is %s and must be bool; compare it first", eg_type_name(y->in[0]->dtype));
+    eg_fail(y->cx, "where: operand 1, the condition, is %s and must be bool; compare it first",
+            eg_type_name(y->in[0]->dtype));
     return false;
 }
 static bool where_forward(eg_tensor *y)
 {
-    static eg_lanes_fn *const of_width[] = { [1] = where_1, [4] = where_4, [8] = where_8, [16] = where_16 };
+    static eg_lanes_fn *const of_width[] = {
+        [1] = where_1, [4] = where_4, [8] = where_8, [16] = where_16
+    };
     return eg__lanes_run(y, of_width[eg__width[y->dtype]], true);
 }
 static eg_tensor *where_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -262,18 +343,31 @@ static eg_tensor *where_rule(eg_tensor *y, eg_tensor *g, int i)
     return i == 1 ? eg_where(y->in[0], g, zero(g)) : eg_where(y->in[0], zero(g), g);
 }
 static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], x[2]); }
-static const eg_sample where_samples[] = {
-    { where_call, "3x4:b, 3x4, 3x4", 0, 0 }, { where_call, "3x1:b, 4, 2x1x4", 0, 0 }, { 0 } };
-static const eg_op where_op = { "where", "y = condition ? a : b", "da = condition ? g : 0, db = condition ? 0 : g", 3,
-                                 where_shape, where_forward, where_rule, EG_USES_OTHERS, where_samples,
-    .jvp = eg_jvp_symmetric, .forward_c128 = where_forward };
+static const eg_sample where_samples[] = { { where_call, "3x4:b, 3x4, 3x4", 0, 0 },
+                                           { where_call, "3x1:b, 4, 2x1x4", 0, 0 },
+                                           { 0 } };
+static const eg_op where_op = { "where",
+                                "y = condition ? a : b",
+                                "da = condition ? g : 0, db = condition ? 0 : g",
+                                3,
+                                where_shape,
+                                where_forward,
+                                where_rule,
+                                EG_USES_OTHERS,
+                                where_samples,
+                                .jvp = eg_jvp_symmetric,
+                                .forward_c128 = where_forward };
 eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });
 }
 
-eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return eg__broadcast(&eg__add_op, 2, (eg_tensor *[]){ a, b }); }
+eg_tensor *eg_add(eg_tensor *a, eg_tensor *b)
+{
+    return eg__broadcast(&eg__add_op, 2, (eg_tensor *[]){ a, b });
+}
 
 #define LIST(NAME, ...) &NAME##_op,
 const eg_op *const eg__binary_rows[] = {
-    ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) SLOPES(LIST) &pow_op, &where_op, NULL };
+    ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) SLOPES(LIST) & pow_op, &where_op, NULL
+};

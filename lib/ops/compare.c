@@ -1,78 +1,102 @@
-/* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient flows: the rows have no rule.
- * i32 and i64 may be compared: the former are read as i64, which changes no value.
- * A NaN compares as in C: only ≠ holds. Of complex numbers the real parts are compared. */
+/* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient
+ * flows: the rows have no rule. i32 and i64 may be compared: the former are read as i64, which
+ * changes no value. A NaN compares as in C: only ≠ holds. Of complex numbers the real parts are
+ * compared. */
 #include "ops/ops.h"
 
-typedef struct kernels { eg_lanes_fn *of[EG_DTYPES]; } kernels;
+typedef struct kernels {
+    eg_lanes_fn *of[EG_DTYPES];
+} kernels;
 static bool shape(eg_tensor *y, const kernels *k)
 {
     const int dtype = y->in[0]->dtype;
     if (!eg__shape_pair(y, EG_BOOL, 0)) return false;
     if (k->of[dtype]) return true;
-    eg_fail(y->cx, "%s: the operand%s %s, not bool; compare first", y->op->name, y->count == 1 ? " is" : "s are",
-            eg_type_name(dtype));
+    eg_fail(y->cx, "%s: the operand%s %s, not bool; compare first", y->op->name,
+            y->count == 1 ? " is" : "s are", eg_type_name(dtype));
     return false;
 }
 
 static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
 {
-    if (a && b && a->dtype == EG_I32 && b->dtype == EG_I64) a = eg_cast(a, EG_I64);
-    else if (a && b && a->dtype == EG_I64 && b->dtype == EG_I32) b = eg_cast(b, EG_I64);
+    if (a && b && a->dtype == EG_I32 && b->dtype == EG_I64)
+        a = eg_cast(a, EG_I64);
+    else if (a && b && a->dtype == EG_I64 && b->dtype == EG_I32)
+        b = eg_cast(b, EG_I64);
     return eg__broadcast(op, 2, (eg_tensor *[]){ a, b });
 }
 
 /* X(name, operands, value, sampled, equation) */
-#define COMPARISONS(X)                                                                                                        \
-    X(eq,    2, a == b,     "3x4, 3x1",     "y = [a = b]")                                                                    \
-    X(ne,    2, a != b,     "3x4, 3x1",     "y = [a ≠ b]")                                                                    \
-    X(lt,    2, a < b,      "3x4, 3x1",     "y = [a < b]")                                                                    \
-    X(le,    2, a <= b,     "3x4, 3x1",     "y = [a ≤ b]")                                                                    \
-    X(gt,    2, a > b,      "3x4, 3x1",     "y = [a > b]")                                                                    \
-    X(ge,    2, a >= b,     "3x4, 3x1",     "y = [a ≥ b]")                                                                    \
+/* clang-format off */
+#define COMPARISONS(X)                                        \
+    X(eq,    2, a == b,     "3x4, 3x1",     "y = [a = b]")    \
+    X(ne,    2, a != b,     "3x4, 3x1",     "y = [a ≠ b]")    \
+    X(lt,    2, a < b,      "3x4, 3x1",     "y = [a < b]")    \
+    X(le,    2, a <= b,     "3x4, 3x1",     "y = [a ≤ b]")    \
+    X(gt,    2, a > b,      "3x4, 3x1",     "y = [a > b]")    \
+    X(ge,    2, a >= b,     "3x4, 3x1",     "y = [a ≥ b]")    \
     X(isnan, 1, a != a,     "3x4",          "y = [a is NaN]")
-#define LOGIC(X)                                                                                                              \
-    X(and,   2, a & b,      "3x4:b, 3x1:b", "y = a ∧ b")                                                                      \
-    X(or,    2, a | b,      "3x4:b, 3x1:b", "y = a ∨ b")                                                                      \
-    X(xor,   2, a ^ b,      "3x4:b, 3x1:b", "y = a ⊻ b")                                                                      \
+#define LOGIC(X)                                         \
+    X(and,   2, a & b,      "3x4:b, 3x1:b", "y = a ∧ b") \
+    X(or,    2, a | b,      "3x4:b, 3x1:b", "y = a ∨ b") \
+    X(xor,   2, a ^ b,      "3x4:b, 3x1:b", "y = a ⊻ b") \
     X(not,   1, !a,         "3x4:b",        "y = ¬a")
+/* clang-format on */
 
 /* p[N] is the last operand: with one operand, b is a. */
-#define KERNEL(NAME, T, REAL, N, VALUE)                                                                                       \
-    static void NAME(int64_t n, char *const *p, const double *c)                                                              \
-    {                                                                                                                         \
-        bool *out = (bool *)p[0];                                                                                             \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[N];                                                               \
-        (void)c;                                                                                                              \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const REAL a = EG_RE(in1[k]), b = EG_RE(in2[k]); (void)b; out[k] = VALUE; }         \
+#define KERNEL(NAME, T, REAL, N, VALUE)                          \
+    static void NAME(int64_t n, char *const *p, const double *c) \
+    {                                                            \
+        bool *out = (bool *)p[0];                                \
+        const T *in1 = (const T *)p[1], *in2 = (const T *)p[N];  \
+        (void)c;                                                 \
+        EG_EVERY_LANE                                            \
+        for (int64_t k = 0; k < n; k++) {                        \
+            const REAL a = EG_RE(in1[k]), b = EG_RE(in2[k]);     \
+            (void)b;                                             \
+            out[k] = VALUE;                                      \
+        }                                                        \
     }
 #define KERNEL_BOOL(NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, bool, N, VALUE)
-#define KERNELS(NAME, N, VALUE, ...)                                                                                          \
-    KERNEL(NAME##_f32, float, float, N, VALUE)                                                                                \
-    KERNEL(NAME##_f64, double, double, N, VALUE)                                                                              \
-    KERNEL(NAME##_c128, double complex, double, N, VALUE)                                                                     \
-    KERNEL(NAME##_i32, int32_t, int32_t, N, VALUE)                                                                            \
-    KERNEL(NAME##_i64, int64_t, int64_t, N, VALUE)                                                                            \
+#define KERNELS(NAME, N, VALUE, ...)                      \
+    KERNEL(NAME##_f32, float, float, N, VALUE)            \
+    KERNEL(NAME##_f64, double, double, N, VALUE)          \
+    KERNEL(NAME##_c128, double complex, double, N, VALUE) \
+    KERNEL(NAME##_i32, int32_t, int32_t, N, VALUE)        \
+    KERNEL(NAME##_i64, int64_t, int64_t, N, VALUE)        \
     KERNEL_BOOL(NAME, N, VALUE, )
 COMPARISONS(KERNELS)
 LOGIC(KERNEL_BOOL)
 
 #define BOOLS(NAME) [EG_BOOL] = NAME##_bool
-#define EVERY(NAME) [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64, \
-                    [EG_C128] = NAME##_c128, BOOLS(NAME)
+#define EVERY(NAME)                                                                             \
+    [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64, \
+    [EG_C128] = NAME##_c128, BOOLS(NAME)
 #define CALL_1(NAME) eg_##NAME(x[0])
 #define CALL_2(NAME) eg_##NAME(x[0], x[1])
-#define CONSTRUCTOR_1(NAME) eg_tensor *eg_##NAME(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
-#define CONSTRUCTOR_2(NAME)                                                                                                   \
+#define CONSTRUCTOR_1(NAME) \
+    eg_tensor *eg_##NAME(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
+#define CONSTRUCTOR_2(NAME) \
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
-#define DEFINE(NAME, N, TYPES, SAMPLED, EQUATION)                                                                             \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                                                \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }                                              \
-    static bool NAME##_forward(eg_tensor *y) { return eg__lanes_run(y, NAME##_kernels.of[y->in[0]->dtype], true); }           \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL_##N(NAME); }                                             \
-    static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } };                                      \
-    static const eg_op NAME##_op = { #NAME, EQUATION, "none: bool", N, NAME##_shape, NAME##_forward, NULL, EG_USES_NOTHING,   \
-                                     .samples = NAME##_samples, .forward_c128 = NAME##_forward };                             \
+#define DEFINE(NAME, N, TYPES, SAMPLED, EQUATION)                                        \
+    static const kernels NAME##_kernels = { { TYPES(NAME) } };                           \
+    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }         \
+    static bool NAME##_forward(eg_tensor *y)                                             \
+    {                                                                                    \
+        return eg__lanes_run(y, NAME##_kernels.of[y->in[0]->dtype], true);               \
+    }                                                                                    \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL_##N(NAME); }        \
+    static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } }; \
+    static const eg_op NAME##_op = { #NAME,                                              \
+                                     EQUATION,                                           \
+                                     "none: bool",                                       \
+                                     N,                                                  \
+                                     NAME##_shape,                                       \
+                                     NAME##_forward,                                     \
+                                     NULL,                                               \
+                                     EG_USES_NOTHING,                                    \
+                                     .samples = NAME##_samples,                          \
+                                     .forward_c128 = NAME##_forward };                   \
     CONSTRUCTOR_##N(NAME)
 #define DEFINE_EVERY(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, EVERY, SAMPLED, EQUATION)
 #define DEFINE_BOOLS(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, BOOLS, SAMPLED, EQUATION)

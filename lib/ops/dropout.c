@@ -1,12 +1,16 @@
-/* dropout.c: y = x m/(1 − p), m = 0 with probability p. The mask is a function of seed, draw and logical index (Philox), so that
- * neither threads nor layout nor recomputation change it; the attribute keeps the draw, and the gradient is the same dropout of g. */
+/* dropout.c: y = x m/(1 − p), m = 0 with probability p. The mask is a function of seed, draw and
+ * logical index (Philox), so that neither threads nor layout nor recomputation change it; the
+ * attribute keeps the draw, and the gradient is the same dropout of g. */
 #include "ops/ops.h"
 
-typedef struct drop_job { eg_drop d; eg_strip y, x; } drop_job;
+typedef struct drop_job {
+    eg_drop d;
+    eg_strip y, x;
+} drop_job;
 
 void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
-    for (int64_t k = 0, take; k < n; k += take) {                   /* four share a call                             */
+    for (int64_t k = 0, take; k < n; k += take) { /* four share a call */
         const int skip = (int)((first + (uint64_t)k) % 4);
         uint32_t bits[4];
         eg__philox(d->seed, d->draw, (first + (uint64_t)k) / 4, bits);
@@ -24,25 +28,42 @@ static void drop_row(const void *user, int64_t row, char *const *p)
         n = j->y.n - k < EG_CHUNK ? j->y.n - k : EG_CHUNK;
         const void *x = eg__strip_read(&j->x, p[1], k, n, in);
         void *y = eg__strip_room(&j->y, p[0], k, out);
-        eg__drop_stays(&j->d, (uint64_t)(row * j->y.n + k), n, stays);     /* by the logical index                   */
-#define DROP(T, REAL) for (int64_t i = 0; i < n; i++) ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (REAL)j->d.factor : 0;
-        if (j->y.width == 8) DROP(double, double) else if (j->y.width == 16) DROP(double complex, double) else DROP(float, float)
+        /* by the logical index */
+        eg__drop_stays(&j->d, (uint64_t)(row * j->y.n + k), n, stays);
+#define DROP(T, REAL)               \
+    for (int64_t i = 0; i < n; i++) \
+        ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (REAL)j->d.factor : 0;
+        if (j->y.width == 8)
+            DROP(double, double)
+        else if (j->y.width == 16)
+            DROP(double complex, double)
+        else
+            DROP(float, float)
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
-static bool drop_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool drop_shape(eg_tensor *y)
+{
+    return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
+}
 static bool drop_forward(eg_tensor *y)
 {
     const int inner = y->rank > 0;
     drop_job j = { .d = *(const eg_drop *)y->attr };
     eg__strip(&j.y, y, inner);
     eg__strip(&j.x, y->in[0], inner);
-    if (j.y.n) eg__rows(y->cx, y->rank - inner, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.y.n, drop_row, &j);
+    if (j.y.n)
+        eg__rows(y->cx, y->rank - inner, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.y.n,
+                 drop_row, &j);
     return true;
 }
 
-/* -- dropout: y = x m/(1 − p),  dx = g m/(1 − p). Srivastava et al. 2014 --------------------------------------------------------------- */
-static eg_tensor *drop_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return eg__drop(y->attr, g); }
+/* -- dropout: y = x m/(1 − p),  dx = g m/(1 − p). Srivastava et al. 2014 ---------------------- */
+static eg_tensor *drop_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return eg__drop(y->attr, g);
+}
 /* For the table test: a draw that is the same at every call. */
 static eg_tensor *drop_fixed(eg_tensor *const *x)
 {
@@ -50,22 +71,35 @@ static eg_tensor *drop_fixed(eg_tensor *const *x)
 }
 static const eg_sample drop_samples[] = { { drop_fixed, "3x7", 0, 0 }, { 0 } };
 static const eg_op drop_op = {
-    .name = "dropout", .equation = "y = x m/(1-p)", .gradient = "dx = g m/(1-p)",
-    .arity = 1, .shape = drop_shape, .forward = drop_forward, .rule = drop_rule,
-    .uses = EG_USES_NOTHING, .samples = drop_samples, .jvp = eg_jvp_symmetric, .forward_c128 = drop_forward,
+    .name = "dropout",
+    .equation = "y = x m/(1-p)",
+    .gradient = "dx = g m/(1-p)",
+    .arity = 1,
+    .shape = drop_shape,
+    .forward = drop_forward,
+    .rule = drop_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = drop_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = drop_forward,
 };
-eg_tensor *eg__drop(const eg_drop *d, eg_tensor *x) { return eg_apply(&drop_op, d, sizeof *d, 1, &x); }
+eg_tensor *eg__drop(const eg_drop *d, eg_tensor *x)
+{
+    return eg_apply(&drop_op, d, sizeof *d, 1, &x);
+}
 
 bool eg__drop_draw(eg_ctx *cx, double p, eg_drop *d)
 {
     if (p == 0 || !eg_training(cx)) return false;
-    *d = (eg_drop){ eg__seed_of(cx), eg__draw(cx), (uint64_t)(p * 0x1p32), p < 1 ? 1 / (1 - p) : 0 };
+    *d =
+        (eg_drop){ eg__seed_of(cx), eg__draw(cx), (uint64_t)(p * 0x1p32), p < 1 ? 1 / (1 - p) : 0 };
     return true;
 }
 eg_tensor *eg_dropout(eg_tensor *x, double p)
 {
     if (!eg__check("dropout", x)) return x ? eg__poison(x->cx) : NULL;
-    if (!(p >= 0 && p <= 1)) return eg_fail(x->cx, "dropout: %g is not a probability; it must lie in [0, 1]", p);
+    if (!(p >= 0 && p <= 1))
+        return eg_fail(x->cx, "dropout: %g is not a probability; it must lie in [0, 1]", p);
     if (!eg__floats("dropout", x, 1)) return eg__poison(x->cx);
     eg_drop d;
     return eg__drop_draw(x->cx, p, &d) ? eg__drop(&d, x) : x;

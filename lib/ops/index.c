@@ -1,18 +1,22 @@
-/* index.c: reading and adding at places that a tensor of integers names: gather (embedding), scatter, one-hot.
+/* index.c: reading and adding at places that a tensor of integers names: gather (embedding),
+ * scatter, one-hot.
  *
- * at and scatter_add are each other's adjoint. Both see three tensors over one set of axes, those of the gathered values u:
- * x without its indexed axis v, the index, and u; an axis that x or the index lacks has stride 0 there. */
+ * at and scatter_add are each other's adjoint. Both see three tensors over one set of axes, those
+ * of the gathered values u: x without its indexed axis v, the index, and u; an axis that x or the
+ * index lacks has stride 0 there. */
 #include "ops/ops.h"
 #include <string.h>
 
 typedef struct places {
-    int n, v;                           /* axes of u; the indexed axis of x                          */
-    signed char x[EG_RANK_MAX], index[EG_RANK_MAX];     /* axis of u → axis of x, of the index; −1: lacking */
-    char name[32];                      /* of v, for messages                                        */
+    int n, v; /* axes of u; the indexed axis of x */
+    /* axis of u → axis of x, of the index; −1: lacking */
+    signed char x[EG_RANK_MAX], index[EG_RANK_MAX];
+    char name[32]; /* of v, for messages */
 } places;
 
 /* t over the axes of u. */
-static eg_tensor over(const places *p, const signed char *axis, const eg_tensor *t, int64_t *dim, int64_t *stride)
+static eg_tensor over(const places *p, const signed char *axis, const eg_tensor *t, int64_t *dim,
+                      int64_t *stride)
 {
     eg_tensor s = *t;
     for (int k = 0; k < p->n; k++) stride[k] = axis[k] < 0 ? 0 : t->stride[axis[k]];
@@ -23,18 +27,23 @@ static eg_tensor over(const places *p, const signed char *axis, const eg_tensor 
 }
 static void sizes(const places *p, const eg_tensor *x, const eg_tensor *index, int64_t *dim)
 {
-    for (int k = 0; k < p->n; k++) dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
+    for (int k = 0; k < p->n; k++)
+        dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
 }
 
-/* -- is every index in 0 … size − 1? --------------------------------------------------------------------------------------- */
-typedef struct range { int64_t size; bool *outside; } range;
-#define OUTSIDE(I)                                                                                                              \
-    static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
-    {                                                                                                                           \
-        const range *r = user;                                                                                                  \
-        bool out = false;                                                                                                       \
-        for (int64_t i = 0; i < n; i++) out |= (uint64_t)*(const I *)(p[0] + i * step[0]) >= (uint64_t)r->size;                 \
-        if (out) *r->outside = true;                                                                                            \
+/* -- is every index in 0 … size − 1? ---------------------------------------------------------- */
+typedef struct range {
+    int64_t size;
+    bool *outside;
+} range;
+#define OUTSIDE(I)                                                                            \
+    static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                         \
+        const range *r = user;                                                                \
+        bool out = false;                                                                     \
+        for (int64_t i = 0; i < n; i++)                                                       \
+            out |= (uint64_t) * (const I *)(p[0] + i * step[0]) >= (uint64_t)r->size;         \
+        if (out) *r->outside = true;                                                          \
     }
 OUTSIDE(int32_t)
 OUTSIDE(int64_t)
@@ -42,7 +51,8 @@ OUTSIDE(int64_t)
 static bool integer(const char *who, const eg_tensor *index, int operand)
 {
     if (eg__is_int(index->dtype)) return true;
-    eg_fail(index->cx, "%s: operand %d is %s, but an index is i32 or i64", who, operand, eg_type_name(index->dtype));
+    eg_fail(index->cx, "%s: operand %d is %s, but an index is i32 or i64", who, operand,
+            eg_type_name(index->dtype));
     return false;
 }
 /* `what` ends the sentence, as in "'v' has size". */
@@ -50,24 +60,29 @@ static bool in_range(const char *who, const eg_tensor *index, int64_t size, cons
 {
     bool out = false;
     range r = { size, &out };
-    eg__loop_work(index->cx, 1, (const eg_tensor *[]){ index }, index->dtype == EG_I32 ? outside_int32_t : outside_int64_t, &r, 0);
+    eg__loop_work(index->cx, 1, (const eg_tensor *[]){ index },
+                  index->dtype == EG_I32 ? outside_int32_t : outside_int64_t, &r, 0);
     if (!out) return true;
     char at[256] = "";
     size_t w = 0;
     int64_t i[EG_RANK_MAX] = { 0 }, value;
-    for (;;) {                          /* the first one in logical order */
+    for (;;) { /* the first one in logical order */
         const char *p = index->data;
-        for (int k = 0; k < index->rank; k++) p += i[k] * index->stride[k] * eg__width[index->dtype];
+        for (int k = 0; k < index->rank; k++)
+            p += i[k] * index->stride[k] * eg__width[index->dtype];
         value = index->dtype == EG_I32 ? *(const int32_t *)p : *(const int64_t *)p;
         if (value < 0 || value >= size) break;
-        for (int k = index->rank; k-- > 0; i[k] = 0) if (++i[k] < index->dim[k]) break;
+        for (int k = index->rank; k-- > 0; i[k] = 0)
+            if (++i[k] < index->dim[k]) break;
     }
     for (int k = 0; k < index->rank && w < sizeof at; k++)
-        w += (size_t)snprintf(at + w, sizeof at - w, "%s%lld%s", k ? ", " : "[", (long long)i[k], k + 1 == index->rank ? "]" : "");
+        w += (size_t)snprintf(at + w, sizeof at - w, "%s%lld%s", k ? ", " : "[", (long long)i[k],
+                              k + 1 == index->rank ? "]" : "");
     if (size)
-        eg_fail(index->cx, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at, (long long)value, what, (long long)size,
-            (long long)size - 1);
-    else eg_fail(index->cx, "%s: index%s is %lld, but %s 0", who, at, (long long)value, what);
+        eg_fail(index->cx, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at, (long long)value,
+                what, (long long)size, (long long)size - 1);
+    else
+        eg_fail(index->cx, "%s: index%s is %lld, but %s 0", who, at, (long long)value, what);
     return false;
 }
 static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *index)
@@ -78,29 +93,38 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
     return in_range(y->op->name, index, x->dim[p->v], what);
 }
 
-/* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g -------------------------------------------------------- */
-typedef struct pick { int64_t step, low, high; } pick;      /* bytes from one v to the next; scatter: only these v */
+/* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
+/* bytes from one v to the next; scatter: only these v */
+typedef struct pick {
+    int64_t step, low, high;
+} pick;
 
-#define GATHER(T, I)                                                                                                            \
-    static void gather_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                              \
-    {                                                                                                                           \
-        const pick *v = user;                                                                                                   \
-        if (step[2] == 0) {                                                                                                     \
-            const char *x = p[1] + *(const I *)p[2] * v->step;                                                                  \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(p[0], x, (size_t)n * sizeof(T));         \
-            else for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]); \
-        } else                                                                                                                  \
-            for (int64_t i = 0; i < n; i++)                                                                                     \
-                *(T *)(p[0] + i * step[0]) =                                                                                    \
-                    *(const T *)(p[1] + i * step[1] + *(const I *)(p[2] + i * step[2]) * v->step);  \
+#define GATHER(T, I)                                                                               \
+    static void gather_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                              \
+        const pick *v = user;                                                                      \
+        if (step[2] == 0) {                                                                        \
+            const char *x = p[1] + *(const I *)p[2] * v->step;                                     \
+            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))                    \
+                memcpy(p[0], x, (size_t)n * sizeof(T));                                            \
+            else                                                                                   \
+                for (int64_t i = 0; i < n; i++)                                                    \
+                    *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]);                    \
+        } else                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                *(T *)(p[0] + i * step[0]) =                                                       \
+                    *(const T *)(p[1] + i * step[1] + *(const I *)(p[2] + i * step[2]) * v->step); \
     }
-#define GATHERS(T) GATHER(T, int32_t) GATHER(T, int64_t)
+#define GATHERS(T)     \
+    GATHER(T, int32_t) \
+    GATHER(T, int64_t)
 GATHERS(uint8_t)
 GATHERS(uint32_t)
 GATHERS(uint64_t)
 GATHERS(eg_complex128)
 static eg_inner *const gather[17][2] = {
-    [1] = { gather_uint8_t_int32_t, gather_uint8_t_int64_t }, [4] = { gather_uint32_t_int32_t, gather_uint32_t_int64_t },
+    [1] = { gather_uint8_t_int32_t, gather_uint8_t_int64_t },
+    [4] = { gather_uint32_t_int32_t, gather_uint32_t_int64_t },
     [8] = { gather_uint64_t_int32_t, gather_uint64_t_int64_t },
     [16] = { gather_eg_complex128_int32_t, gather_eg_complex128_int64_t },
 };
@@ -124,20 +148,39 @@ static bool at_forward(eg_tensor *y)
     int w = eg__width[x->dtype];
     eg_tensor from = over(p, p->x, x, y->dim, xs), which = over(p, p->index, index, y->dim, is);
     pick v = { .step = x->stride[p->v] * w };
-    eg__loop(y->cx, 3, (const eg_tensor *[]){ y, &from, &which }, gather[w][index->dtype == EG_I64], &v);
+    eg__loop(y->cx, 3, (const eg_tensor *[]){ y, &from, &which }, gather[w][index->dtype == EG_I64],
+             &v);
     return true;
 }
 static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    eg_tensor *x = y->in[i], *zero = eg_expand_n(eg_full_n(y->cx, x->dtype, 0, 0, NULL), x->rank, x->dim);
+    eg_tensor *x = y->in[i],
+              *zero = eg_expand_n(eg_full_n(y->cx, x->dtype, 0, 0, NULL), x->rank, x->dim);
     return eg_apply(&scatter_op, y->attr, sizeof(places), 3, (eg_tensor *[]){ zero, y->in[1], g });
 }
-static eg_tensor *rows_call(eg_tensor *const *x) { return eg_at("[v] m, b l -> b l m", x[0], x[1]); }
-static eg_tensor *inside_call(eg_tensor *const *x) { return eg_at("b m [v], b l -> l m b", x[0], x[1]); }
-static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 }, { inside_call, "2x3x4, 2x5:i4", 0, 0 },
-    { rows_call, "4x3:i9, 2x5:i4", 0, 0 }, { 0 } };
-static const eg_op at_op = { "at", "u[...] = x[index[...], ...]", "g added at index", 2, at_shape, at_forward, at_rule,
-    EG_USES_OTHERS, at_samples, .jvp = eg_jvp_linear, .forward_c128 = at_forward };
+static eg_tensor *rows_call(eg_tensor *const *x)
+{
+    return eg_at("[v] m, b l -> b l m", x[0], x[1]);
+}
+static eg_tensor *inside_call(eg_tensor *const *x)
+{
+    return eg_at("b m [v], b l -> l m b", x[0], x[1]);
+}
+static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 },
+                                        { inside_call, "2x3x4, 2x5:i4", 0, 0 },
+                                        { rows_call, "4x3:i9, 2x5:i4", 0, 0 },
+                                        { 0 } };
+static const eg_op at_op = { "at",
+                             "u[...] = x[index[...], ...]",
+                             "g added at index",
+                             2,
+                             at_shape,
+                             at_forward,
+                             at_rule,
+                             EG_USES_OTHERS,
+                             at_samples,
+                             .jvp = eg_jvp_linear,
+                             .forward_c128 = at_forward };
 
 /* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
 static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
@@ -146,19 +189,31 @@ static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
     *p = (places){ .n = n, .v = -1 };
     for (int k = 0; k < x->items; k++) {
         if (!x->item[k].bracket) continue;
-        if (p->v >= 0) { eg__refuse(b, 0, k, "only one axis can be indexed"); return false; }
+        if (p->v >= 0) {
+            eg__refuse(b, 0, k, "only one axis can be indexed");
+            return false;
+        }
         p->v = k;
     }
     if (p->v < 0) {
-        eg__refuse(b, 0, -1, "no axis is in brackets; they mark the one that is indexed, as in \"[v] m, b l\"");
+        eg__refuse(
+            b, 0, -1,
+            "no axis is in brackets; they mark the one that is indexed, as in \"[v] m, b l\"");
         return false;
     }
     for (int k = 0; k < index->items; k++)
-        if (index->item[k].bracket) { eg__refuse(b, 1, k, "brackets mark the indexed axis of operand 1"); return false; }
+        if (index->item[k].bracket) {
+            eg__refuse(b, 1, k, "brackets mark the indexed axis of operand 1");
+            return false;
+        }
     const eg_axis_name *v = &b->axis[x->item[p->v].axis];
     snprintf(p->name, sizeof p->name, "%.*s", v->length, v->text);
     int at = eg__item_of(index, x->item[p->v].axis);
-    if (at >= 0) { eg__refuse(b, 1, at, "'%s' is the indexed axis and cannot be an axis of the index", p->name); return false; }
+    if (at >= 0) {
+        eg__refuse(b, 1, at, "'%s' is the indexed axis and cannot be an axis of the index",
+                   p->name);
+        return false;
+    }
     for (int k = 0; k < n; k++) {
         p->x[k] = (signed char)eg__item_of(x, letter[k]);
         p->index[k] = (signed char)eg__item_of(index, letter[k]);
@@ -171,27 +226,30 @@ static bool complete(const places *p, const eg_bound *b, int t)
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
     int v = b->term[0].item[p->v].axis, at = eg__item_of(u, v);
     if (at >= 0) {
-        eg__refuse(b, t, at, "'%s' is the indexed axis: it is gone where values stand at the index", p->name);
+        eg__refuse(b, t, at, "'%s' is the indexed axis: it is gone where values stand at the index",
+                   p->name);
         return false;
     }
     for (int term = 0; term < 2; term++)
         for (int k = 0; k < b->term[term].items; k++) {
             int axis = b->term[term].item[k].axis;
             if (axis == v || eg__item_of(u, axis) >= 0) continue;
-            eg__refuse(b, term, k, "index '%.*s' is missing in %s", b->axis[axis].length, b->axis[axis].text,
-                       t == b->terms ? "the output" : "the last operand");
+            eg__refuse(b, term, k, "index '%.*s' is missing in %s", b->axis[axis].length,
+                       b->axis[axis].text, t == b->terms ? "the output" : "the last operand");
             return false;
         }
     for (int k = 0; k < u->items; k++) {
         int axis = u->item[k].axis;
         if (eg__item_of(&b->term[0], axis) >= 0 || eg__item_of(&b->term[1], axis) >= 0) continue;
-        eg__refuse(b, t, k, "index '%.*s' is neither in operand 1 nor in the index", b->axis[axis].length, b->axis[axis].text);
+        eg__refuse(b, t, k, "index '%.*s' is neither in operand 1 nor in the index",
+                   b->axis[axis].length, b->axis[axis].text);
         return false;
     }
     return eg__no_repeats(b, t);
 }
 
-/* Without an output: x's axes with v replaced by the index's own. dim: the result's sizes as the operands group them. */
+/* Without an output: x's axes with v replaced by the index's own. dim: the result's sizes as the
+ * operands group them. */
 static bool in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -200,7 +258,8 @@ static bool in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, 
         bool here = false;
         for (int k = x->first[r]; k < x->last[r]; k++) here |= x->item[k].bracket;
         if (here && x->last[r] - x->first[r] > 1) {
-            eg__refuse(b, 0, x->first[r], "an axis inside a group is indexed: say after '->' what the output is");
+            eg__refuse(b, 0, x->first[r],
+                       "an axis inside a group is indexed: say after '->' what the output is");
             return false;
         }
         const eg_bound_term *t = here ? index : x;
@@ -240,10 +299,14 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     if (!cx) return NULL;
     const eg_bound *b = eg__bind("at", spec, EG_NOTATION_BRACKETS, 2, xs, 0, NULL);
     if (!b) return eg__poison(cx);
-    if (b->arrow) for (; n < b->out.items; n++) letter[n] = b->out.item[n].axis;
-    else if (!in_place(b, letter, &n, dim, &rank)) return eg__poison(cx);
-    if (n > EG_RANK_MAX) return eg__refuse(b, b->terms, -1, "the result would have more than %d axes", EG_RANK_MAX);
-    if (!placed(&p, b, n, letter) || (b->arrow && !complete(&p, b, b->terms))) return eg__poison(cx);
+    if (b->arrow)
+        for (; n < b->out.items; n++) letter[n] = b->out.item[n].axis;
+    else if (!in_place(b, letter, &n, dim, &rank))
+        return eg__poison(cx);
+    if (n > EG_RANK_MAX)
+        return eg__refuse(b, b->terms, -1, "the result would have more than %d axes", EG_RANK_MAX);
+    if (!placed(&p, b, n, letter) || (b->arrow && !complete(&p, b, b->terms)))
+        return eg__poison(cx);
     eg_tensor *y = eg_apply(&at_op, &p, sizeof p, 2, (eg_tensor *[]){ b->term[0].x, b->term[1].x });
     if (!eg_ok(y)) return y;
     if (b->arrow) return eg__merge(b, y);
@@ -261,36 +324,43 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
     return eg_apply(&at_op, &p, sizeof p, 2, (eg_tensor *[]){ x, index });
 }
 
-/* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index) ------------------------------------------------
- * What goes to one place is added in the row-major order of u; threads share the values of v, so their number changes nothing. */
-#define SCATTER(T, I)                                                                                                           \
-    static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                             \
-    {                                                                                                                           \
-        const pick *v = user;                                                                                                   \
-        if (step[2] == 0) {                                                                                                     \
-            I at = *(const I *)p[2];                                                                                            \
-            if (at < v->low || at >= v->high) return;                                                                           \
-            char *y = p[1] + at * v->step;                                                                                      \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                               \
-                T *restrict to = (T *)y;                                                                                        \
-                const T *restrict from = (const T *)p[0];                                                                       \
-                for (int64_t i = 0; i < n; i++) to[i] += from[i];                                                               \
-            } else for (int64_t i = 0; i < n; i++) *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);                 \
-        } else                                                                                                                  \
-            for (int64_t i = 0; i < n; i++) {                                                                                   \
-                I at = *(const I *)(p[2] + i * step[2]);                                                                        \
-                if (at < v->low || at >= v->high) continue;                                                                     \
-                *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]);            \
-            }                                                                                                                   \
+/* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index)
+ * What goes to one place is added in the row-major order of u; threads share the values of v, so
+ * their number changes nothing. */
+#define SCATTER(T, I)                                                                          \
+    static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step,              \
+                                  const void *user)                                            \
+    {                                                                                          \
+        const pick *v = user;                                                                  \
+        if (step[2] == 0) {                                                                    \
+            I at = *(const I *)p[2];                                                           \
+            if (at < v->low || at >= v->high) return;                                          \
+            char *y = p[1] + at * v->step;                                                     \
+            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {              \
+                T *restrict to = (T *)y;                                                       \
+                const T *restrict from = (const T *)p[0];                                      \
+                for (int64_t i = 0; i < n; i++) to[i] += from[i];                              \
+            } else                                                                             \
+                for (int64_t i = 0; i < n; i++)                                                \
+                    *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);               \
+        } else                                                                                 \
+            for (int64_t i = 0; i < n; i++) {                                                  \
+                I at = *(const I *)(p[2] + i * step[2]);                                       \
+                if (at < v->low || at >= v->high) continue;                                    \
+                *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]); \
+            }                                                                                  \
     }
-#define SCATTERS(T) SCATTER(T, int32_t) SCATTER(T, int64_t)
+#define SCATTERS(T)     \
+    SCATTER(T, int32_t) \
+    SCATTER(T, int64_t)
 SCATTERS(float)
 SCATTERS(double)
 SCATTERS(eg_complex128)
-SCATTERS(uint32_t)                      /* as unsigned: a sum that is too large wraps */
+SCATTERS(uint32_t) /* as unsigned: a sum that is too large wraps */
 SCATTERS(uint64_t)
 static eg_inner *const scatter[][2] = {
-    [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t }, [EG_F64] = { scatter_double_int32_t, scatter_double_int64_t },
+    [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t },
+    [EG_F64] = { scatter_double_int32_t, scatter_double_int64_t },
     [EG_I32] = { scatter_uint32_t_int32_t, scatter_uint32_t_int64_t },
     [EG_I64] = { scatter_uint64_t_int32_t, scatter_uint64_t_int64_t },
     [EG_C128] = { scatter_eg_complex128_int32_t, scatter_eg_complex128_int64_t },
@@ -301,12 +371,21 @@ static bool scatter_shape(eg_tensor *y)
     const eg_tensor *x = y->in[0], *u = y->in[2];
     if (!integer("scatter_add", y->in[1], 2)) return false;
     if (x->dtype != u->dtype)
-        eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype), eg_type_name(x->dtype));
-    else if (x->dtype == EG_BOOL) eg_fail(y->cx, "scatter_add: bool does not add up");
-    else return eg__shape_like(y, x->dtype, x);
+        eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype),
+                eg_type_name(x->dtype));
+    else if (x->dtype == EG_BOOL)
+        eg_fail(y->cx, "scatter_add: bool does not add up");
+    else
+        return eg__shape_like(y, x->dtype, x);
     return false;
 }
-typedef struct scattering { eg_ctx *cx; const eg_tensor *const *x; eg_inner *inner; int64_t step, size; int parts; } scattering;
+typedef struct scattering {
+    eg_ctx *cx;
+    const eg_tensor *const *x;
+    eg_inner *inner;
+    int64_t step, size;
+    int parts;
+} scattering;
 static void scatter_part(void *user, int64_t part, int thread)
 {
     (void)thread;
@@ -351,16 +430,34 @@ eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index)
 }
 static eg_tensor *scatter_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return i == 0 ? g : eg_apply(&at_op, y->attr, sizeof(places), 2, (eg_tensor *[]){ g, y->in[1] });
+    return i == 0 ? g
+                  : eg_apply(&at_op, y->attr, sizeof(places), 2, (eg_tensor *[]){ g, y->in[1] });
 }
-static eg_tensor *scatter_call(eg_tensor *const *x) { return eg_scatter_add("[v] m, b l, b l m", x[0], x[1], x[2]); }
-static eg_tensor *count_call(eg_tensor *const *x) { return eg_scatter_add("b [v], b l, l b", x[0], x[1], x[2]); }
+static eg_tensor *scatter_call(eg_tensor *const *x)
+{
+    return eg_scatter_add("[v] m, b l, b l m", x[0], x[1], x[2]);
+}
+static eg_tensor *count_call(eg_tensor *const *x)
+{
+    return eg_scatter_add("b [v], b l, l b", x[0], x[1], x[2]);
+}
 static const eg_sample scatter_samples[] = {
-    { scatter_call, "4x3, 2x5:i4, 2x5x3", 0, 0 }, { count_call, "2x4, 2x3:i4, 3x2", 0, 0 },
-    { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 }, { 0 },
+    { scatter_call, "4x3, 2x5:i4, 2x5x3", 0, 0 },
+    { count_call, "2x4, 2x3:i4, 3x2", 0, 0 },
+    { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 },
+    { 0 },
 };
-static const eg_op scatter_op = { "scatter_add", "y = x; y[index[...], ...] += u[...]", "g, and g read at index", 3,
-    scatter_shape, scatter_forward, scatter_rule, EG_USES_OTHERS, scatter_samples, .jvp = eg_jvp_linear, .forward_c128 = scatter_forward };
+static const eg_op scatter_op = { "scatter_add",
+                                  "y = x; y[index[...], ...] += u[...]",
+                                  "g, and g read at index",
+                                  3,
+                                  scatter_shape,
+                                  scatter_forward,
+                                  scatter_rule,
+                                  EG_USES_OTHERS,
+                                  scatter_samples,
+                                  .jvp = eg_jvp_linear,
+                                  .forward_c128 = scatter_forward };
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];
@@ -370,26 +467,34 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
     if (!cx) return NULL;
     const eg_bound *b = eg__bind("scatter_add", spec, EG_NOTATION_BRACKETS, 3, xs, 0, NULL);
     if (!b) return eg__poison(cx);
-    if (b->arrow) return eg__refuse(b, b->terms, -1, "the result has the axes of operand 1; there is no output to name");
+    if (b->arrow)
+        return eg__refuse(b, b->terms, -1,
+                          "the result has the axes of operand 1; there is no output to name");
     for (int k = 0; k < b->term[2].items; k++) {
         letter[k] = b->term[2].item[k].axis;
-        if (b->term[2].item[k].bracket) return eg__refuse(b, 2, k, "brackets mark the indexed axis of operand 1");
+        if (b->term[2].item[k].bracket)
+            return eg__refuse(b, 2, k, "brackets mark the indexed axis of operand 1");
     }
     if (!placed(&p, b, b->term[2].items, letter) || !complete(&p, b, 2)) return eg__poison(cx);
-    eg_tensor *y = eg_apply(&scatter_op, &p, sizeof p, 3, (eg_tensor *[]){ b->term[0].x, b->term[1].x, b->term[2].x });
+    eg_tensor *y = eg_apply(&scatter_op, &p, sizeof p, 3,
+                            (eg_tensor *[]){ b->term[0].x, b->term[1].x, b->term[2].x });
     return !eg_ok(y) || eg__same_shape(y, x) ? y : eg_reshape_n(y, x->rank, x->dim);
 }
 
-/* -- one_hot: y[…, k] = [index[…] = k] ------------------------------------------------------------------------------------- */
-#define HOT(T, I)                                                                                                               \
-    static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user)                                 \
-    {                                                                                                                           \
-        (void)user;                                                                                                             \
-        for (int64_t i = 0; i < n; i++) ((T *)(p[0] + i * step[0]))[*(const I *)(p[1] + i * step[1])] = 1; \
+/* -- one_hot: y[…, k] = [index[…] = k] -------------------------------------------------------- */
+#define HOT(T, I)                                                                               \
+    static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                           \
+        (void)user;                                                                             \
+        for (int64_t i = 0; i < n; i++)                                                         \
+            ((T *)(p[0] + i * step[0]))[*(const I *)(p[1] + i * step[1])] = 1;                  \
     }
-HOT(float, int32_t) HOT(float, int64_t) HOT(double, int32_t) HOT(double, int64_t)
+HOT(float, int32_t)
+HOT(float, int64_t)
+HOT(double, int32_t)
+HOT(double, int64_t)
 static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t },
-    [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
+                                    [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
 
 static bool hot_shape(eg_tensor *y)
 {
@@ -400,7 +505,10 @@ static bool hot_shape(eg_tensor *y)
         eg_fail(y->cx, "one_hot: the result would have more than %d axes", EG_RANK_MAX);
         return false;
     }
-    if (depth < 0) { eg_fail(y->cx, "one_hot: depth %lld is negative", (long long)depth); return false; }
+    if (depth < 0) {
+        eg_fail(y->cx, "one_hot: depth %lld is negative", (long long)depth);
+        return false;
+    }
     memcpy(dim, index->dim, index->rank * sizeof *dim);
     dim[index->rank] = depth;
     return eg__shape(y, EG_DEFAULT, index->rank + 1, dim);
@@ -410,15 +518,21 @@ static bool hot_forward(eg_tensor *y)
     const eg_tensor *index = y->in[0];
     if (!in_range("one_hot", index, *(const int64_t *)y->attr, "the depth is")) return false;
     eg__fill(y, 0);
-    eg_tensor first = *y;               /* k = 0 */
+    eg_tensor first = *y; /* k = 0 */
     first.rank--;
-    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, hot[y->dtype][index->dtype == EG_I64], NULL);
+    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index },
+             hot[y->dtype][index->dtype == EG_I64], NULL);
     return true;
 }
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
 static const eg_sample hot_samples[] = { { hot_call, "2x3:i4", 0, 0 }, { 0 } };
-static const eg_op hot_op = { "one_hot", "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL, EG_USES_NOTHING,
-    .samples = hot_samples };
-eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth) { return eg_apply(&hot_op, &depth, sizeof depth, 1, &index); }
+static const eg_op hot_op = {
+    "one_hot",       "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL,
+    EG_USES_NOTHING, .samples = hot_samples
+};
+eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth)
+{
+    return eg_apply(&hot_op, &depth, sizeof depth, 1, &index);
+}
 
 const eg_op *const eg__index_rows[] = { &at_op, &scatter_op, &hot_op, NULL };

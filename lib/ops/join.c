@@ -13,9 +13,12 @@ static eg_tensor part(const eg_tensor *y, int axis, int64_t start, int64_t size,
     return t;
 }
 
-/* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g -------------------------------------- */
+/* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g --------- */
 /* start: of each operand along the axis, found by shape() */
-typedef struct joining { int axis; int64_t *start; } joining;
+typedef struct joining {
+    int axis;
+    int64_t *start;
+} joining;
 static int joined(const eg_tensor *y)
 {
     const int axis = ((const joining *)y->attr)->axis;
@@ -27,7 +30,7 @@ static bool concat_shape(eg_tensor *y)
     const eg_tensor *first = y->in[0];
     int64_t dim[EG_RANK_MAX];
     char a[256], b[256];
-    joining *j = (joining *)(uintptr_t)y->attr;         /* the node's own */
+    joining *j = (joining *)(uintptr_t)y->attr; /* the node's own */
     int axis = eg__axis("concat", y->in[0], j->axis);
     if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start)))
         return false;
@@ -36,15 +39,15 @@ static bool concat_shape(eg_tensor *y)
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
-            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s", k + 1, eg_type_name(x->dtype), eg_type_name(first->dtype));
+            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s", k + 1,
+                    eg_type_name(x->dtype), eg_type_name(first->dtype));
             return false;
         }
         bool fits = x->rank == first->rank;
         for (int r = 0; fits && r < x->rank; r++) fits = r == axis || x->dim[r] == first->dim[r];
         if (!fits) {
-            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s; only axis %d may differ", k + 1,
-                eg__dims_text(x, a, sizeof a),
-                    eg__dims_text(first, b, sizeof b), axis);
+            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s; only axis %d may differ",
+                    k + 1, eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
         j->start[k] = dim[axis];
@@ -71,17 +74,28 @@ static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat(-1, x[0], x[1]); }
 static eg_tensor *again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[1], x[0]); }
-static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 }, { again_call, "2x3, 1x3", 0, 0 },
-    { concat_call, "2x3:i9, 2x1:i9", 0, 0 }, { 0 } };
-static const eg_op concat_op = { "concat", "y = x1, x2, ... along an axis", "the slice of g", -1, concat_shape, concat_forward,
-    concat_rule, EG_USES_NOTHING, concat_samples, .jvp = eg_jvp_linear, .forward_c128 = concat_forward };
+static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 },
+                                            { again_call, "2x3, 1x3", 0, 0 },
+                                            { concat_call, "2x3:i9, 2x1:i9", 0, 0 },
+                                            { 0 } };
+static const eg_op concat_op = { "concat",
+                                 "y = x1, x2, ... along an axis",
+                                 "the slice of g",
+                                 -1,
+                                 concat_shape,
+                                 concat_forward,
+                                 concat_rule,
+                                 EG_USES_NOTHING,
+                                 concat_samples,
+                                 .jvp = eg_jvp_linear,
+                                 .forward_c128 = concat_forward };
 eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x)
 {
     const joining j = { .axis = axis };
     return eg_apply(&concat_op, &j, sizeof j, count, x);
 }
 
-/* -- stack: the same along a new axis -------------------------------------------------------------------------------------- */
+/* -- stack: the same along a new axis --------------------------------------------------------- */
 eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
@@ -89,23 +103,28 @@ eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
     if (!cx) return NULL;
     for (int k = 0; k < count; k++) {
         if (!x[k]) return eg_fail(cx, "stack: operand %d is NULL", k + 1);
-        if (x[k]->cx != cx) return eg_fail(cx, "stack: operand %d belongs to another context", k + 1);
+        if (x[k]->cx != cx)
+            return eg_fail(cx, "stack: operand %d belongs to another context", k + 1);
         if (!eg__check("stack", x[k])) return eg__poison(cx);
         if (!eg__same_shape(x[k], x[0]))
-            return eg_fail(cx, "stack: operand %d is %s, operand 1 is %s", k + 1, eg__dims_text(x[k], a, sizeof a),
-                eg__dims_text(x[0], b, sizeof b));
+            return eg_fail(cx, "stack: operand %d is %s, operand 1 is %s", k + 1,
+                           eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
     }
     if (axis > x[0]->rank || axis < -x[0]->rank - 1)
-        return eg_fail(cx, "stack: axis %d is out of range for a result of rank %d, from %s", axis, x[0]->rank + 1,
-            eg__dims_text(x[0], a, sizeof a));
+        return eg_fail(cx, "stack: axis %d is out of range for a result of rank %d, from %s", axis,
+                       x[0]->rank + 1, eg__dims_text(x[0], a, sizeof a));
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     if (!each) return eg__poison(cx);
     for (int k = 0; k < count; k++) each[k] = eg_unsqueeze(x[k], axis);
     return eg_concat_n(axis, count, each);
 }
 
-/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ----------------------------------------- */
-typedef struct pad { int axis; int64_t before, after; double value; } pad;
+/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ------------ */
+typedef struct pad {
+    int axis;
+    int64_t before, after;
+    double value;
+} pad;
 static bool pad_shape(eg_tensor *y)
 {
     const pad *p = y->attr;
@@ -142,49 +161,64 @@ static eg_tensor *pad_jvp(eg_tensor *y, eg_tensor *const *dx)
     return eg_pad(dx[0], p->axis, p->before, p->after, 0);
 }
 static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad(x[0], 1, 2, 1, -1.5); }
-static const eg_sample pad_samples[] = { { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 },
-    { 0 } };
-static const eg_op pad_op = { "pad", "y = value; y[before + i] = x[i]", "g[before + i]", 1, pad_shape, pad_forward, pad_rule,
-    EG_USES_NOTHING, pad_samples, .jvp = pad_jvp, .forward_c128 = pad_forward };
+static const eg_sample pad_samples[] = {
+    { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 }, { 0 }
+};
+static const eg_op pad_op = { "pad",
+                              "y = value; y[before + i] = x[i]",
+                              "g[before + i]",
+                              1,
+                              pad_shape,
+                              pad_forward,
+                              pad_rule,
+                              EG_USES_NOTHING,
+                              pad_samples,
+                              .jvp = pad_jvp,
+                              .forward_c128 = pad_forward };
 eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
     pad p = { eg__axis("pad", x, axis), before, after, value };
     if (p.axis < 0) return eg__poison(x->cx);
     if (before < 0 || after < 0)
-        return eg_fail(x->cx, "pad: margins %lld and %lld of axis %d must not be negative", (long long)before,
-            (long long)after, p.axis);
+        return eg_fail(x->cx, "pad: margins %lld and %lld of axis %d must not be negative",
+                       (long long)before, (long long)after, p.axis);
     return eg_apply(&pad_op, &p, sizeof p, 1, &x);
 }
 
-/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up in double -------------- */
+/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
+ * in double */
 enum { LANES = 64 };
-typedef struct line { int64_t n, y, x; } line;                      /* elements, steps in bytes */
+typedef struct line {
+    int64_t n, y, x;
+} line; /* elements, steps in bytes */
 
-#define SCAN(TYPE, T, from, sum)                                                                                                \
-    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
-    {                                                                                                                           \
-        const line *l = user;                                                                                                   \
-        for (int64_t j = 0; j < n; j += LANES) {                                                                                \
-            sum run[LANES] = { 0 };                                                                                             \
-            int64_t m = n - j < LANES ? n - j : LANES;                                                                          \
-            char *y = p[0] + j * step[0];                                                                                       \
-            const char *x = p[1] + j * step[1];                                                                                 \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                                                            \
-                for (int64_t k = 0; k < m; k++) {                                                                               \
-                    run[k] += (sum)*(const from *)(x + k * step[1]);                                                            \
-                    *(T *)(y + k * step[0]) = (T)run[k];                                                                        \
-                }                                                                                                               \
-        }                                                                                                                       \
+#define SCAN(TYPE, T, from, sum)                                                              \
+    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                         \
+        const line *l = user;                                                                 \
+        for (int64_t j = 0; j < n; j += LANES) {                                              \
+            sum run[LANES] = { 0 };                                                           \
+            int64_t m = n - j < LANES ? n - j : LANES;                                        \
+            char *y = p[0] + j * step[0];                                                     \
+            const char *x = p[1] + j * step[1];                                               \
+            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                          \
+                for (int64_t k = 0; k < m; k++) {                                             \
+                    run[k] += (sum) * (const from *)(x + k * step[1]);                        \
+                    *(T *)(y + k * step[0]) = (T)run[k];                                      \
+                }                                                                             \
+        }                                                                                     \
     }
 SCAN(F32, float, float, double)
 SCAN(F64, double, double, double)
-SCAN(I32, int64_t, int32_t, uint64_t)                               /* unsigned: a sum that is too large wraps */
+SCAN(I32, int64_t, int32_t, uint64_t) /* unsigned: a sum that is too large wraps */
 SCAN(I64, int64_t, int64_t, uint64_t)
 SCAN(BOOL, int64_t, bool, uint64_t)
 SCAN(C128, double complex, double complex, double complex)
-static eg_inner *const scan[] = { [EG_F32] = scan_F32, [EG_F64] = scan_F64, [EG_I32] = scan_I32, [EG_I64] = scan_I64,
-    [EG_BOOL] = scan_BOOL, [EG_C128] = scan_C128 };
+static eg_inner *const scan[] = {
+    [EG_F32] = scan_F32, [EG_F64] = scan_F64,   [EG_I32] = scan_I32,
+    [EG_I64] = scan_I64, [EG_BOOL] = scan_BOOL, [EG_C128] = scan_C128
+};
 
 static bool cumsum_shape(eg_tensor *y)
 {
@@ -195,7 +229,8 @@ static bool cumsum_forward(eg_tensor *y)
 {
     eg_tensor out = *y, in = *y->in[0];
     int last = y->rank - 1;
-    line l = { y->dim[last], y->stride[last] * eg__width[y->dtype], in.stride[last] * eg__width[in.dtype] };
+    line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
+               in.stride[last] * eg__width[in.dtype] };
     out.rank--;
     in.rank--;
     eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, scan[in.dtype], &l, l.n ? l.n : 1);
@@ -210,14 +245,26 @@ static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_flip(cumsum_last(eg_flip(g, -1)), -1);
 }
 static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
-static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 }, { cumsum_call, "2x5x3:i9", 0, 0 },
-    { cumsum_call, "2x5x3:b", 0, 0 }, { 0 } };
-static const eg_op cumsum_op = { "cumsum", "y_l = sum over k <= l of x_k", "flip(cumsum(flip g))", 1, cumsum_shape,
-    cumsum_forward, cumsum_rule, EG_USES_NOTHING, cumsum_samples, .jvp = eg_jvp_linear, .forward_c128 = cumsum_forward };
+static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },
+                                            { cumsum_call, "2x5x3:i9", 0, 0 },
+                                            { cumsum_call, "2x5x3:b", 0, 0 },
+                                            { 0 } };
+static const eg_op cumsum_op = { "cumsum",
+                                 "y_l = sum over k <= l of x_k",
+                                 "flip(cumsum(flip g))",
+                                 1,
+                                 cumsum_shape,
+                                 cumsum_forward,
+                                 cumsum_rule,
+                                 EG_USES_NOTHING,
+                                 cumsum_samples,
+                                 .jvp = eg_jvp_linear,
+                                 .forward_c128 = cumsum_forward };
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f))
+        return x ? eg__poison(x->cx) : NULL;
     return eg__focus_same(&f, cumsum_last(f.x));
 }
 

@@ -1,23 +1,42 @@
-/* loss.c: cross entropy and divergence over the bracketed axes, binary cross entropy with logits, mean squared error, Huber's. */
+/* loss.c: cross entropy and divergence over the bracketed axes, binary cross entropy with logits,
+ * mean squared error, Huber's. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct xent { int inner; bool ignoring; int64_t ignore; double smoothing; } xent;
-typedef struct xent_job { const eg_arithmetic *m; xent a; eg_batch b; int width; } xent_job;
+typedef struct xent {
+    int inner;
+    bool ignoring;
+    int64_t ignore;
+    double smoothing;
+} xent;
+typedef struct xent_job {
+    const eg_arithmetic *m;
+    xent a;
+    eg_batch b;
+    int width;
+} xent_job;
 
 static bool counts(const xent *a, int64_t target) { return !a->ignoring || target != a->ignore; }
 
-static void put(char *p, int width, double v) { if (width == 8) *(double *)(void *)p = v; else *(float *)(void *)p = (float)v; }
+static void put(char *p, int width, double v)
+{
+    if (width == 8)
+        *(double *)(void *)p = v;
+    else
+        *(float *)(void *)p = (float)v;
+}
 /* v − top, top the largest of the row; where top is infinite the limit, as in log-softmax */
 static double xent_below(double v, double top) { return v == top ? 0 : v - top; }
 /* the mean of x less its maximum */
 static double xent_mean_below(const xent_job *j, const char *x, double top)
 {
     double sum = 0;
-    for (int64_t k = 0; k < j->b.n; k += EG_CHUNK) sum += j->m->sum(j->b.n - k < EG_CHUNK ? j->b.n - k : EG_CHUNK, x + k * j->width);
+    for (int64_t k = 0; k < j->b.n; k += EG_CHUNK)
+        sum += j->m->sum(j->b.n - k < EG_CHUNK ? j->b.n - k : EG_CHUNK, x + k * j->width);
     if (top != INFINITY) return sum / (double)j->b.n - top;
-    for (int64_t k = 0; k < j->b.n; k++) if (j->m->at(x, k) != top) return -INFINITY;
+    for (int64_t k = 0; k < j->b.n; k++)
+        if (j->m->at(x, k) != top) return -INFINITY;
     return 0;
 }
 /* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
@@ -25,10 +44,11 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
 {
     const xent_job *j = user;
     const double smoothing = j->a.smoothing;
-    double pair[32][2];                                             /* max x, ln Σ e^(x − max x)                   */
+    double pair[32][2]; /* max x, ln Σ e^(x − max x) */
     for (int64_t first = 0, count; first < rows; first += count) {
         count = rows - first < 32 ? rows - first : 32;
-        j->m->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] }, (int64_t[]){ sizeof *pair, step[1] }, &j->b);
+        j->m->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] },
+                     (int64_t[]){ sizeof *pair, step[1] }, &j->b);
         for (int64_t r = 0; r < count; r++) {
             const int64_t target = *EG_ROW(int64_t, 2, first + r);
             const char *x = p[1] + (first + r) * step[1];
@@ -36,9 +56,11 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
             double loss = 0;
             if (counts(&j->a, target)) {
                 const double hit = j->m->at(x, target);
-                const bool never = hit == -INFINITY && !isnan(rest);            /* and so is the mean −inf          */
+                /* and so is the mean −inf */
+                const bool never = hit == -INFINITY && !isnan(rest);
                 loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
-                if (smoothing > 0 && !never) loss += smoothing * (rest - xent_mean_below(j, x, top));
+                if (smoothing > 0 && !never)
+                    loss += smoothing * (rest - xent_mean_below(j, x, top));
             }
             put(p[0] + (first + r) * step[0], j->width, loss);
         }
@@ -60,27 +82,37 @@ static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, co
             total += cexp(x[k] - top);
             sum += x[k] - top;
         }
-        *y = creal(x[target]) == -INFINITY && !isnan(creal(total)) ? INFINITY : (1 - smoothing) * (clog(total) - (x[target] - top));
+        *y = creal(x[target]) == -INFINITY && !isnan(creal(total))
+                 ? INFINITY
+                 : (1 - smoothing) * (clog(total) - (x[target] - top));
         if (smoothing > 0) *y += smoothing * (clog(total) - sum / (double)j->b.n);
     }
 }
 static xent_job job_of(const eg_tensor *y)
 {
     const xent *a = y->attr;
-    return (xent_job){ .m = eg__arithmetic(y->dtype), .a = *a, .b = { .n = eg__last(y->in[0], a->inner) }, .width = eg__width[y->dtype] };
+    return (xent_job){ .m = eg__arithmetic(y->dtype),
+                       .a = *a,
+                       .b = { .n = eg__last(y->in[0], a->inner) },
+                       .width = eg__width[y->dtype] };
 }
-static bool xent_shape(eg_tensor *y) { return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim); }
+static bool xent_shape(eg_tensor *y)
+{
+    return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim);
+}
 static bool xent_forward(eg_tensor *y)
 {
     const xent_job j = job_of(y);
     if (j.b.n)
-        eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j,
-                    4 * j.b.n);
-    else eg__fill(y, 0);
+        eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
+                    y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
+    else
+        eg__fill(y, 0);
     return true;
 }
 
-/* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count: constants. NULL after an error. */
+/* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count:
+ * constants. NULL after an error. */
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
@@ -95,10 +127,17 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
         const bool yes = counts(a, target[row]);
         if (k) ((bool *)k->data)[row] = yes;
         if (!yes) continue;
-#define FILL(T) { T *to = (T *)(void *)t->data + row * n; \
-            if (even > 0) for (int64_t c = 0; c < n; c++) to[c] = (T)even; \
-            to[target[row]] += (T)(1 - a->smoothing); }
-        if (x->dtype == EG_F64) FILL(double) else FILL(float)
+#define FILL(T)                                              \
+    {                                                        \
+        T *to = (T *)(void *)t->data + row * n;              \
+        if (even > 0)                                        \
+            for (int64_t c = 0; c < n; c++) to[c] = (T)even; \
+        to[target[row]] += (T)(1 - a->smoothing);            \
+    }
+        if (x->dtype == EG_F64)
+            FILL(double)
+        else
+            FILL(float)
     }
     *keep = NULL;
     if (k) {
@@ -109,33 +148,44 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
     return t;
 }
 
-/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;  dx = p (g u − Σ g u p),
- *    dg = Σ u (p − t) ------------------------------------------------------------------------------------------------------------- */
-static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)     /* p: d, x, g, target */
+/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;
+ * dx = p (g u − Σ g u p), dg = Σ u (p − t)
+ */
+/* p: d, x, g, target */
+static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
     j->m->softmax_less(rows, p, step, &j->b);
     for (int64_t r = 0; r < rows; r++) {
         char *d = p[0] + r * step[0];
         const int64_t target = *EG_ROW(int64_t, 3, r);
-        if (!counts(&j->a, target)) memset(d, 0, (size_t)(j->b.n * j->width));
-        else put(d + target * j->width, j->width, j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
+        if (!counts(&j->a, target))
+            memset(d, 0, (size_t)(j->b.n * j->width));
+        else
+            put(d + target * j->width, j->width,
+                j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
     }
 }
 static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
     for (int64_t r = 0; r < rows; r++) {
-        double complex *d = EG_ROW(double complex, 0, r), *x = EG_ROW(double complex, 1, r), g = *EG_ROW(double complex, 2, r), total = 0;
+        double complex *d = EG_ROW(double complex, 0, r), *x = EG_ROW(double complex, 1, r),
+                       g = *EG_ROW(double complex, 2, r), total = 0;
         const int64_t target = *EG_ROW(int64_t, 3, r);
         double top = -INFINITY;
         for (int64_t k = 0; k < j->b.n; k++) top = fmax(top, creal(x[k]));
         for (int64_t k = 0; k < j->b.n; k++) total += d[k] = cexp(x[k] - top);
         for (int64_t k = 0; k < j->b.n; k++)
-            d[k] = counts(&j->a, target) ? g * (d[k] / total - j->b.c - (k == target) * (1 - j->a.smoothing)) : 0;
+            d[k] = counts(&j->a, target)
+                       ? g * (d[k] / total - j->b.c - (k == target) * (1 - j->a.smoothing))
+                       : 0;
     }
 }
-static bool slope_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool slope_shape(eg_tensor *y)
+{
+    return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
+}
 static bool slope_forward(eg_tensor *y)
 {
     xent_job j = job_of(y);
@@ -151,42 +201,66 @@ static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
     eg_tensor *keep, *t = distribution(y, &keep);
     if (!t) return eg__poison(y->cx);
     eg_tensor *p = eg__softmax_last(y->in[0], keep, inner);
-    return i == 2 ? eg__dot_last(u, eg_sub(p, t), inner) : eg__softmax_slope(p, eg_mul(u, eg__widen(y->in[2], inner)), inner);
+    return i == 2 ? eg__dot_last(u, eg_sub(p, t), inner)
+                  : eg__softmax_slope(p, eg_mul(u, eg__widen(y->in[2], inner)), inner);
 }
 static const eg_op slope_op;
 static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_tensor *g)
 {
-    return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ eg__rowwise(x, a->inner), target, g });
+    return eg_apply(&slope_op, a, sizeof *a, 3,
+                    (eg_tensor *[]){ eg__rowwise(x, a->inner), target, g });
 }
-static eg_tensor *slope_call(eg_tensor *const *x) /* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
+/* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
+static eg_tensor *slope_call(eg_tensor *const *x)
 {
     if (eg_dim(x[0], 1) != 4)
-        return eg_fail(eg_context(x[0]), "cross_entropy_slope: the sample has 4 classes, not %lld", (long long)eg_dim(x[0], 1));
+        return eg_fail(eg_context(x[0]), "cross_entropy_slope: the sample has 4 classes, not %lld",
+                       (long long)eg_dim(x[0], 1));
     return slope_of(&(xent){ 1, true, 2, .2 }, x[0], eg_contiguous(x[1]), x[2]);
 }
 static const eg_sample slope_samples[] = { { slope_call, "5x4, 5:i4, 5", 0, 0 }, { 0 } };
 static const eg_op slope_op = {
-    .name = "cross_entropy_slope", .equation = "d = g (softmax(x) - t)", .gradient = "dx = softmax_slope(p, g u), dg = sum u (p - t)",
-    .arity = 3, .shape = slope_shape, .forward = slope_forward, .rule = slope_rule, .uses = EG_USES_OPERANDS, .samples = slope_samples,
+    .name = "cross_entropy_slope",
+    .equation = "d = g (softmax(x) - t)",
+    .gradient = "dx = softmax_slope(p, g u), dg = sum u (p - t)",
+    .arity = 3,
+    .shape = slope_shape,
+    .forward = slope_forward,
+    .rule = slope_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = slope_samples,
     .forward_c128 = slope_forward,
 };
 
-/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) ------------------------------------------------------------------- */
-static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i) { return slope_of(y->attr, y->in[i], y->in[1], g); }
+/* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) -------------------------- */
+static eg_tensor *xent_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return slope_of(y->attr, y->in[i], y->in[1], g);
+}
 static eg_tensor *xent_plain(eg_tensor *const *x) { return eg_cross_entropy("i [v]", x[0], x[1]); }
 static eg_tensor *xent_options(eg_tensor *const *x)
 {
     return eg_cross_entropy("b [v] l", x[0], x[1], .ignore = 2, .smoothing = .2, .each = true);
 }
-static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 }, { xent_options, "2x4x3, 2x3:i4", 0, 0 }, { 0 } };
+static const eg_sample xent_samples[] = { { xent_plain, "5x4, 5:i4", 0, 0 },
+                                          { xent_options, "2x4x3, 2x3:i4", 0, 0 },
+                                          { 0 } };
 static const eg_op xent_op = {
-    .name = "cross_entropy", .equation = "y = -sum t ln softmax(x)", .gradient = "dx = g (softmax(x) - t)",
-    .arity = 2, .shape = xent_shape, .forward = xent_forward, .rule = xent_rule, .uses = EG_USES_OPERANDS, .samples = xent_samples,
+    .name = "cross_entropy",
+    .equation = "y = -sum t ln softmax(x)",
+    .gradient = "dx = g (softmax(x) - t)",
+    .arity = 2,
+    .shape = xent_shape,
+    .forward = xent_forward,
+    .rule = xent_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = xent_samples,
     .forward_c128 = xent_forward,
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
-/* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many count. NULL after a message. */
+/* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many
+ * count. NULL after a message. */
 static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
 {
     eg_ctx *cx = f->x->cx;
@@ -195,15 +269,21 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     const int rank = eg__focus_dims(f, false, want);
     const eg_tensor shape = { .rank = (uint8_t)rank, .dim = want };
     if (!eg__is_int(target->dtype))
-        return eg_fail(cx, "cross_entropy: the target is %s; class numbers are i32 or i64", eg_type_name(target->dtype)), NULL;
+        return eg_fail(cx, "cross_entropy: the target is %s; class numbers are i32 or i64",
+                       eg_type_name(target->dtype)),
+               NULL;
     if (!eg__same_shape(target, &shape))
-        return eg_fail(cx, "cross_entropy: the target is %s but the logits without their bracketed axes are %s",
-                       eg__dims_text(target, have_text, sizeof have_text), eg__dims_text(&shape, want_text, sizeof want_text)),
+        return eg_fail(cx,
+                       "cross_entropy: the target is %s but the logits without their bracketed "
+                       "axes are %s",
+                       eg__dims_text(target, have_text, sizeof have_text),
+                       eg__dims_text(&shape, want_text, sizeof want_text)),
                NULL;
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
     if (!eg_ok(target)) return NULL;
-    const int64_t n = eg__count(rank, want), classes = eg__last(f->x, f->inner), *t = (const int64_t *)(void *)target->data;
+    const int64_t n = eg__count(rank, want), classes = eg__last(f->x, f->inner),
+                  *t = (const int64_t *)(void *)target->data;
     *counted = 0;
     for (int64_t k = 0; k < n; k++) {
         if (!counts(a, t[k])) continue;
@@ -212,8 +292,10 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
         int64_t at[EG_RANK_MAX], rest = k;
         for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
         const eg_tensor place = { .rank = (uint8_t)rank, .dim = at };
-        return eg_fail(cx, "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-                       eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k], (long long)classes),
+        return eg_fail(cx,
+                       "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
+                       eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k],
+                       (long long)classes),
                NULL;
     }
     return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
@@ -224,7 +306,8 @@ static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target
 {
     eg_tensor *z = eg__logsumexp_last(f->x, f->inner);
     if (!a->ignoring) return eg_square(z);
-    eg_tensor *ignored = eg_from_n(f->x->cx, EG_I64, &a->ignore, 0, NULL), *zero = eg_full_n(f->x->cx, (eg_dtype)f->x->dtype, 0, 0, NULL);
+    eg_tensor *ignored = eg_from_n(f->x->cx, EG_I64, &a->ignore, 0, NULL),
+              *zero = eg_full_n(f->x->cx, (eg_dtype)f->x->dtype, 0, 0, NULL);
     return eg_square(eg_where(eg_ne(target, ignored), z, zero));
 }
 
@@ -239,21 +322,28 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!eg__floats("cross_entropy", o.logits, 1)) return eg__poison(cx);
     if (!o.spec) return eg_fail(cx, "cross_entropy: the spec is NULL");
     if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
-    if (f.bound->arrow) return eg__refuse(f.bound, f.bound->terms, -1, "the loss has no axes to name; .each gives one loss per target");
+    if (f.bound->arrow)
+        return eg__refuse(f.bound, f.bound->terms, -1,
+                          "the loss has no axes to name; .each gives one loss per target");
     if (!(o.smoothing >= 0 && o.smoothing <= 1))
-        return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
+        return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]",
+                       o.smoothing);
     if (!(o.z_loss >= 0 && o.z_loss < INFINITY))
-        return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative", o.z_loss);
+        return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative",
+                       o.z_loss);
     const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
     if (!t) return eg__poison(cx);
-    eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ eg__rowwise(f.x, f.inner), t });
+    eg_tensor *each =
+        eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ eg__rowwise(f.x, f.inner), t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
-    return o.each ? eg__focus_rest(&f, each) : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
+    return o.each ? eg__focus_rest(&f, each)
+                  : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 
-/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms: nothing cancels --------------------------- */
+/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms:
+ * nothing cancels */
 static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
@@ -262,42 +352,49 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
     if (!eg__floats(who, a, 1) || !eg__floats(who, b, 2)) return false;
     char one[256], two[256];
     if (a->dtype != b->dtype) {
-        eg_fail(cx, "%s: operand 1 is %s, operand 2 is %s; eg_cast one of them", who, eg_type_name(a->dtype), eg_type_name(b->dtype));
+        eg_fail(cx, "%s: operand 1 is %s, operand 2 is %s; eg_cast one of them", who,
+                eg_type_name(a->dtype), eg_type_name(b->dtype));
         return false;
     }
     if (!eg__same_shape(a, b)) {
-        eg_fail(cx, "%s: operand 1 is %s but operand 2 is %s", who, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+        eg_fail(cx, "%s: operand 1 is %s but operand 2 is %s", who,
+                eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
         return false;
     }
     return true;
 }
 eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 {
-    if (!alike("bce_logits", logits, target)) return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
-    eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))), *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
+    if (!alike("bce_logits", logits, target))
+        return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
+    eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))),
+              *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
     return eg_mean(NULL, eg_add(yes, no));
 }
 
-/* -- mse: mean of (a − b)² ------------------------------------------------------------------------------------------------------------- */
+/* -- mse: mean of (a − b)² -------------------------------------------------------------------- */
 eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
     if (!alike("mse", a, b)) return eg__poison(eg__context_of("mse", 2, (eg_tensor *[]){ a, b }));
     return eg_mean(NULL, eg_square(eg_sub(a, b)));
 }
 
-/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d| − δ/2). Huber 1964 ------------------ */
+/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d|
+ * − δ/2). Huber 1964 */
 eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
-    if (!alike("huber", a, b)) return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
+    if (!alike("huber", a, b))
+        return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
     if (!(delta > 0)) return eg_fail(a->cx, "huber: delta is %g; it must be above 0", delta);
     eg_tensor *d = eg_sub(a, b), *q = eg_clip(d, -delta, delta);
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
 }
 
-/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is ------------------------------------------------------------- */
+/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is -------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
-    if (!alike("kl_div", p, log_q)) return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
+    if (!alike("kl_div", p, log_q))
+        return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
     eg_tensor *zero = eg_full_n(p->cx, (eg_dtype)p->dtype, 0, 0, NULL), *some = eg_ne(p, zero);
     eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));
     return eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero))));

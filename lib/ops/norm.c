@@ -1,21 +1,34 @@
-/* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their gradient, each in one pass.
+/* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their
+ * gradient, each in one pass.
  *
- * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of the slope needs r, and the rule of r needs x̂:
- * all three are rows, and each derivative is again made of them; dx, dgain and dbias together are a fourth. RMS norm is the same
- * without the mean. */
+ * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of
+ * the slope needs r, and the rule of r needs x̂: all three are rows, and each derivative is again
+ * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
 /* operands: x, then gain and bias where there are */
-typedef struct norm { int inner; bool center, gain, bias; double eps; eg_memo *memo; } norm;
-static const norm sampled = { 1, true, false, false, 1e-5, NULL }, sampled_rms = { 1, false, false, false, 1e-5, NULL };
+typedef struct norm {
+    int inner;
+    bool center, gain, bias;
+    double eps;
+    eg_memo *memo;
+} norm;
+static const norm sampled = { 1, true, false, false, 1e-5, NULL },
+                  sampled_rms = { 1, false, false, false, 1e-5, NULL };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
 static eg_tensor *slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
-static eg_tensor *gain_of(const eg_tensor *y, int at) { return ((const norm *)y->attr)->gain ? y->in[at] : NULL; }
+static eg_tensor *gain_of(const eg_tensor *y, int at)
+{
+    return ((const norm *)y->attr)->gain ? y->in[at] : NULL;
+}
 
-static bool same_shape(eg_tensor *y) { return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]); }
+static bool same_shape(eg_tensor *y)
+{
+    return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
+}
 /* Of c128: mean and r of a row; r is 0 where there is nothing to divide by. */
 static double complex moments_c128(const eg_batch *b, const double complex *x, double complex *mean)
 {
@@ -27,51 +40,80 @@ static double complex moments_c128(const eg_batch *b, const double complex *x, d
     return spread == 0 ? 0 : 1 / csqrt(spread);
 }
 /* Every row by `run`; of rows without elements there is nothing. */
-static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias, eg_inner *run, eg_inner *run_c128)
+static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias,
+                     eg_inner *run, eg_inner *run_c128)
 {
     const norm *a = y->attr;
     const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
-    const eg_batch b = { .n = eg__last(y->in[0], a->inner), .center = a->center, .c = a->eps,
-                         .gain = gain ? gain->data : NULL, .bias = bias ? bias->data : NULL };
-    if (b.n) eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
-    else eg__fill(y, 0);
+    const eg_batch b = { .n = eg__last(y->in[0], a->inner),
+                         .center = a->center,
+                         .c = a->eps,
+                         .gain = gain ? gain->data : NULL,
+                         .bias = bias ? bias->data : NULL };
+    if (b.n)
+        eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run,
+                    &b, 4 * b.n);
+    else
+        eg__fill(y, 0);
     return true;
 }
 
-/* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n -------------------------------------------------------------------------------------- */
+/* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n --------------------------------------------- */
 static bool rstd_shape(eg_tensor *y)
 {
-    return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner, y->in[0]->dim);
+    return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[0]->rank - ((const norm *)y->attr)->inner,
+                     y->in[0]->dim);
 }
 static void rstd_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     double complex mean;
-    for (int64_t r = 0; r < rows; r++) *EG_ROW(double complex, 0, r) = moments_c128(user, EG_ROW(double complex, 1, r), &mean);
+    for (int64_t r = 0; r < rows; r++)
+        *EG_ROW(double complex, 0, r) = moments_c128(user, EG_ROW(double complex, 1, r), &mean);
 }
-static bool rstd_forward(eg_tensor *y) { return each_row(y, 2, NULL, NULL, eg__arithmetic(y->dtype)->rstd, rstd_c128); }
+static bool rstd_forward(eg_tensor *y)
+{
+    return each_row(y, 2, NULL, NULL, eg__arithmetic(y->dtype)->rstd, rstd_c128);
+}
 static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
-    eg_tensor *x = y->in[i], *c = eg_scale(eg_mul(g, eg_square(y)), -1 / (double)eg__last(x, a->inner));
+    eg_tensor *x = y->in[i],
+              *c = eg_scale(eg_mul(g, eg_square(y)), -1 / (double)eg__last(x, a->inner));
     return eg_mul(normalised(a, x, NULL, NULL), eg__widen(c, a->inner));
 }
 static eg_tensor *rstd_mean(eg_tensor *const *x) { return deviation(&sampled, x[0]); }
 static eg_tensor *rstd_rms(eg_tensor *const *x) { return deviation(&sampled_rms, x[0]); }
-static const eg_sample rstd_samples[] = { { rstd_mean, "3x4", 0, 0 }, { rstd_rms, "3x4", 0, 0 }, { 0 } };
+static const eg_sample rstd_samples[] = { { rstd_mean, "3x4", 0, 0 },
+                                          { rstd_rms, "3x4", 0, 0 },
+                                          { 0 } };
 static const eg_op rstd_op = {
-    .name = "rstd", .equation = "r = 1/sqrt(var x + eps)", .gradient = "dx = -g r^2 xhat / n",
-    .arity = 1, .shape = rstd_shape, .forward = rstd_forward, .rule = rstd_rule, .uses = EG_USES_ALL, .samples = rstd_samples,
+    .name = "rstd",
+    .equation = "r = 1/sqrt(var x + eps)",
+    .gradient = "dx = -g r^2 xhat / n",
+    .arity = 1,
+    .shape = rstd_shape,
+    .forward = rstd_forward,
+    .rule = rstd_rule,
+    .uses = EG_USES_ALL,
+    .samples = rstd_samples,
     .forward_c128 = rstd_forward,
 };
-static eg_tensor *deviation(const norm *a, eg_tensor *x) { x = eg__rowwise(x, a->inner); return eg_apply(&rstd_op, a, sizeof *a, 1, &x); }
+static eg_tensor *deviation(const norm *a, eg_tensor *x)
+{
+    x = eg__rowwise(x, a->inner);
+    return eg_apply(&rstd_op, a, sizeof *a, 1, &x);
+}
 
-/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx = −(r/n)(x̂ Σ u d + d Σ u x̂ + slope(u) Σ h x̂) ---- */
+/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx =
+ * −(r/n)(x̂ Σ u d
+ * + d Σ u x̂ + slope(u) Σ h x̂) */
 static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;
     const double complex *gain = b->gain;
     for (int64_t row = 0; row < rows; row++) {
-        double complex *d = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row), *g = EG_ROW(double complex, 2, row);
+        double complex *d = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row),
+                       *g = EG_ROW(double complex, 2, row);
         double complex mean, r = moments_c128(b, x, &mean), total = 0, along = 0;
         for (int64_t k = 0; k < b->n; k++) {
             d[k] = gain ? g[k] * gain[k] : g[k];
@@ -81,7 +123,10 @@ static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const 
         for (int64_t k = 0; k < b->n; k++) d[k] = r * (d[k] - total - (x[k] - mean) * r * along);
     }
 }
-static bool slope_forward(eg_tensor *y) { return each_row(y, 3, gain_of(y, 2), NULL, eg__arithmetic(y->dtype)->norm_slope, slope_c128); }
+static bool slope_forward(eg_tensor *y)
+{
+    return each_row(y, 3, gain_of(y, 2), NULL, eg__arithmetic(y->dtype)->norm_slope, slope_c128);
+}
 static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
     const norm *a = y->attr;
@@ -92,15 +137,25 @@ static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
     eg_tensor *sum = eg_mul(n, eg__widen(eg__dot_last(u, y, a->inner), a->inner));
     sum = eg_add(sum, eg_mul(y, eg__widen(eg__dot_last(u, n, a->inner), a->inner)));
     sum = eg_add(sum, eg_mul(du, eg__widen(eg__dot_last(h, n, a->inner), a->inner)));
-    return eg_mul(sum, eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__last(x, a->inner)), a->inner));
+    return eg_mul(
+        sum, eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__last(x, a->inner)), a->inner));
 }
 static eg_tensor *slope_mean(eg_tensor *const *x) { return slope(&sampled, x[0], x[1], x[2]); }
 static eg_tensor *slope_rms(eg_tensor *const *x) { return slope(&sampled_rms, x[0], x[1], NULL); }
-static const eg_sample slope_samples[] = { { slope_mean, "3x4, 3x4, 4", 0, 0 }, { slope_rms, "3x4, 3x4", 0, 0 }, { 0 } };
+static const eg_sample slope_samples[] = { { slope_mean, "3x4, 3x4, 4", 0, 0 },
+                                           { slope_rms, "3x4, 3x4", 0, 0 },
+                                           { 0 } };
 static const eg_op slope_op = {
-    .name = "normalise_slope", .equation = "d = r (h - mean h - xhat mean(h xhat)), h = g gain",
-    .gradient = "dg = gain slope(u), dx = -(r/n)(xhat sum u d + d sum u xhat + slope(u) sum h xhat), dgain = sum g slope(u)",
-    .arity = -1, .shape = same_shape, .forward = slope_forward, .rule = slope_rule, .uses = EG_USES_ALL, .samples = slope_samples,
+    .name = "normalise_slope",
+    .equation = "d = r (h - mean h - xhat mean(h xhat)), h = g gain",
+    .gradient = "dg = gain slope(u), dx = -(r/n)(xhat sum u d + d sum u xhat + slope(u) sum h "
+                "xhat), dgain = sum g slope(u)",
+    .arity = -1,
+    .shape = same_shape,
+    .forward = slope_forward,
+    .rule = slope_rule,
+    .uses = EG_USES_ALL,
+    .samples = slope_samples,
     .forward_c128 = slope_forward,
 };
 static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
@@ -109,40 +164,62 @@ static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *ga
     with.gain = gain;
     with.bias = false;
     return eg_apply(&slope_op, &with, sizeof with, gain ? 3 : 2,
-                    (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner), gain ? eg__rowwise(gain, a->inner) : NULL });
+                    (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner),
+                                     gain ? eg__rowwise(gain, a->inner) : NULL });
 }
 
-/* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ g where there is a bias. Sums are of
- * blocks of rows, and of those in pairs, so that the number of threads changes no bit. ------------------------------------------------- */
+/* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ
+ * g where there is a bias. Sums are of blocks of rows, and of those in pairs, so that the number of
+ * threads changes no bit. ------------------------------------------------- */
 enum { BLOCK = 64, GRAIN = 1 << 18 };
-typedef struct gradient_job { eg_inner *run; eg_batch b; int64_t rows, bytes; char *dx, *x, *g, *sums; } gradient_job;
+typedef struct gradient_job {
+    eg_inner *run;
+    eg_batch b;
+    int64_t rows, bytes;
+    char *dx, *x, *g, *sums;
+} gradient_job;
 static void gradient_block(void *user, int64_t block, int thread)
 {
     const gradient_job *j = user;
-    const int64_t from = block * BLOCK, rows = j->rows - from < BLOCK ? j->rows - from : BLOCK, at = from * j->bytes;
+    const int64_t from = block * BLOCK, rows = j->rows - from < BLOCK ? j->rows - from : BLOCK,
+                  at = from * j->bytes;
     eg_batch b = j->b;
     (void)thread;
     b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
-    j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at }, (int64_t[]){ j->bytes, j->bytes, j->bytes }, &b);
+    j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at },
+           (int64_t[]){ j->bytes, j->bytes, j->bytes }, &b);
 }
 static bool gradient_shape(eg_tensor *d)
 {
     const norm *a = d->attr;
-    const int64_t n = eg__last(d->in[0], a->inner), outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
+    const int64_t n = eg__last(d->in[0], a->inner),
+                  outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
 static bool gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
     const eg_arithmetic *m = eg__arithmetic(d->dtype);
-    const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
-    gradient_job j = { .run = m->norm_slope, .b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL },
-                       .rows = rows, .bytes = bytes, .dx = d->data, .x = d->in[0]->data, .g = d->in[1]->data };
-    if (!rows || !n) { eg__fill(d, 0); return true; }
+    const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias,
+                  bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
+    gradient_job j = {
+        .run = m->norm_slope,
+        .b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL },
+        .rows = rows,
+        .bytes = bytes,
+        .dx = d->data,
+        .x = d->in[0]->data,
+        .g = d->in[1]->data
+    };
+    if (!rows || !n) {
+        eg__fill(d, 0);
+        return true;
+    }
     if (!(j.sums = eg__scratch(d->cx, 3, (size_t)(2 * blocks * bytes)))) return false;
     eg__parallel(d->cx, eg__team(d->cx, 8 * rows * n, GRAIN), blocks, gradient_block, &j);
     for (int64_t step = 1; step < blocks; step *= 2)
-        for (int64_t k = 0; k + step < blocks; k += 2 * step) m->add(2 * n, j.sums + 2 * k * bytes, j.sums + 2 * (k + step) * bytes);
+        for (int64_t k = 0; k + step < blocks; k += 2 * step)
+            m->add(2 * n, j.sums + 2 * k * bytes, j.sums + 2 * (k + step) * bytes);
     if (a->gain) memcpy(d->data + rows * bytes, j.sums, (size_t)bytes);
     if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
     return true;
@@ -151,10 +228,15 @@ static bool gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
     const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * 16;
-    const eg_batch b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL };
-    double complex *along = (double complex *)(void *)d->data + rows * n, *total = along + a->gain * n;
+    const eg_batch b = {
+        .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL
+    };
+    double complex *along = (double complex *)(void *)d->data + rows * n,
+                   *total = along + a->gain * n;
     eg__fill(d, 0);
-    if (n) slope_c128(rows, (char *[]){ d->data, d->in[0]->data, d->in[1]->data }, (int64_t[]){ bytes, bytes, bytes }, &b);
+    if (n)
+        slope_c128(rows, (char *[]){ d->data, d->in[0]->data, d->in[1]->data },
+                   (int64_t[]){ bytes, bytes, bytes }, &b);
     for (int64_t row = 0; row < rows; row++) {
         const double complex *x = (double complex *)(void *)d->in[0]->data + row * n;
         const double complex *g = (double complex *)(void *)d->in[1]->data + row * n;
@@ -164,16 +246,21 @@ static bool gradient_c128(eg_tensor *d)
     }
     return true;
 }
-/* x's part of a tensor with the shape of d, the gain's (1) or the bias's (2); NULL where there is none */
+/* x's part of a tensor with the shape of d, the gain's (1) or the bias's (2); NULL where there is
+ * none */
 static eg_tensor *part_of(const eg_tensor *d, eg_tensor *x, int part)
 {
     const norm *a = d->attr;
-    const int64_t rows = d->dim[0] - a->gain - a->bias, from = part == 0 ? 0 : part == 1 ? rows : rows + a->gain;
+    const int64_t rows = d->dim[0] - a->gain - a->bias, from = part == 0   ? 0
+                                                               : part == 1 ? rows
+                                                                           : rows + a->gain;
     const int outer = part ? d->in[0]->rank - a->inner : 0;
     if ((part == 1 && !a->gain) || (part == 2 && !a->bias)) return NULL;
-    return eg_reshape_n(eg_slice(x, 0, from, part ? from + 1 : rows, 1), d->in[0]->rank - outer, d->in[0]->dim + outer);
+    return eg_reshape_n(eg_slice(x, 0, from, part ? from + 1 : rows, 1), d->in[0]->rank - outer,
+                        d->in[0]->dim + outer);
 }
-static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)      /* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
+/* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
+static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const norm *a = d->attr;
     eg_tensor *x = d->in[0], *g = d->in[1], *along = part_of(d, u, 1), *total = part_of(d, u, 2);
@@ -183,39 +270,62 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)      /* the s
     return i == 1 && total ? eg_add(s, total) : s;
 }
 static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
-static eg_tensor *gradient_both(eg_tensor *const *x) { return gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]); }
-static eg_tensor *gradient_rms(eg_tensor *const *x) { return gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]); }
-static eg_tensor *gradient_bias(eg_tensor *const *x) { return gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL); }
+static eg_tensor *gradient_both(eg_tensor *const *x)
+{
+    return gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]);
+}
+static eg_tensor *gradient_rms(eg_tensor *const *x)
+{
+    return gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]);
+}
+static eg_tensor *gradient_bias(eg_tensor *const *x)
+{
+    return gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL);
+}
 static const eg_sample gradient_samples[] = {
-    { gradient_both, "3x4, 3x4, 4", 0, 0 }, { gradient_rms, "2x3x4, 2x3x4, 4", 0, 0 }, { gradient_bias, "2x3x2, 2x3x2", 0, 0 }, { 0 },
+    { gradient_both, "3x4, 3x4, 4", 0, 0 },
+    { gradient_rms, "2x3x4, 2x3x4, 4", 0, 0 },
+    { gradient_bias, "2x3x2, 2x3x2", 0, 0 },
+    { 0 },
 };
 static const eg_op gradient_op = {
-    .name = "normalise_gradient", .equation = "(dx, dgain, dbias) = (normalise_slope(g), sum g xhat, sum g)",
+    .name = "normalise_gradient",
+    .equation = "(dx, dgain, dbias) = (normalise_slope(g), sum g xhat, sum g)",
     .gradient = "of normalise_slope, and of u sum g xhat: dx = slope(g u), dg = xhat u",
-    .arity = -1, .shape = gradient_shape, .forward = gradient_forward, .rule = gradient_rule, .uses = EG_USES_OPERANDS,
-    .samples = gradient_samples, .forward_c128 = gradient_c128,
+    .arity = -1,
+    .shape = gradient_shape,
+    .forward = gradient_forward,
+    .rule = gradient_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = gradient_samples,
+    .forward_c128 = gradient_c128,
 };
 static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
 {
-    return eg_apply(&gradient_op, a, sizeof *a, gain ? 3 : 2,
-                    (eg_tensor *[]){ eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL });
+    return eg_apply(
+        &gradient_op, a, sizeof *a, gain ? 3 : 2,
+        (eg_tensor *[]){ eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL });
 }
 
-/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes ------------------------------------ */
+/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes
+ */
 static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;
     const double complex *gain = b->gain, *bias = b->bias;
     for (int64_t row = 0; row < rows; row++) {
-        double complex *y = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row), mean, r = moments_c128(b, x, &mean);
-        for (int64_t k = 0; k < b->n; k++) y[k] = (x[k] - mean) * r * (gain ? gain[k] : 1) + (bias ? bias[k] : 0);
+        double complex *y = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row),
+                       mean, r = moments_c128(b, x, &mean);
+        for (int64_t k = 0; k < b->n; k++)
+            y[k] = (x[k] - mean) * r * (gain ? gain[k] : 1) + (bias ? bias[k] : 0);
     }
 }
 static bool normalise_forward(eg_tensor *y)
 {
     norm *a = (norm *)y->attr;
     if (eg__recording(y->cx) && (a->gain || a->bias) && !(a->memo = eg__memo(y->cx))) return false;
-    return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL, eg__arithmetic(y->dtype)->norm, normalise_c128);
+    return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL,
+                    eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
 /* A sweep that wants dx, which it asks for first, is given dgain and dbias with it. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -232,30 +342,54 @@ static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
         return a->memo->d[0];
     }
     if (i == 0) return slope(a, y->in[0], g, gain_of(y, 1));
-    return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL, a->inner);
+    return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL,
+                         a->inner);
 }
-static eg_tensor *normalise_jvp(eg_tensor *y, eg_tensor *const *dx)     /* slope(dx) gain + x̂ dgain + dbias */
+/* slope(dx) gain + x̂ dgain + dbias */
+static eg_tensor *normalise_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const norm *a = y->attr;
-    eg_tensor *gain = gain_of(y, 1), *t = dx[0] ? slope(a, y->in[0], dx[0], NULL) : eg_zeros_like(y);
+    eg_tensor *gain = gain_of(y, 1),
+              *t = dx[0] ? slope(a, y->in[0], dx[0], NULL) : eg_zeros_like(y);
     if (gain && dx[0]) t = eg_mul(t, gain);
     if (gain && dx[1]) t = eg_add(t, eg_mul(normalised(a, y->in[0], NULL, NULL), dx[1]));
     return a->bias && dx[1 + a->gain] ? eg_add(t, dx[1 + a->gain]) : t;
 }
-static eg_tensor *layernorm_rows(eg_tensor *const *x) { return eg_layernorm("i [j]", x[0], .gain = x[1], .bias = x[2]); }
-static eg_tensor *layernorm_bias(eg_tensor *const *x) { return eg_layernorm("i [j]", x[0], .bias = x[1]); }
-static eg_tensor *layernorm_columns(eg_tensor *const *x) { return eg_layernorm("[i] j [k]", x[0], .gain = x[1]); }
-static eg_tensor *rmsnorm_rows(eg_tensor *const *x) { return eg_rmsnorm("i [j]", x[0], .gain = x[1]); }
+static eg_tensor *layernorm_rows(eg_tensor *const *x)
+{
+    return eg_layernorm("i [j]", x[0], .gain = x[1], .bias = x[2]);
+}
+static eg_tensor *layernorm_bias(eg_tensor *const *x)
+{
+    return eg_layernorm("i [j]", x[0], .bias = x[1]);
+}
+static eg_tensor *layernorm_columns(eg_tensor *const *x)
+{
+    return eg_layernorm("[i] j [k]", x[0], .gain = x[1]);
+}
+static eg_tensor *rmsnorm_rows(eg_tensor *const *x)
+{
+    return eg_rmsnorm("i [j]", x[0], .gain = x[1]);
+}
 static const eg_sample normalise_samples[] = {
-    { layernorm_rows, "3x4, 4, 4", 0, 0 }, { layernorm_bias, "3x4, 4", 0, 0 }, { layernorm_columns, "2x3x4, 2x4", 0, 0 },
-    { rmsnorm_rows, "3x4, 4", 0, 0 }, { 0 },
+    { layernorm_rows, "3x4, 4, 4", 0, 0 },
+    { layernorm_bias, "3x4, 4", 0, 0 },
+    { layernorm_columns, "2x3x4, 2x4", 0, 0 },
+    { rmsnorm_rows, "3x4, 4", 0, 0 },
+    { 0 },
 };
 static const eg_op normalise_op = {
-    .name = "normalise", .equation = "y = (x - mean) r gain + bias",
+    .name = "normalise",
+    .equation = "y = (x - mean) r gain + bias",
     .gradient = "dx = normalise_slope(g), dgain = sum g xhat, dbias = sum g",
-    .arity = -1, .shape = same_shape, .forward = normalise_forward, .rule = normalise_rule,
-    .uses = EG_USES_OPERANDS, .samples = normalise_samples,
-    .jvp = normalise_jvp, .forward_c128 = normalise_forward,
+    .arity = -1,
+    .shape = same_shape,
+    .forward = normalise_forward,
+    .rule = normalise_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = normalise_samples,
+    .jvp = normalise_jvp,
+    .forward_c128 = normalise_forward,
 };
 static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
 {
@@ -271,36 +405,40 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
 }
 const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
-/* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ----------------------------------------------------------------------------- */
+/* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
 /* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */
 static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];
     const int rank = eg__focus_dims(f, true, dim);
     if (w->dtype != f->x->dtype)
-        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name, eg_type_name(w->dtype),
-                       eg_type_name(f->x->dtype));
+        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name,
+                       eg_type_name(w->dtype), eg_type_name(f->x->dtype));
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
     const eg_tensor shape = { .rank = (uint8_t)rank, .dim = dim };
-    return eg_fail(w->cx, "%s: %s is %s but the bracketed axes are %s", f->who, name, eg__dims_text(w, have, sizeof have),
-                   eg__dims_text(&shape, want, sizeof want));
+    return eg_fail(w->cx, "%s: %s is %s but the bracketed axes are %s", f->who, name,
+                   eg__dims_text(w, have, sizeof have), eg__dims_text(&shape, want, sizeof want));
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_focus f;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1))
+        return o.x ? eg__poison(o.x->cx) : NULL;
     eg_ctx *cx = o.x->cx;
     if (f.bound && f.bound->arrow)
-        return eg__refuse(f.bound, f.bound->terms, -1, "the result has the operand's axes; there is no output to name");
+        return eg__refuse(f.bound, f.bound->terms, -1,
+                          "the result has the operand's axes; there is no output to name");
     const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
     if (!(a.eps >= 0)) return eg_fail(cx, "%s: eps is %g; it must not be negative", who, a.eps);
     if (!center && o.bias) return eg_fail(cx, "%s: takes no bias", who);
-    eg_tensor *gain = o.gain && eg__check_all(cx, who, 1, &o.gain) ? fitted(&f, o.gain, "gain") : NULL;
-    eg_tensor *bias = o.bias && eg__check_all(cx, who, 1, &o.bias) ? fitted(&f, o.bias, "bias") : NULL;
+    eg_tensor *gain =
+        o.gain && eg__check_all(cx, who, 1, &o.gain) ? fitted(&f, o.gain, "gain") : NULL;
+    eg_tensor *bias =
+        o.bias && eg__check_all(cx, who, 1, &o.bias) ? fitted(&f, o.bias, "bias") : NULL;
     return eg__failed(cx) ? eg__poison(cx) : eg__focus_same(&f, normalised(&a, f.x, gain, bias));
 }
 eg_tensor *eg_layernorm_with(const eg_norm_args *o) { return norm_with("layernorm", o, true); }

@@ -1,144 +1,207 @@
-/* ops.h: operations on bracketed axes. Their rows (eg_op) see the bracketed axes last, in the string's order, so that
- * "b [l] d" and "b d [l]" are one operation on a permuted view; a row of numbers is what lies along those axes.
+/* ops.h: operations on bracketed axes. Their rows (eg_op) see the bracketed axes last, in the
+ * string's order, so that "b [l] d" and "b d [l]" are one operation on a permuted view; a row of
+ * numbers is what lies along those axes.
  *
- * Numbers are read in chunks of at most EG_CHUNK contiguous elements, gathered where the strides are not 1: the blocks of a sum
- * are functions of the row's length alone, and a value never depends on the layout or on the number of threads. */
+ * Numbers are read in chunks of at most EG_CHUNK contiguous elements, gathered where the strides
+ * are not 1: the blocks of a sum are functions of the row's length alone, and a value never depends
+ * on the layout or on the number of threads. */
 #ifndef EG_OPS_H
 #define EG_OPS_H
 #include "einsum/einsum.h"
 
-/* -- aligning by letters ------------------------------------------------------------------------------------------------------- */
+/* -- aligning by letters ---------------------------------------------------------------------- */
 /* recorded views: the term's operand over these axes, the missing ones expanded */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
 /* the same of x with those n axes */
-eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim);
+eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
+                            const uint16_t *axis, const int64_t *dim);
 /* the same, unrecorded, of x shaped as the term's operand */
-eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank, const uint16_t *axis);
+eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
+                           const uint16_t *axis);
 
-/* -- trailing axes, differentiable ------------------------------------------------------------------------------------------- */
-eg_tensor *eg__sum_last(eg_tensor *x, int inner);                       /* Σ x over the last axes                     */
-eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner);         /* Σ a b over the last axes                   */
-eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);        /* Σ a b (b NULL: Σ a) over all but the last axes */
-eg_tensor *eg__widen(eg_tensor *y, int inner);                          /* y with that many axes of size 1 appended   */
-int64_t    eg__last(const eg_tensor *x, int inner);                     /* elements of one row                        */
-eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);  /* softmax.c; keep: NULL, or bool of x's shape */
-eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);                 /* reduce.c                                    */
-eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index);               /* index.c: x[…, index[…, l]]                  */
-eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);    /* softmax.c: y (g − Σ g y)                   */
-bool eg__floats(const char *who, const eg_tensor *x, int operand);      /* false after a message: x is not f32 or f64 */
+/* -- trailing axes, differentiable ------------------------------------------------------------ */
+eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
+/* Σ a b (b NULL: Σ a) over all but the last axes */
+eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
+eg_tensor *eg__widen(eg_tensor *y, int inner);   /* y with that many axes of size 1 appended */
+int64_t eg__last(const eg_tensor *x, int inner); /* elements of one row */
+/* softmax.c; keep: NULL, or bool of x's shape */
+eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
+eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
+eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
+/* softmax.c: y (g − Σ g y) */
+eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
+/* false after a message: x is not f32 or f64 */
+bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
-/* -- numbers ------------------------------------------------------------------------------------------------------------------- */
+/* -- numbers ---------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
 /* a row: axes merged, steps in bytes */
-typedef struct eg_strip { int rank, width; int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX]; } eg_strip;
+typedef struct eg_strip {
+    int rank, width;
+    int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX];
+} eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
-static inline bool eg__strip_contiguous(const eg_strip *s) { return s->rank == 1 && s->step[0] == s->width; }
-const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count, void *buffer);  /* in place where contiguous */
-void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);         /* where to write a chunk … */
-void  eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);       /* … and that it is written */
+static inline bool eg__strip_contiguous(const eg_strip *s)
+{
+    return s->rank == 1 && s->step[0] == s->width;
+}
+/* in place where contiguous */
+const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
+                           void *buffer);
+/* where to write a chunk … */
+void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
+/* … and that it is written */
+void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
-double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);  /* element k of a row of c128, which is read one by one */
+/* element k of a row of c128, which is read one by one */
+double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);
 
-typedef void eg_row_body(const void *user, int64_t row, char *const *p); /* row: its number, row-major; p[k]: the row in operand k */
+/* row: its number, row-major; p[k]: the row in operand k */
+typedef void eg_row_body(const void *user, int64_t row, char *const *p);
 enum { EG_ROW_OPERANDS = 4 };
 /* x[0] is written; work: additions a row costs */
-void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *, const void *user);
+void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
+              eg_row_body *, const void *user);
 
-/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row to row. For any number of elements. */
-typedef struct eg_batch { int64_t n; bool masked, log, center; double c; const void *gain, *bias; void *sums; } eg_batch;
-#define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r) * step[k]))  /* row r of operand k, in a batch's loop                   */
-eg_tensor *eg__rowwise(eg_tensor *x, int inner);        /* x, or a recorded copy of it, so that each row is contiguous      */
+/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row
+ * to row. For any number of elements. */
+typedef struct eg_batch {
+    int64_t n;
+    bool masked, log, center;
+    double c;
+    const void *gain, *bias;
+    void *sums;
+} eg_batch;
+#define EG_ROW(T, k, r) \
+    ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k, in a batch's loop */
+/* x, or a recorded copy of it, so that each row is contiguous */
+eg_tensor *eg__rowwise(eg_tensor *x, int inner);
 /* x[0] is written */
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work);
+void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *,
+                 const void *user, int64_t work);
 
-typedef struct eg_arithmetic {          /* of contiguous floats of one type; scalars as double                       */
+typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
-    double (*top)    (int64_t n, const void *x);                                /* max x, whatever is NaN; −inf of none     */
+    double (*top)(int64_t n, const void *x); /* max x, whatever is NaN; −inf of none */
     /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
-    bool   (*tame)   (int64_t n, const void *x);
-    void   (*select) (int64_t n, const void *x, const uint8_t *keep, void *y);  /* keep ? x : −inf                   */
-    void   (*erase)  (int64_t n, const uint8_t *keep, double fill, void *y);    /* y = keep ? y : fill               */
-    void   (*shift)  (int64_t n, const void *x, double top, void *y);           /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
-    double (*expsum) (int64_t n, const void *x, double shift, void *y);         /* y = e^(x − shift); Σ y            */
-    void   (*affine) (int64_t n, const void *x, double shift, double c, void *y); /* (x − shift) c                   */
-    void   (*gain)   (int64_t n, void *y, const void *gain, const void *bias);  /* y gain + bias in place; NULL: without    */
-    double (*sum)    (int64_t n, const void *x);                                /* Σ x                               */
-    double (*sumsq)  (int64_t n, const void *x, double shift);                  /* Σ (x − shift)²                    */
-    double (*tallest)(int64_t n, const void *x);                                /* max |x|, whatever is NaN; 0 of none */
-    double (*sumpow) (int64_t n, const void *x, double p);                      /* Σ |x|^p                           */
-    double (*at)     (const void *x, int64_t k);                                /* x[k]                              */
+    bool (*tame)(int64_t n, const void *x);
+    /* keep ? x : −inf */
+    void (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);
+    /* y = keep ? y : fill */
+    void (*erase)(int64_t n, const uint8_t *keep, double fill, void *y);
+    /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
+    void (*shift)(int64_t n, const void *x, double top, void *y);
+    /* y = e^(x − shift); Σ y */
+    double (*expsum)(int64_t n, const void *x, double shift, void *y);
+    /* (x − shift) c */
+    void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
+    /* y gain + bias in place; NULL: without */
+    void (*gain)(int64_t n, void *y, const void *gain, const void *bias);
+    double (*sum)(int64_t n, const void *x);                 /* Σ x */
+    double (*sumsq)(int64_t n, const void *x, double shift); /* Σ (x − shift)² */
+    double (*tallest)(int64_t n, const void *x);          /* max |x|, whatever is NaN; 0 of none */
+    double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
+    double (*at)(const void *x, int64_t k);               /* x[k] */
     /* rows, user: an eg_batch */
-    eg_inner *softmax;                  /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
-    eg_inner *logsum;                   /* { top, ln Σ e^(x − top) }, x */
-    eg_inner *softmax_slope, *log_softmax_slope;        /* dx, y, g     */
-    eg_inner *softmax_less;             /* dx, x, g     g (softmax(x) − c), g one number for a row                   */
-    eg_inner *rstd;                     /* r, x         r = 1/√(mean (x − mean)² + c)                                */
-    eg_inner *norm;                     /* y, x         (x − mean) r gain + bias                                     */
-    eg_inner *norm_slope; /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g x̂, n times += g */
-    void   (*add)    (int64_t n, void *y, const void *x);                       /* y += x                            */
+    /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
+    eg_inner *softmax;
+    eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
+    eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
+    eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), g one number for a row */
+    eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
+    eg_inner *norm;         /* y, x         (x − mean) r gain + bias */
+    /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g
+     * x̂, n
+     * times += g */
+    eg_inner *norm_slope;
+    void (*add)(int64_t n, void *y, const void *x); /* y += x */
 } eg_arithmetic;
 extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;
-static inline const eg_arithmetic *eg__arithmetic(int dtype) { return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32; }
-bool eg__tame(const eg_tensor *x);      /* f32, f64: every number as eg_arithmetic's tame says; c128: true          */
-void eg__logs(int64_t n, double *v);    /* v = ln v, by the vector function                                           */
+static inline const eg_arithmetic *eg__arithmetic(int dtype)
+{
+    return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
+}
+/* f32, f64: every number as eg_arithmetic's tame says; c128: true */
+bool eg__tame(const eg_tensor *x);
+void eg__logs(int64_t n, double *v); /* v = ln v, by the vector function */
 
-/* -- ops/binary.c --------------------------------------------------------------------------------------------------------------- */
+/* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
-eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);      /* a (1 − tanh² b): a times the slope of tanh at b; so the rest */
+/* a (1 − tanh² b): a times the slope of tanh at b; so the rest */
+eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 
-/* -- masks by letters, shared by softmax and attention ------------------------------------------------------------- */
-/* Scores over axis[0 … rank), axes of the bound string, the last `inner` of them those of the softmax. */
+/* -- masks by letters, shared by softmax and attention ---------------------------------------- */
+/* Scores over axis[0 … rank), axes of the bound string, the last `inner` of them those of the
+ * softmax. */
 typedef struct eg_masking {
     const eg_bound *bound;
     int rank, inner;
     const uint16_t *axis;
-    const char *where;                  /* NULL: none                                                        */
-    int keep, bias;                     /* terms of the bound string; −1: none                               */
+    const char *where; /* NULL: none */
+    int keep, bias;    /* terms of the bound string; −1: none */
     int64_t offset;
-    bool elsewhere;                     /* the offset moves something besides                                */
+    bool elsewhere; /* the offset moves something besides */
 } eg_masking;
-bool eg__masks_letters(const eg_masking *, int term, const char *which);  /* false after a message: a letter that the scores lack */
-bool eg__masks_fit(const eg_masking *, eg_dtype scores);        /* false after a message: letters or types that do not fit   */
+/* false after a message: a letter that the scores lack */
+bool eg__masks_letters(const eg_masking *, int term, const char *which);
+/* false after a message: letters or types that do not fit */
+bool eg__masks_fit(const eg_masking *, eg_dtype scores);
 /* false after a message; moved: the place in axis that .offset moves, −1: none */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
 /* bool; NULL after a message */
-eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size, int moved, int64_t offset);
+eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
+                            int moved, int64_t offset);
 /* of scale x[0], 0 where one of x[1] … x[masks] is false; scale > 0 */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
-/* A string with the letters of the masks as further terms: "b h i [j]" → "b h i [j],bj,hij", before its arrow, and at last those of
- * `names` if it is not NULL. Appends to xs, sets the terms (−1: no such mask); NULL after a message. */
-typedef struct eg_mask_option { const char *option; eg_masked mask; int term; } eg_mask_option;
+/* A string with the letters of the masks as further terms: "b h i [j]" → "b h i [j],bj,hij", before
+ * its arrow, and at last those of `names` if it is not NULL. Appends to xs, sets the terms (−1: no
+ * such mask); NULL after a message. */
+typedef struct eg_mask_option {
+    const char *option;
+    eg_masked mask;
+    int term;
+} eg_mask_option;
 /* called: the operands' names in messages; those of the masks are filled in */
-const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *, const char *names, eg_tensor **xs,
-                           const char **called, int *n);
+const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *,
+                           const char *names, eg_tensor **xs, const char **called, int *n);
 
-/* -- dropout.c -------------------------------------------------------------------------------------------------- */
-typedef struct eg_drop { uint64_t seed, draw, below; double factor; } eg_drop;  /* an element goes if its 32 bits are < below    */
-bool eg__drop_draw(eg_ctx *, double p, eg_drop *);      /* a new draw; false, and none is drawn, where dropout is the identity */
-void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);  /* of the logical indices first … first + n   */
-eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);     /* x m factor                                                        */
+/* -- dropout.c -------------------------------------------------------------------------------- */
+/* an element goes if its 32 bits are < below */
+typedef struct eg_drop {
+    uint64_t seed, draw, below;
+    double factor;
+} eg_drop;
+/* a new draw; false, and none is drawn, where dropout is the identity */
+bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
+/* of the logical indices first … first + n */
+void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
+eg_tensor *eg__drop(const eg_drop *, eg_tensor *x); /* x m factor */
 
-/* -- memo: gradients of several operands from one pass ------------------------------------------------------------------------ */
+/* -- memo: gradients of several operands from one pass ---------------------------------------- */
 enum { EG_MEMO = 12 };
 typedef struct eg_memo {
     uint64_t scope, seq, version, written;
     bool recorded;
-    const eg_tensor *g;                 /* NULL: nothing is kept                */
-    eg_tensor *d[EG_MEMO];              /* NULL: none of this operand           */
+    const eg_tensor *g;    /* NULL: nothing is kept */
+    eg_tensor *d[EG_MEMO]; /* NULL: none of this operand */
 } eg_memo;
 
-static inline uint64_t eg__memo_versions(const eg_memo *m)      /* versions only grow */
+static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow */
 {
     uint64_t sum = 0;
-    for (int k = 0; k < EG_MEMO; k++) if (m->d[k]) sum += m->d[k]->st->version;
+    for (int k = 0; k < EG_MEMO; k++)
+        if (m->d[k]) sum += m->d[k]->st->version;
     return sum;
 }
-static inline eg_memo *eg__memo(eg_ctx *cx)                     /* an empty one in the open scope; NULL after "out of memory" */
+/* an empty one in the open scope; NULL after "out of memory" */
+static inline eg_memo *eg__memo(eg_ctx *cx)
 {
     eg_memo *m = eg__alloc(cx, sizeof *m);
     if (m) *m = (eg_memo){ .g = NULL };
@@ -147,10 +210,12 @@ static inline eg_memo *eg__memo(eg_ctx *cx)                     /* an empty one 
 static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
-    return m->g == g && m->seq == g->seq && m->version == g->st->version && m->scope == cx->top->serial && m->recorded == cx->recording &&
+    return m->g == g && m->seq == g->seq && m->version == g->st->version &&
+           m->scope == cx->top->serial && m->recorded == cx->recording &&
            m->written == eg__memo_versions(m);
 }
-static inline void eg__remember(eg_memo *m, const eg_tensor *g)  /* what m->d holds now belongs to g */
+/* what m->d holds now belongs to g */
+static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
     m->g = g;
@@ -161,14 +226,15 @@ static inline void eg__remember(eg_memo *m, const eg_tensor *g)  /* what m->d ho
     m->written = eg__memo_versions(m);
 }
 
-/* -- index.c ------------------------------------------------------------------------------------- */
-bool eg__at_made(const eg_tensor *t);                   /* did eg_at make t?          */
+/* -- index.c ---------------------------------------------------------------------------------- */
+bool eg__at_made(const eg_tensor *t); /* did eg_at make t? */
 /* t's row on x and index */
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index);
 /* sum[…, index[…], …] += u[…] with t's attributes; false after a message */
 bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u);
 
-/* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one buffer: y = Σ_k L_kᵀ g_k --- */
+/* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one
+ * buffer: y = Σ_k L_kᵀ g_k --- */
 enum { EG_ADDEND_DEPTH = 16 };
 /* A contribution g to the cotangent of the tensor that lies `depth` operands before t: t is a view
  * of a view … of it (depth 1: of the tensor itself; the last step may be eg_at), and g has t's

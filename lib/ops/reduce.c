@@ -1,13 +1,17 @@
-/* reduce.c: reductions over the bracketed axes. Every row sees them last (rows.h); its attribute is how many they are. */
+/* reduce.c: reductions over the bracketed axes. Every row sees them last (rows.h); its attribute is
+ * how many they are. */
 #include "ops/ops.h"
 #include <string.h>
 
 /* A row's result has the outer axes of its operand. */
-static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype) { return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim); }
+static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
+{
+    return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
+}
 /* What a failed focus returns: the poison of the context, if there is one. */
 static eg_tensor *refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
-/* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ------------------------------------------------------------------------------------ */
+/* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ----------------------------------------------- */
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -16,28 +20,35 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, eg__sum_last(v, f.inner));
 }
 
-static eg_tensor *mean_last(eg_tensor *x, int inner) { return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__last(x, inner)); }
+static eg_tensor *mean_last(eg_tensor *x, int inner)
+{
+    return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__last(x, inner));
+}
 
 /* Of nothing there is no mean, no maximum. */
 static bool some(const eg_focus *f)
 {
     if (eg__last(f->x, f->inner)) return true;
     char dims[256];
-    eg_fail(f->x->cx, "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s", f->who,
-            eg__dims_text(f->given, dims, sizeof dims));
+    eg_fail(f->x->cx,
+            "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s",
+            f->who, eg__dims_text(f->given, dims, sizeof dims));
     return false;
 }
 eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f)) return refused(x);
+    if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
+        return refused(x);
     return eg__focus_rest(&f, mean_last(f.x, f.inner));
 }
 
-/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n − correction), with the gradient of a norm ------ */
+/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
+ * correction), with the gradient of a norm */
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
-/* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the distances to a row's first value. That
- * value passes no gradient, since d does not depend on it. */
+/* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the
+ * distances to a row's first value. That value passes no gradient, since d does not depend on it.
+ */
 static eg_tensor *centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
@@ -53,16 +64,18 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return refused(o.x);
     const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
     if (!(left > 0))
-        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by", who,
-                       (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
+        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by",
+                       who, (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
     eg_tensor *d = centered(f.x, f.inner);
-    eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left)) : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
+    eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
+                        : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
     return eg__focus_rest(&f, y);
 }
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
 
-/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right with any number of zeros ------------- */
+/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right
+ * with any number of zeros */
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -85,48 +98,65 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, v);
 }
 
-/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by their real parts ---------------------- */
+/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by
+ * their real parts */
 typedef struct eg_search {
-    bool    (*better)(int64_t n, const void *x, void *best);        /* best of best and x; true if that is new       */
-    int64_t (*find)  (int64_t n, const void *x, const void *best);  /* the first k with x[k] = best                  */
+    /* best of best and x; true if that is new */
+    bool (*better)(int64_t n, const void *x, void *best);
+    /* the first k with x[k] = best */
+    int64_t (*find)(int64_t n, const void *x, const void *best);
 } eg_search;
-#define SEARCH(NAME, T, BETTER, ODD)                                                                                    \
-    static inline T pick_##NAME(T v, T best) { return EG_RE(v) BETTER EG_RE(best) ? v : ODD(v) ? v : best; }                \
-    EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)                                        \
-    {                                                                                                                   \
-        const T *x = from, had = *(const T *)best;                                                                      \
-        T lane[EG_LANES];                                                                                               \
-        int64_t k = 0;                                                                                                  \
-        if (ODD(had)) return false;                                                                                     \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = had;                                                               \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                                                                      \
-            EG_EVERY_LANE                                                                                               \
-            for (int l = 0; l < EG_LANES; l++) lane[l] = pick_##NAME(x[k + l], lane[l]);                                \
-        }                                                                                                               \
-        for (int l = 0; k < n; k++, l++) lane[l] = pick_##NAME(x[k], lane[l]);                                          \
-        for (int l = 1; l < EG_LANES; l++) lane[0] = pick_##NAME(lane[l], lane[0]);                                     \
-        *(T *)best = lane[0];                                                                                           \
-        return ODD(lane[0]) || EG_RE(lane[0]) BETTER EG_RE(had);                                                        \
-    }                                                                                                                   \
-    static int64_t find_##NAME(int64_t n, const void *from, const void *best)                                           \
-    {                                                                                                                   \
-        const T *x = from, b = *(const T *)best;                                                                        \
-        int64_t k = 0;                                                                                                  \
-        while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (ODD(b) && ODD(x[k])))) k++;                                                 \
-        return k;                                                                                                       \
+#define SEARCH(NAME, T, BETTER, ODD)                                                     \
+    static inline T pick_##NAME(T v, T best)                                             \
+    {                                                                                    \
+        return EG_RE(v) BETTER EG_RE(best) ? v : ODD(v) ? v : best;                      \
+    }                                                                                    \
+    EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)         \
+    {                                                                                    \
+        const T *x = from, had = *(const T *)best;                                       \
+        T lane[EG_LANES];                                                                \
+        int64_t k = 0;                                                                   \
+        if (ODD(had)) return false;                                                      \
+        for (int l = 0; l < EG_LANES; l++) lane[l] = had;                                \
+        for (; k + EG_LANES <= n; k += EG_LANES) {                                       \
+            EG_EVERY_LANE                                                                \
+            for (int l = 0; l < EG_LANES; l++) lane[l] = pick_##NAME(x[k + l], lane[l]); \
+        }                                                                                \
+        for (int l = 0; k < n; k++, l++) lane[l] = pick_##NAME(x[k], lane[l]);           \
+        for (int l = 1; l < EG_LANES; l++) lane[0] = pick_##NAME(lane[l], lane[0]);      \
+        *(T *)best = lane[0];                                                            \
+        return ODD(lane[0]) || EG_RE(lane[0]) BETTER EG_RE(had);                         \
+    }                                                                                    \
+    static int64_t find_##NAME(int64_t n, const void *from, const void *best)            \
+    {                                                                                    \
+        const T *x = from, b = *(const T *)best;                                         \
+        int64_t k = 0;                                                                   \
+        while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (ODD(b) && ODD(x[k])))) k++;    \
+        return k;                                                                        \
     }
 #define IS_NAN(v) ((v) != (v))
-#define NEVER(v) 0
-#define TYPES(X)                                                                                                        \
-    X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER)                         \
-    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER) X(EG_C128, c128, double complex, IS_NAN)
+#define NEVER(v)  0
+/* clang-format off */
+#define TYPES(X)                                                                                \
+    X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER) \
+    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER)                             \
+    X(EG_C128, c128, double complex, IS_NAN)
+/* clang-format on */
 #define BOTH(DTYPE, S, T, ODD) SEARCH(max_##S, T, >, ODD) SEARCH(min_##S, T, <, ODD)
-#define ENTRY(DTYPE, S, T, ODD) [DTYPE] = { { better_max_##S, find_max_##S }, { better_min_##S, find_min_##S } },
+#define ENTRY(DTYPE, S, T, ODD) \
+    [DTYPE] = { { better_max_##S, find_max_##S }, { better_min_##S, find_min_##S } },
 TYPES(BOTH)
-static const eg_search search[][2] = { TYPES(ENTRY) };              /* by dtype; [1]: smallest                       */
+static const eg_search search[][2] = { TYPES(ENTRY) }; /* by dtype; [1]: smallest */
 
-typedef struct extreme { int inner; bool smallest, index; } extreme;
-typedef struct search_job { const eg_search *search; eg_strip x; bool index; } search_job;
+typedef struct extreme {
+    int inner;
+    bool smallest, index;
+} extreme;
+typedef struct search_job {
+    const eg_search *search;
+    eg_strip x;
+    bool index;
+} search_job;
 
 static void search_row(const void *user, int64_t row, char *const *p)
 {
@@ -141,8 +171,10 @@ static void search_row(const void *user, int64_t row, char *const *p)
         if (k == 0) memcpy(best, x, (size_t)j->x.width);
         if (j->search->better(n, x, best) && j->index) first = k + j->search->find(n, x, best);
     }
-    if (j->index) memcpy(p[0], &first, sizeof first);
-    else memcpy(p[0], best, (size_t)j->x.width);
+    if (j->index)
+        memcpy(p[0], &first, sizeof first);
+    else
+        memcpy(p[0], best, (size_t)j->x.width);
 }
 static bool extreme_shape(eg_tensor *y)
 {
@@ -155,8 +187,10 @@ static bool extreme_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
     eg__strip(&j.x, x, a->inner);
-    if (!j.x.n) eg__fill(y, a->smallest);                           /* only any and all come here with nothing       */
-    else eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
+    if (!j.x.n)
+        eg__fill(y, a->smallest); /* only any and all come here with nothing */
+    else
+        eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
     return true;
 }
 /* Ties share evenly: dx = g [x = y] / Σ [x = y]. */
@@ -167,38 +201,55 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
 }
 
-/*    name    smallest index  rule           equation                           gradient                     */
-#define EXTREMES(X)                                                                                              \
-    X(max,    false,   false, extreme_rule,  "y = max x",                       "dx = g [x = y] / ties")         \
-    X(min,    true,    false, extreme_rule,  "y = min x",                       "dx = g [x = y] / ties")         \
-    X(argmax, false,   true,  eg_zero_rule,  "y = first index of max x",        "dx = 0")                        \
-    X(argmin, true,    true,  eg_zero_rule,  "y = first index of min x",        "dx = 0")                        \
-    X(any,    false,   false, eg_zero_rule,  "y = x1 or x2 or …",               "dx = 0")                        \
+/*    name    smallest index  rule           equation                           gradient */
+/* clang-format off */
+#define EXTREMES(X)                                                                       \
+    X(max,    false,   false, extreme_rule,  "y = max x",                                 \
+      "dx = g [x = y] / ties")                                                            \
+    X(min,    true,    false, extreme_rule,  "y = min x",                                 \
+      "dx = g [x = y] / ties")                                                            \
+    X(argmax, false,   true,  eg_zero_rule,  "y = first index of max x",        "dx = 0") \
+    X(argmin, true,    true,  eg_zero_rule,  "y = first index of min x",        "dx = 0") \
+    X(any,    false,   false, eg_zero_rule,  "y = x1 or x2 or …",               "dx = 0") \
     X(all,    true,    false, eg_zero_rule,  "y = x1 and x2 and …",             "dx = 0")
-#define ROW(NAME, SMALLEST, INDEX, RULE, EQUATION, GRADIENT)                                                             \
-    static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }                              \
-    static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); }                       \
-    static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 }, { NAME##_columns, "2x3x4", 0, 0 }, { 0 } }; \
-    static const eg_op NAME##_op = { .name = #NAME, .equation = EQUATION, .gradient = GRADIENT, .arity = 1, .shape = extreme_shape, \
-        .forward = extreme_forward, .rule = RULE, .uses = EG_USES_ALL, .samples = NAME##_samples, .forward_c128 = extreme_forward };
+/* clang-format on */
+#define ROW(NAME, SMALLEST, INDEX, RULE, EQUATION, GRADIENT)                                       \
+    static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }        \
+    static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); } \
+    static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 },                      \
+                                                { NAME##_columns, "2x3x4", 0, 0 },                 \
+                                                { 0 } };                                           \
+    static const eg_op NAME##_op = { .name = #NAME,                                                \
+                                     .equation = EQUATION,                                         \
+                                     .gradient = GRADIENT,                                         \
+                                     .arity = 1,                                                   \
+                                     .shape = extreme_shape,                                       \
+                                     .forward = extreme_forward,                                   \
+                                     .rule = RULE,                                                 \
+                                     .uses = EG_USES_ALL,                                          \
+                                     .samples = NAME##_samples,                                    \
+                                     .forward_c128 = extreme_forward };
 EXTREMES(ROW)
-static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest, bool index)
+static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest,
+                                bool index)
 {
-    return eg__focus_rest(f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
+    return eg__focus_rest(
+        f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
 }
-#define OF_SOME(NAME, SMALLEST, INDEX)                                                                                  \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                                                \
-    {                                                                                                                   \
-        eg_focus f;                                                                                                     \
-        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return refused(x);                                             \
-        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);                                                     \
+#define OF_SOME(NAME, SMALLEST, INDEX)                                      \
+    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                    \
+    {                                                                       \
+        eg_focus f;                                                         \
+        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return refused(x); \
+        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);         \
     }
-#define OF_TRUTH(NAME, SMALLEST)                                                                                        \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                                                \
-    {                                                                                                                   \
-        eg_focus f;                                                                                                     \
-        if (!eg__focus(&f, #NAME, spec, x)) return refused(x);                                                          \
-        return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), SMALLEST, false);       \
+#define OF_TRUTH(NAME, SMALLEST)                                                                \
+    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                        \
+    {                                                                                           \
+        eg_focus f;                                                                             \
+        if (!eg__focus(&f, #NAME, spec, x)) return refused(x);                                  \
+        return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), \
+                             SMALLEST, false);                                                  \
     }
 OF_SOME(max, false, false)
 OF_SOME(min, true, false)
@@ -207,18 +258,27 @@ OF_SOME(argmin, true, true)
 OF_TRUTH(any, false)
 OF_TRUTH(all, true)
 
-/* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) ------------------------------------------------------- */
-typedef struct lse_job { eg_inner *logsum; eg_batch b; int width; } lse_job;
+/* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
+typedef struct lse_job {
+    eg_inner *logsum;
+    eg_batch b;
+    int width;
+} lse_job;
 static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const lse_job *j = user;
     double pair[32][2];
     for (int64_t first = 0, count; first < rows; first += count) {
         count = rows - first < 32 ? rows - first : 32;
-        j->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] }, (int64_t[]){ sizeof *pair, step[1] }, &j->b);
+        j->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] },
+                  (int64_t[]){ sizeof *pair, step[1] }, &j->b);
         for (int64_t r = 0; r < count; r++) {
-            const double y = pair[r][0] + pair[r][1];               /* ln 0 = −inf, ln inf = inf, and NaN stays        */
-            if (j->width == 8) *EG_ROW(double, 0, first + r) = y; else *EG_ROW(float, 0, first + r) = (float)y;
+            /* ln 0 = −inf, ln inf = inf, and NaN stays */
+            const double y = pair[r][0] + pair[r][1];
+            if (j->width == 8)
+                *EG_ROW(double, 0, first + r) = y;
+            else
+                *EG_ROW(float, 0, first + r) = (float)y;
         }
     }
 }
@@ -235,13 +295,21 @@ static void lse_rows_c128(int64_t rows, char *const *p, const int64_t *step, con
         *EG_ROW(double complex, 0, r) = shift + clog(total);
     }
 }
-static bool lse_shape(eg_tensor *y) { return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype); }
+static bool lse_shape(eg_tensor *y)
+{
+    return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype);
+}
 static bool lse_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
-    const lse_job j = { eg__arithmetic(y->dtype)->logsum, { .n = eg__last(x, *(const int *)y->attr) }, eg__width[y->dtype] };
-    if (j.b.n) eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, y->dtype == EG_C128 ? lse_rows_c128 : lse_rows, &j, 4 * j.b.n);
-    else eg__fill(y, -INFINITY);
+    const lse_job j = { eg__arithmetic(y->dtype)->logsum,
+                        { .n = eg__last(x, *(const int *)y->attr) },
+                        eg__width[y->dtype] };
+    if (j.b.n)
+        eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x },
+                    y->dtype == EG_C128 ? lse_rows_c128 : lse_rows, &j, 4 * j.b.n);
+    else
+        eg__fill(y, -INFINITY);
     return true;
 }
 static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -251,13 +319,26 @@ static eg_tensor *lse_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *lse_last_call(eg_tensor *const *x) { return eg_logsumexp("i [j]", x[0]); }
 static eg_tensor *lse_columns(eg_tensor *const *x) { return eg_logsumexp("[i] j [k]", x[0]); }
-static const eg_sample lse_samples[] = { { lse_last_call, "3x4", 0, 0 }, { lse_columns, "2x3x4", 0, 0 }, { 0 } };
+static const eg_sample lse_samples[] = { { lse_last_call, "3x4", 0, 0 },
+                                         { lse_columns, "2x3x4", 0, 0 },
+                                         { 0 } };
 static const eg_op lse_op = {
-    .name = "logsumexp", .equation = "y = ln sum e^x", .gradient = "dx = g softmax(x)",
-    .arity = 1, .shape = lse_shape, .forward = lse_forward, .rule = lse_rule, .uses = EG_USES_OPERANDS, .samples = lse_samples,
+    .name = "logsumexp",
+    .equation = "y = ln sum e^x",
+    .gradient = "dx = g softmax(x)",
+    .arity = 1,
+    .shape = lse_shape,
+    .forward = lse_forward,
+    .rule = lse_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = lse_samples,
     .forward_c128 = lse_forward,
 };
-eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner) { x = eg__rowwise(x, inner); return eg_apply(&lse_op, &inner, sizeof inner, 1, &x); }
+eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner)
+{
+    x = eg__rowwise(x, inner);
+    return eg_apply(&lse_op, &inner, sizeof inner, 1, &x);
+}
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -265,9 +346,17 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
-/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0 where y is 0 ----------------------- */
-typedef struct pnorm { int inner; double p; } pnorm;
-typedef struct pnorm_job { const eg_arithmetic *m; eg_strip x; double p; } pnorm_job;
+/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0
+ * where y is 0 */
+typedef struct pnorm {
+    int inner;
+    double p;
+} pnorm;
+typedef struct pnorm_job {
+    const eg_arithmetic *m;
+    eg_strip x;
+    double p;
+} pnorm_job;
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;
@@ -279,14 +368,20 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
         const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
         top = t > top ? t : top;
     }
-    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most ? most : top < 1 / most ? 1 / most : top; /* 1/m is normal   */
+    /* 1/m is normal */
+    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most       ? most
+                                                               : top < 1 / most ? 1 / most
+                                                                                : top;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
         total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
     }
     const double y = unit * (j->p == 1 ? total : j->p == 2 ? sqrt(total) : pow(total, 1 / j->p));
-    if (j->x.width == 8) *(double *)(void *)p[0] = y; else *(float *)(void *)p[0] = (float)y;
+    if (j->x.width == 8)
+        *(double *)(void *)p[0] = y;
+    else
+        *(float *)(void *)p[0] = (float)y;
 }
 static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
 {
@@ -294,28 +389,38 @@ static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
     double top = 0;
     double complex total = 0;
     (void)row;
-    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, fabs(creal(*eg__strip_c128(&j->x, p[1], k))));
+    for (int64_t k = 0; k < j->x.n; k++)
+        top = fmax(top, fabs(creal(*eg__strip_c128(&j->x, p[1], k))));
     const double unit = top > 1e307 ? 1e307 : top < 1e-307 ? 1e-307 : top;
-    for (int64_t k = 0; k < j->x.n; k++) total += eg__c_pow(eg__c_fabs(*eg__strip_c128(&j->x, p[1], k)) / unit, j->p);
-    *(double complex *)(void *)p[0] = unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
+    for (int64_t k = 0; k < j->x.n; k++)
+        total += eg__c_pow(eg__c_fabs(*eg__strip_c128(&j->x, p[1], k)) / unit, j->p);
+    *(double complex *)(void *)p[0] =
+        unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
 }
-static bool pnorm_shape(eg_tensor *y) { return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype); }
+static bool pnorm_shape(eg_tensor *y)
+{
+    return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
+}
 static bool pnorm_forward(eg_tensor *y)
 {
     const pnorm *a = y->attr;
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
     eg__strip(&j.x, y->in[0], a->inner);
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n, y->dtype == EG_C128 ? pnorm_row_c128 : pnorm_row, &j);
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n,
+             y->dtype == EG_C128 ? pnorm_row_c128 : pnorm_row, &j);
     return true;
 }
 static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const pnorm *a = y->attr;
-    eg_tensor *x = y->in[i], *zero = eg_full_n(y->cx, (eg_dtype)y->dtype, 0, 0, NULL), *one = eg_shift(zero, 1);
+    eg_tensor *x = y->in[i], *zero = eg_full_n(y->cx, (eg_dtype)y->dtype, 0, 0, NULL),
+              *one = eg_shift(zero, 1);
     if (a->p == 1) return eg_mul(eg_sign(x), eg__widen(g, a->inner));
-    eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));      /* 1/y, or 0         */
+    /* 1/y, or 0 */
+    eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));
     if (a->p == 2) return eg_mul(x, eg__widen(eg_mul(g, r), a->inner));
-    eg_tensor *share = eg_mul(eg_abs(x), eg__widen(r, a->inner)), *flat = eg_eq(share, zero);           /* 0^… has no slope  */
+    /* 0^… has no slope */
+    eg_tensor *share = eg_mul(eg_abs(x), eg__widen(r, a->inner)), *flat = eg_eq(share, zero);
     eg_tensor *power = eg_where(flat, zero, eg_powc(eg_where(flat, one, share), a->p - 1));
     return eg_mul(eg_mul(eg_sign(x), power), eg__widen(g, a->inner));
 }
@@ -323,11 +428,22 @@ static eg_tensor *pnorm_1(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 
 static eg_tensor *pnorm_2(eg_tensor *const *x) { return eg_pnorm("[i] j [k]", x[0], 2); }
 static eg_tensor *pnorm_3(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 3.5); }
 static const eg_sample pnorm_samples[] = {
-    { pnorm_1, "3x4", .1, 2 }, { pnorm_2, "2x3x4", 0, 0 }, { pnorm_3, "3x4", .5, 2 }, { pnorm_3, "3x4", -2, -.5 }, { 0 },
+    { pnorm_1, "3x4", .1, 2 },
+    { pnorm_2, "2x3x4", 0, 0 },
+    { pnorm_3, "3x4", .5, 2 },
+    { pnorm_3, "3x4", -2, -.5 },
+    { 0 },
 };
 static const eg_op pnorm_op = {
-    .name = "pnorm", .equation = "y = (sum |x|^p)^(1/p)", .gradient = "dx = g sign x (|x|/y)^(p-1)",
-    .arity = 1, .shape = pnorm_shape, .forward = pnorm_forward, .rule = pnorm_rule, .uses = EG_USES_ALL, .samples = pnorm_samples,
+    .name = "pnorm",
+    .equation = "y = (sum |x|^p)^(1/p)",
+    .gradient = "dx = g sign x (|x|/y)^(p-1)",
+    .arity = 1,
+    .shape = pnorm_shape,
+    .forward = pnorm_forward,
+    .rule = pnorm_rule,
+    .uses = EG_USES_ALL,
+    .samples = pnorm_samples,
     .forward_c128 = pnorm_forward,
 };
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p)
@@ -338,10 +454,12 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
     eg_focus f;
     if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return refused(x);
-    if (!(p > 0)) return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
+    if (!(p > 0))
+        return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|",
+                       p);
     if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
     return eg__focus_rest(&f, pnorm_last(f.x, f.inner, p));
 }
 
 #define REF(NAME, ...) &NAME##_op,
-const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) &lse_op, &pnorm_op, NULL };
+const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) & lse_op, &pnorm_op, NULL };

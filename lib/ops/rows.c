@@ -1,17 +1,23 @@
-/* rows.c: what the operations on bracketed axes share: aligning by letters, walking rows, row arithmetic. */
+/* rows.c: what the operations on bracketed axes share: aligning by letters, walking rows, row
+ * arithmetic. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- aligning by letters ---------------------------------------------------------------------------------------- */
-eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank, const uint16_t *axis, const int64_t *dim)
+/* -- aligning by letters ---------------------------------------------------------------------- */
+eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
+                            const uint16_t *axis, const int64_t *dim)
 {
     int order[EG_RANK_MAX] = { 0 }, have = 0;
     bool mine[EG_RANK_MAX] = { false };
     for (int r = 0; r < rank; r++)
         for (int k = 0; k < n && !mine[r]; k++)
-            if (label[k] == axis[r]) { order[have++] = k; mine[r] = true; }
+            if (label[k] == axis[r]) {
+                order[have++] = k;
+                mine[r] = true;
+            }
     x = eg__reordered(x, have, order);
-    for (int r = 0; have < rank && r < rank; r++) if (!mine[r]) x = eg_unsqueeze(x, r);
+    for (int r = 0; have < rank && r < rank; r++)
+        if (!mine[r]) x = eg_unsqueeze(x, r);
     return have < rank ? eg_expand_n(x, rank, dim) : x;
 }
 eg_tensor *eg__align(const eg_bound *b, int term, int rank, const uint16_t *axis)
@@ -24,7 +30,8 @@ eg_tensor *eg__align(const eg_bound *b, int term, int rank, const uint16_t *axis
     return eg__align_labels(t->x, t->items, label, rank, axis, dim);
 }
 
-eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank, const uint16_t *axis)
+eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank,
+                           const uint16_t *axis)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     for (int r = 0; r < rank; r++) {
@@ -35,9 +42,10 @@ eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank, 
     return eg__alias(x, rank, dim, stride, 0);
 }
 
-/* -- trailing axes, differentiable ---------------------------------------------------------------------------------------------- */
-static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-                                                16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+/* -- trailing axes, differentiable ------------------------------------------------------------ */
+static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                                11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                                22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
 
 eg_tensor *eg__sum_last(eg_tensor *x, int inner)
 {
@@ -47,12 +55,15 @@ eg_tensor *eg__sum_last(eg_tensor *x, int inner)
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner)
 {
     if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
-    return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting }, a->rank - inner, counting);
+    return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting },
+                      a->rank - inner, counting);
 }
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner)
 {
     if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
-    return eg__einsum(b ? 2 : 1, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting }, inner, counting + a->rank - inner);
+    return eg__einsum(b ? 2 : 1, (eg_tensor *[]){ a, b },
+                      (const uint16_t *[]){ counting, counting }, inner,
+                      counting + a->rank - inner);
 }
 eg_tensor *eg__widen(eg_tensor *y, int inner)
 {
@@ -64,12 +75,16 @@ eg_tensor *eg__widen(eg_tensor *y, int inner)
 bool eg__floats(const char *who, const eg_tensor *x, int operand)
 {
     if (eg__is_inexact(x->dtype)) return true;
-    eg_fail(x->cx, "%s: operand %d is %s; cast it to f32 or f64 first", who, operand, eg_type_name(x->dtype));
+    eg_fail(x->cx, "%s: operand %d is %s; cast it to f32 or f64 first", who, operand,
+            eg_type_name(x->dtype));
     return false;
 }
-int64_t eg__last(const eg_tensor *x, int inner) { return eg__count(inner, x->dim + (x->rank - inner)); }
+int64_t eg__last(const eg_tensor *x, int inner)
+{
+    return eg__count(inner, x->dim + (x->rank - inner));
+}
 
-/* -- strips: one row in memory ----------------------------------------------------------------------------------------------------- */
+/* -- strips: one row in memory ---------------------------------------------------------------- */
 void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 {
     s->rank = 0;
@@ -87,7 +102,11 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
             s->step[s->rank++] = step;
         }
     }
-    if (s->rank == 0) { s->rank = 1; s->dim[0] = s->n; s->step[0] = s->width; }
+    if (s->rank == 0) {
+        s->rank = 1;
+        s->dim[0] = s->n;
+        s->step[0] = s->width;
+    }
 }
 
 /* Copies count elements from number `start` on between the strip and a contiguous buffer. */
@@ -100,19 +119,30 @@ static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, cha
     }
     const int last = s->rank - 1;
     const int64_t step = s->step[last];
-#define PASS(T) for (int64_t k = 0; k < run; k++) { \
+#define PASS(T)                                                                        \
+    for (int64_t k = 0; k < run; k++) {                                                \
         T *inside = (T *)(void *)(row + k * step), *outside = (T *)(void *)buffer + k; \
-        if (out) *inside = *outside; else *outside = *inside; }
+        if (out)                                                                       \
+            *inside = *outside;                                                        \
+        else                                                                           \
+            *outside = *inside;                                                        \
+    }
     while (count > 0) {
         int64_t run = s->dim[last] - at[last];
         if (run > count) run = count;
-        if (s->width == 4) PASS(uint32_t) else if (s->width == 8) PASS(uint64_t) else if (s->width == 16) PASS(double complex)
-        else PASS(uint8_t)
+        if (s->width == 4)
+            PASS(uint32_t)
+        else if (s->width == 8)
+            PASS(uint64_t)
+        else if (s->width == 16)
+            PASS(double complex)
+        else
+            PASS(uint8_t)
         buffer += run * s->width;
         count -= run;
         row -= at[last] * step;
         at[last] = 0;
-        for (int r = last; r-- > 0; ) {
+        for (int r = last; r-- > 0;) {
             row += s->step[r];
             if (++at[r] < s->dim[r]) break;
             row -= s->step[r] * s->dim[r];
@@ -127,7 +157,8 @@ eg_tensor *eg__rowwise(eg_tensor *x, int inner)
     eg__strip(&s, x, inner);
     return eg__strip_contiguous(&s) ? x : eg_contiguous(x);
 }
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run, const void *user, int64_t work)
+void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
+                 const void *user, int64_t work)
 {
     eg_tensor rows[EG_ROW_OPERANDS];
     const eg_tensor *all[EG_ROW_OPERANDS];
@@ -138,7 +169,8 @@ void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
     }
     eg__loop_work(y->cx, operands, all, run, user, work);
 }
-const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count, void *buffer)
+const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count,
+                           void *buffer)
 {
     if (eg__strip_contiguous(s)) return row + start * s->width;
     pass(s, (char *)row, start, count, buffer, false);
@@ -160,29 +192,38 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
 }
 
 /* -- is every number tame? */
-typedef struct taming { const eg_arithmetic *m; int width; _Atomic bool *wild; } taming;
+typedef struct taming {
+    const eg_arithmetic *m;
+    int width;
+    _Atomic bool *wild;
+} taming;
 static void tame_run(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const taming *t = user;
     bool tame = true;
-    if (step[0] == t->width) tame = t->m->tame(n, p[0]);
-    else for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
+    if (step[0] == t->width)
+        tame = t->m->tame(n, p[0]);
+    else
+        for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
     if (!tame) *t->wild = true;
 }
 bool eg__tame(const eg_tensor *x)
 {
     _Atomic bool wild = false;
     const eg_tensor *all = x;
-    if (x->dtype == EG_C128) return true;       /* the gradient check's alone, which has finite numbers */
+    /* the gradient check's alone, which has finite numbers */
+    if (x->dtype == EG_C128) return true;
     int64_t n = 1;
     bool dense = true;
     for (int r = x->rank; r-- > 0; n *= x->dim[r]) dense &= x->dim[r] == 1 || x->stride[r] == n;
-    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->tame(n, x->data);    /* a small one costs no loop */
-    eg__loop(x->cx, 1, &all, tame_run, &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
+    /* a small one costs no loop */
+    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->tame(n, x->data);
+    eg__loop(x->cx, 1, &all, tame_run,
+             &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
     return !wild;
 }
 
-/* -- every row, shared among threads --------------------------------------------------------------------------------------------- */
+/* -- every row, shared among threads ---------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;
     const int64_t *dim;
@@ -203,7 +244,7 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
     for (int64_t row = from; row < to; row++) {
         w->body(w->user, row, p);
-        for (int r = w->outer; r-- > 0; ) {
+        for (int r = w->outer; r-- > 0;) {
             for (int k = 0; k < w->operands; k++) p[k] += w->step[k][r];
             if (++at[r] < w->dim[r]) break;
             for (int k = 0; k < w->operands; k++) p[k] -= w->step[k][r] * w->dim[r];
@@ -212,7 +253,10 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
 }
 
-typedef struct shared { walk *w; int64_t rows, pieces; } shared;
+typedef struct shared {
+    walk *w;
+    int64_t rows, pieces;
+} shared;
 static void piece_of_rows(void *user, int64_t piece, int thread)
 {
     (void)thread;
@@ -220,15 +264,21 @@ static void piece_of_rows(void *user, int64_t piece, int thread)
     some_rows(s->w, s->rows * piece / s->pieces, s->rows * (piece + 1) / s->pieces);
 }
 
-void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work, eg_row_body *body, const void *user)
+void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work,
+              eg_row_body *body, const void *user)
 {
-    walk w = { .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user };
+    walk w = {
+        .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user
+    };
     const int64_t rows = eg__count(outer, x[0]->dim);
     if (rows == 0) return;
     for (int k = 0; k < operands; k++)
         for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
     int team = eg__team(cx, rows * (work + 8), 1 << 18);
-    if (team <= 1 || rows < 2) { some_rows(&w, 0, rows); return; }
+    if (team <= 1 || rows < 2) {
+        some_rows(&w, 0, rows);
+        return;
+    }
     shared s = { .w = &w, .rows = rows, .pieces = rows < 4 * team ? rows : 4 * team };
     eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
 }

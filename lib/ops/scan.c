@@ -2,39 +2,46 @@
 #include "ops/ops.h"
 
 /* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers in i64, f32 adds up in double.
- * db is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}. Martin, Cundy 2018 ------------- */
-typedef struct line { int64_t n, y, a, b; } line;                   /* steps in bytes along the axis */
-#define SCAN(NAME, T, SUM)                                                                                                    \
-    static void NAME(int64_t n, char *const *p, const int64_t *step, const void *user)                                        \
-    {                                                                                                                         \
-        enum { LANES = 64 };                                                                                                  \
-        const line *l = user;                                                                                                 \
-        for (int64_t j = 0; j < n; j += LANES) {                                                                              \
-            SUM run[LANES];                                                                                                   \
-            const int64_t m = n - j < LANES ? n - j : LANES;                                                                  \
-            char *y = p[0] + j * step[0];                                                                                     \
-            const char *a = p[1] + j * step[1], *b = p[2] + j * step[2];                                                      \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, a += l->a, b += l->b)                                               \
-                for (int64_t k = 0; k < m; k++) {                                                                             \
-                    const SUM before = i ? (SUM)*(const T *)(a + k * step[1]) * run[k] : 0;                                   \
-                    run[k] = before + (SUM)*(const T *)(b + k * step[2]);                                                     \
-                    *(T *)(y + k * step[0]) = (T)run[k];                                                                      \
-                }                                                                                                             \
-        }                                                                                                                     \
+ * db is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}.
+ * Martin, Cundy 2018 ------------- */
+typedef struct line {
+    int64_t n, y, a, b;
+} line; /* steps in bytes along the axis */
+#define SCAN(NAME, T, SUM)                                                             \
+    static void NAME(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                  \
+        enum { LANES = 64 };                                                           \
+        const line *l = user;                                                          \
+        for (int64_t j = 0; j < n; j += LANES) {                                       \
+            SUM                                                                        \
+            run[LANES];                                                                \
+            const int64_t m = n - j < LANES ? n - j : LANES;                           \
+            char *y = p[0] + j * step[0];                                              \
+            const char *a = p[1] + j * step[1], *b = p[2] + j * step[2];               \
+            for (int64_t i = 0; i < l->n; i++, y += l->y, a += l->a, b += l->b)        \
+                for (int64_t k = 0; k < m; k++) {                                      \
+                    const SUM                                                          \
+                    before = i ? (SUM) * (const T *)(a + k * step[1]) * run[k] : 0;    \
+                    run[k] = before + (SUM) * (const T *)(b + k * step[2]);            \
+                    *(T *)(y + k * step[0]) = (T)run[k];                               \
+                }                                                                      \
+        }                                                                              \
     }
 SCAN(scan_f32, float, double)
 SCAN(scan_f64, double, double)
 SCAN(scan_c128, double complex, double complex)
-SCAN(scan_i64, int64_t, uint64_t)                                   /* unsigned: what is too large wraps */
-static eg_inner *const scan[] = { [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128 };
+SCAN(scan_i64, int64_t, uint64_t) /* unsigned: what is too large wraps */
+static eg_inner *const scan[] = {
+    [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128
+};
 
 static bool scan_shape(eg_tensor *y)
 {
     const eg_tensor *a = y->in[0], *b = y->in[1];
     char one[256], two[256];
     if (eg__same_shape(a, b)) return eg__shape_pair(y, a->dtype, 0);
-    eg_fail(y->cx, "%s: operand 1 is %s but operand 2 is %s; eg_expand or eg_on makes them alike", y->op->name,
-            eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+    eg_fail(y->cx, "%s: operand 1 is %s but operand 2 is %s; eg_expand or eg_on makes them alike",
+            y->op->name, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
     return false;
 }
 static bool scan_forward(eg_tensor *y)
@@ -47,7 +54,8 @@ static bool scan_forward(eg_tensor *y)
         x[k].rank--;
     }
     const line l = { y->dim[last], step[0], step[1], step[2] };
-    eg__loop_work(y->cx, 3, (const eg_tensor *[]){ &x[0], &x[1], &x[2] }, scan[y->dtype], &l, l.n ? l.n : 1);
+    eg__loop_work(y->cx, 3, (const eg_tensor *[]){ &x[0], &x[1], &x[2] }, scan[y->dtype], &l,
+                  l.n ? l.n : 1);
     return true;
 }
 static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b);
@@ -60,33 +68,51 @@ static eg_tensor *scan_rule(eg_tensor *y, eg_tensor *g, int i)
     return i == 1 ? c : eg_mul(c, delayed(y));
 }
 static eg_tensor *scan_call(eg_tensor *const *x) { return eg_linear_scan("b [l] d", x[0], x[1]); }
-static const eg_sample scan_samples[] = { { scan_call, "2x5x3, 2x5x3", -1, 1 }, { scan_call, "2x5x3:i9, 2x5x3:i9", 0, 0 }, { 0 } };
+static const eg_sample scan_samples[] = { { scan_call, "2x5x3, 2x5x3", -1, 1 },
+                                          { scan_call, "2x5x3:i9, 2x5x3:i9", 0, 0 },
+                                          { 0 } };
 static const eg_op scan_op = {
-    .name = "linear_scan", .equation = "y_l = a_l y_{l-1} + b_l", .gradient = "db_l = c_l = g_l + a_{l+1} c_{l+1}, da_l = c_l y_{l-1}",
-    .arity = 2, .shape = scan_shape, .forward = scan_forward, .rule = scan_rule, .uses = EG_USES_ALL, .samples = scan_samples,
+    .name = "linear_scan",
+    .equation = "y_l = a_l y_{l-1} + b_l",
+    .gradient = "db_l = c_l = g_l + a_{l+1} c_{l+1}, da_l = c_l y_{l-1}",
+    .arity = 2,
+    .shape = scan_shape,
+    .forward = scan_forward,
+    .rule = scan_rule,
+    .uses = EG_USES_ALL,
+    .samples = scan_samples,
     .forward_c128 = scan_forward,
 };
-static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b) { return eg_apply(&scan_op, NULL, 0, 2, (eg_tensor *[]){ a, b }); }
+static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b)
+{
+    return eg_apply(&scan_op, NULL, 0, 2, (eg_tensor *[]){ a, b });
+}
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
     eg_ctx *cx = eg__context_of("linear_scan", 2, xs);
     eg_focus f, of_b;
     if (!cx || !eg__check_all(cx, "linear_scan", 2, xs)) return eg__poison(cx);
-    if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) || !eg__focus(&of_b, "linear_scan", spec, b)) return eg__poison(cx);
+    if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) ||
+        !eg__focus(&of_b, "linear_scan", spec, b))
+        return eg__poison(cx);
     eg_tensor *v[2] = { f.x, of_b.x };
-    for (int k = 0; k < 2; k++) if (!eg__is_inexact(v[k]->dtype)) v[k] = eg_cast(v[k], EG_I64);
+    for (int k = 0; k < 2; k++)
+        if (!eg__is_inexact(v[k]->dtype)) v[k] = eg_cast(v[k], EG_I64);
     return eg__focus_same(&f, recurrence(v[0], v[1]));
 }
 
-/* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: nothing is divided by, so that the gradient is right with any number of zeros ------ */
+/* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: nothing is divided by, so that the gradient is right
+ * with any number of zeros */
 eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f))
+        return x ? eg__poison(x->cx) : NULL;
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
-    return eg__focus_same(&f, recurrence(v, eg_pad(eg_slice(v, -1, 0, 1, 1), -1, 0, v->dim[v->rank - 1] - 1, 0)));
+    return eg__focus_same(
+        &f, recurrence(v, eg_pad(eg_slice(v, -1, 0, 1, 1), -1, 0, v->dim[v->rank - 1] - 1, 0)));
 }
 
 const eg_op *const eg__scan_rows[] = { &scan_op, NULL };

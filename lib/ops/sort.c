@@ -1,65 +1,80 @@
-/* sort.c: the order of values along one axis. The row gives places, i64; values are read at them by `at`, which has a gradient. */
+/* sort.c: the order of values along one axis. The row gives places, i64; values are read at them by
+ * `at`, which has a gradient. */
 #include "ops/ops.h"
 #include <string.h>
 
-typedef struct ranking { int64_t k; bool descending; } ranking;     /* the first k places of the order */
-typedef struct rank_job { int64_t n, k, step; bool descending; } rank_job;
+/* the first k places of the order */
+typedef struct ranking {
+    int64_t k;
+    bool descending;
+} ranking;
+typedef struct rank_job {
+    int64_t n, k, step;
+    bool descending;
+} rank_job;
 
-/* Does place a come before place b? A NaN is larger than every number, and equals stay in their order, so no two places are equal:
- * any method of sorting gives the one order there is. Complex numbers stand by their real parts. */
-#define BEFORE(S, T, REAL)                                                                                                    \
-    static bool before_##S(const rank_job *j, const char *x, int64_t a, int64_t b)                                            \
-    {                                                                                                                         \
-        const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)), v = EG_RE(*(const T *)(const void *)(x + b * j->step)); \
-        const bool below = u < v || (v != v && u == u), above = u > v || (u != u && v == v);                                  \
-        return below ? !j->descending : above ? j->descending : a < b;                                                        \
+/* Does place a come before place b? A NaN is larger than every number, and equals stay in their
+ * order, so no two places are equal: any method of sorting gives the one order there is. Complex
+ * numbers stand by their real parts. */
+#define BEFORE(S, T, REAL)                                                                   \
+    static bool before_##S(const rank_job *j, const char *x, int64_t a, int64_t b)           \
+    {                                                                                        \
+        const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)),                   \
+                   v = EG_RE(*(const T *)(const void *)(x + b * j->step));                   \
+        const bool below = u < v || (v != v && u == u), above = u > v || (u != u && v == v); \
+        return below ? !j->descending : above ? j->descending : a < b;                       \
     }
-#define TYPES(X)                                                                                                              \
-    X(F32, float, float) X(F64, double, double) X(I32, int32_t, int32_t) X(I64, int64_t, int64_t) X(BOOL, uint8_t, uint8_t)   \
+/* clang-format off */
+#define TYPES(X)                                                         \
+    X(F32, float, float) X(F64, double, double) X(I32, int32_t, int32_t) \
+    X(I64, int64_t, int64_t) X(BOOL, uint8_t, uint8_t)                   \
     X(C128, double complex, double)
-/* Williams' heap of the k places that come first, its root the last of them: n places pass by, then the heap is taken apart in place.
- * n log k comparisons and no memory but the result's. */
-#define RANK(S, ...)                                                                                                          \
-    static void sink_##S(const rank_job *j, const char *x, int64_t *heap, int64_t count, int64_t at)                          \
-    {                                                                                                                         \
-        const int64_t place = heap[at];                                                                                       \
-        for (int64_t child; (child = 2 * at + 1) < count; at = child) {                                                       \
-            if (child + 1 < count && before_##S(j, x, heap[child], heap[child + 1])) child++;                                 \
-            if (!before_##S(j, x, place, heap[child])) break;                                                                 \
-            heap[at] = heap[child];                                                                                           \
-        }                                                                                                                     \
-        heap[at] = place;                                                                                                     \
-    }                                                                                                                         \
-    static void rank_##S(const void *user, int64_t row, char *const *p)                                                       \
-    {                                                                                                                         \
-        const rank_job *j = user;                                                                                             \
-        int64_t *heap = (int64_t *)(void *)p[0];                                                                              \
-        (void)row;                                                                                                            \
-        for (int64_t i = 0; i < j->k; i++) heap[i] = i;                                                                       \
-        for (int64_t i = j->k / 2; i-- > 0; ) sink_##S(j, p[1], heap, j->k, i);                                               \
-        for (int64_t i = j->k; i < j->n; i++) {                                                                               \
-            if (!before_##S(j, p[1], i, heap[0])) continue;                                                                   \
-            heap[0] = i;                                                                                                      \
-            sink_##S(j, p[1], heap, j->k, 0);                                                                                 \
-        }                                                                                                                     \
-        for (int64_t i = j->k; i-- > 1; ) {                                                                                   \
-            const int64_t last = heap[0];                                                                                     \
-            heap[0] = heap[i];                                                                                                \
-            heap[i] = last;                                                                                                   \
-            sink_##S(j, p[1], heap, i, 0);                                                                                    \
-        }                                                                                                                     \
+/* clang-format on */
+/* Williams' heap of the k places that come first, its root the last of them: n places pass by, then
+ * the heap is taken apart in place. n log k comparisons and no memory but the result's. */
+#define RANK(S, ...)                                                                          \
+    static void sink_##S(const rank_job *j, const char *x, int64_t *heap, int64_t count,      \
+                         int64_t at)                                                          \
+    {                                                                                         \
+        const int64_t place = heap[at];                                                       \
+        for (int64_t child; (child = 2 * at + 1) < count; at = child) {                       \
+            if (child + 1 < count && before_##S(j, x, heap[child], heap[child + 1])) child++; \
+            if (!before_##S(j, x, place, heap[child])) break;                                 \
+            heap[at] = heap[child];                                                           \
+        }                                                                                     \
+        heap[at] = place;                                                                     \
+    }                                                                                         \
+    static void rank_##S(const void *user, int64_t row, char *const *p)                       \
+    {                                                                                         \
+        const rank_job *j = user;                                                             \
+        int64_t *heap = (int64_t *)(void *)p[0];                                              \
+        (void)row;                                                                            \
+        for (int64_t i = 0; i < j->k; i++) heap[i] = i;                                       \
+        for (int64_t i = j->k / 2; i-- > 0;) sink_##S(j, p[1], heap, j->k, i);                \
+        for (int64_t i = j->k; i < j->n; i++) {                                               \
+            if (!before_##S(j, p[1], i, heap[0])) continue;                                   \
+            heap[0] = i;                                                                      \
+            sink_##S(j, p[1], heap, j->k, 0);                                                 \
+        }                                                                                     \
+        for (int64_t i = j->k; i-- > 1;) {                                                    \
+            const int64_t last = heap[0];                                                     \
+            heap[0] = heap[i];                                                                \
+            heap[i] = last;                                                                   \
+            sink_##S(j, p[1], heap, i, 0);                                                    \
+        }                                                                                     \
     }
 #define ENTRY(S, ...) [EG_##S] = rank_##S,
 TYPES(BEFORE)
 TYPES(RANK)
 static eg_row_body *const rank[] = { TYPES(ENTRY) };
 
-/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equals in their order ------------------------------------------------------------------------ */
+/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equals in their order -------------------------------------- */
 static bool argsort_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     int64_t dim[EG_RANK_MAX];
-    for (int r = 0; r < x->rank; r++) dim[r] = r < x->rank - 1 ? x->dim[r] : ((const ranking *)y->attr)->k;
+    for (int r = 0; r < x->rank; r++)
+        dim[r] = r < x->rank - 1 ? x->dim[r] : ((const ranking *)y->attr)->k;
     return eg__shape(y, EG_I64, x->rank, dim);
 }
 static bool argsort_forward(eg_tensor *y)
@@ -75,25 +90,39 @@ static eg_tensor *argsort_call(eg_tensor *const *x) { return eg_argsort("b [l] d
 static eg_tensor *sort_call(eg_tensor *const *x) { return eg_sort("b [l] d", x[0]); }
 static eg_tensor *topk_call(eg_tensor *const *x) { return eg_topk("b [l]", x[0], 3); }
 static eg_tensor *top_call(eg_tensor *const *x) { return eg_topk("b [l] d -> d b", x[0], 1); }
-static const eg_sample argsort_samples[] = { { argsort_call, "2x5x3", 0, 0 }, { sort_call, "2x5x3", 0, 0 }, { sort_call, "2x5x3:i4", 0, 0 },
-    { sort_call, "2x5x3:b", 0, 0 }, { topk_call, "3x7", 0, 0 },
-    { top_call, "2x5x3", 0, 0 }, { 0 } };
+static const eg_sample argsort_samples[] = { { argsort_call, "2x5x3", 0, 0 },
+                                             { sort_call, "2x5x3", 0, 0 },
+                                             { sort_call, "2x5x3:i4", 0, 0 },
+                                             { sort_call, "2x5x3:b", 0, 0 },
+                                             { topk_call, "3x7", 0, 0 },
+                                             { top_call, "2x5x3", 0, 0 },
+                                             { 0 } };
 static const eg_op argsort_op = {
-    .name = "argsort", .equation = "x[y_0] <= x[y_1] <= ..., equals in their order", .gradient = "dx = 0",
-    .arity = 1, .shape = argsort_shape, .forward = argsort_forward, .rule = eg_zero_rule,
-    .uses = EG_USES_NOTHING, .samples = argsort_samples,
+    .name = "argsort",
+    .equation = "x[y_0] <= x[y_1] <= ..., equals in their order",
+    .gradient = "dx = 0",
+    .arity = 1,
+    .shape = argsort_shape,
+    .forward = argsort_forward,
+    .rule = eg_zero_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = argsort_samples,
     .forward_c128 = argsort_forward,
 };
 
-/* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------------------------------------------- */
-/* y, of the first k places, as the string says: in the operand's own axes; with an output, which only k = 1 may have, without the axis */
+/* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------- */
+/* y, of the first k places, as the string says: in the operand's own axes; with an output, which
+ * only k = 1 may have, without the axis */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
-    return f->bound && f->bound->arrow ? eg__focus_rest(f, eg_squeeze(y, -1)) : eg__focus_same(f, y);
+    return f->bound && f->bound->arrow ? eg__focus_rest(f, eg_squeeze(y, -1))
+                                       : eg__focus_same(f, y);
 }
-static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool values, eg_tensor **order)
+static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool values,
+                         eg_tensor **order)
 {
-    eg_tensor *at = eg_apply(&argsort_op, &(ranking){ k, descending }, sizeof(ranking), 1, (eg_tensor *[]){ f->x });
+    eg_tensor *at = eg_apply(&argsort_op, &(ranking){ k, descending }, sizeof(ranking), 1,
+                             (eg_tensor *[]){ f->x });
     eg_tensor *y = values ? eg__take_last(f->x, at) : at;
     if (order) *order = rank_placed(f, at);
     return rank_placed(f, y);
@@ -104,7 +133,8 @@ static eg_tensor *sort(const char *who, const eg_sort_args *given, bool values)
     eg_focus f;
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f)) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f))
+        return o.x ? eg__poison(o.x->cx) : NULL;
     return sorted(&f, eg__last(f.x, 1), o.descending, values, o.order);
 }
 eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort("sort", o, true); }
@@ -115,10 +145,13 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     eg_focus f;
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
-    if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f))) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)))
+        return o.x ? eg__poison(o.x->cx) : NULL;
     const int64_t n = eg__last(f.x, 1);
     if (o.k < 0 || o.k > n)
-        return eg_fail(o.x->cx, "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements", (long long)o.k, (long long)n);
+        return eg_fail(o.x->cx,
+                       "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
+                       (long long)o.k, (long long)n);
     return sorted(&f, o.k, !o.smallest, true, o.order);
 }
 

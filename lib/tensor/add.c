@@ -1,5 +1,5 @@
-/* add.c: sums of two tensors of one shape: what accumulating cotangents and tangents needs. eg_add, which broadcasts, is in
- * ops/binary.c and applies the same row. */
+/* add.c: sums of two tensors of one shape: what accumulating cotangents and tangents needs. eg_add,
+ * which broadcasts, is in ops/binary.c and applies the same row. */
 #include "tensor/tensor.h"
 
 /* -- add: y = a + b,  da = g, db = g -- */
@@ -9,41 +9,64 @@ EG_KERNEL_2(add_c128, double complex, double complex, a + b)
 EG_KERNEL_2(add_i32, int32_t, int32_t, (uint32_t)a + (uint32_t)b)
 EG_KERNEL_2(add_i64, int64_t, int64_t, (uint64_t)a + (uint64_t)b)
 static eg_lanes_fn *const add_kernel[EG_DTYPES] = {
-    [EG_F32] = add_f32, [EG_F64] = add_f64, [EG_C128] = add_c128, [EG_I32] = add_i32, [EG_I64] = add_i64,
+    [EG_F32] = add_f32, [EG_F64] = add_f64, [EG_C128] = add_c128,
+    [EG_I32] = add_i32, [EG_I64] = add_i64,
 };
 static bool add_shape(eg_tensor *y)
 {
     const eg_tensor *a = y->in[0];
     if (!eg__shape_pair(y, a->dtype, 0)) return false;
     if (add_kernel[a->dtype]) return true;
-    eg_fail(y->cx, "add: the operands are %s; eg_cast them to f32, f64, i32 or i64 first", eg_type_name(a->dtype));
+    eg_fail(y->cx, "add: the operands are %s; eg_cast them to f32, f64, i32 or i64 first",
+            eg_type_name(a->dtype));
     return false;
 }
 static bool add_forward(eg_tensor *y) { return eg__lanes_run(y, add_kernel[y->dtype], true); }
-static eg_tensor *add_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y, (void)i; return g; }
+static eg_tensor *add_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y, (void)i;
+    return g;
+}
 static eg_tensor *add_call(eg_tensor *const *x) { return eg__add(x[0], x[1]); }
-static const eg_sample add_samples[] = { { add_call, "3x4, 3x4", .5, 2 }, { add_call, "2x3x4, 2x3x4", .5, 2 }, { 0 } };
-const eg_op eg__add_op = { "add", "y = a + b", "da = g, db = g", 2, add_shape, add_forward, add_rule, EG_USES_NOTHING, add_samples,
-                           .jvp = eg_jvp_symmetric, .forward_c128 = add_forward };
-eg_tensor *eg__add(eg_tensor *a, eg_tensor *b) { return eg_apply(&eg__add_op, NULL, 0, 2, (eg_tensor *[]){ a, b }); }
+static const eg_sample add_samples[] = { { add_call, "3x4, 3x4", .5, 2 },
+                                         { add_call, "2x3x4, 2x3x4", .5, 2 },
+                                         { 0 } };
+const eg_op eg__add_op = { "add",
+                           "y = a + b",
+                           "da = g, db = g",
+                           2,
+                           add_shape,
+                           add_forward,
+                           add_rule,
+                           EG_USES_NOTHING,
+                           add_samples,
+                           .jvp = eg_jvp_symmetric,
+                           .forward_c128 = add_forward };
+eg_tensor *eg__add(eg_tensor *a, eg_tensor *b)
+{
+    return eg_apply(&eg__add_op, NULL, 0, 2, (eg_tensor *[]){ a, b });
+}
 const eg_op *const eg__add_rows[] = { &eg__add_op, NULL };
 
-/* -- target += source, floats and c128 ------------------------------------------------------------------------------------------------- */
-#define ADD(T)                                                                                                                  \
-    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                       \
-    {                                                                                                                           \
-        (void)user;                                                                                                             \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {                                                   \
-            T *restrict y = (T *)p[0];                                                                                          \
-            const T *restrict x = (const T *)p[1];                                                                              \
-            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                                                       \
-        } else                                                                                                                  \
-            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]); \
+/* -- target += source, floats and c128 -------------------------------------------------------- */
+#define ADD(T)                                                                            \
+    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                     \
+        (void)user;                                                                       \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {             \
+            T *restrict y = (T *)p[0];                                                    \
+            const T *restrict x = (const T *)p[1];                                        \
+            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                 \
+        } else                                                                            \
+            for (int64_t i = 0; i < n; i++)                                               \
+                *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);           \
     }
 ADD(float)
 ADD(double)
 ADD(eg_complex128)
-static eg_inner *const add[EG_DTYPES] = { [EG_F32] = add_float, [EG_F64] = add_double, [EG_C128] = add_eg_complex128 };
+static eg_inner *const add[EG_DTYPES] = {
+    [EG_F32] = add_float, [EG_F64] = add_double, [EG_C128] = add_eg_complex128
+};
 
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {

@@ -1,27 +1,42 @@
-/* apply.c: applying a row. Every result remembers its row and operands (unless eg_nograd): the tape is the tensors themselves. */
+/* apply.c: applying a row. Every result remembers its row and operands (unless eg_nograd): the tape
+ * is the tensors themselves. */
 #include "tensor/tensor.h"
 #include <string.h>
 
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
 {
-    for (int k = 0; xs && k < count; k++) if (xs[k] && xs[k]->cx) return xs[k]->cx;
-    if (xs && count > 0) eg_fail(NULL, "%s: there is no tensor to work on: operand%s NULL", who, count > 1 ? "s are all" : " 1 is");
-    else eg_fail(NULL, "%s: there is no tensor to work on: %d operands%s", who, count, count > 0 ? " at NULL" : "");
+    for (int k = 0; xs && k < count; k++)
+        if (xs[k] && xs[k]->cx) return xs[k]->cx;
+    if (xs && count > 0)
+        eg_fail(NULL, "%s: there is no tensor to work on: operand%s NULL", who,
+                count > 1 ? "s are all" : " 1 is");
+    else
+        eg_fail(NULL, "%s: there is no tensor to work on: %d operands%s", who, count,
+                count > 0 ? " at NULL" : "");
     return NULL;
 }
 
-/* May operand k (counted from 0) be used in cx? A failed context refuses everything silently: its error is already said. */
+/* May operand k (counted from 0) be used in cx? A failed context refuses everything silently: its
+ * error is already said. */
 static bool usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
-    if (!x) eg_fail(cx, "%s: operand %d is NULL", who, k + 1);
-    else if (x->live != EG_LIVE) eg_fail(cx, "%s: operand %d was used after the scope that held it was popped", who, k + 1);
-    else if (x->cx != cx) eg_fail(cx, "%s: operand %d belongs to another context", who, k + 1);
-    else if (x->poison) eg_fail(cx, "%s: operand %d is the result of an operation that failed", who, k + 1);
-    else return true;
+    if (!x)
+        eg_fail(cx, "%s: operand %d is NULL", who, k + 1);
+    else if (x->live != EG_LIVE)
+        eg_fail(cx, "%s: operand %d was used after the scope that held it was popped", who, k + 1);
+    else if (x->cx != cx)
+        eg_fail(cx, "%s: operand %d belongs to another context", who, k + 1);
+    else if (x->poison)
+        eg_fail(cx, "%s: operand %d is the result of an operation that failed", who, k + 1);
+    else
+        return true;
     return false;
 }
-static bool fine(const eg_ctx *cx, const eg_tensor *x) { return x && x->live == EG_LIVE && x->cx == cx && !x->poison; }
+static bool fine(const eg_ctx *cx, const eg_tensor *x)
+{
+    return x && x->live == EG_LIVE && x->cx == cx && !x->poison;
+}
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
 {
     if (!usable(cx, who, k, x)) return false;
@@ -36,26 +51,35 @@ bool eg__check(const char *who, eg_tensor *x)
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
-    while (k < count && fine(cx, xs[k])) k++;                  /* the usual case, without a call */
+    while (k < count && fine(cx, xs[k])) k++; /* the usual case, without a call */
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
-    for (k = 0; k < count; k++) if (!read_by(cx, who, k, xs[k])) return false;
+    for (k = 0; k < count; k++)
+        if (!read_by(cx, who, k, xs[k])) return false;
     return true;
 }
 
-/* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of c128 operands forward_c128() does. */
+/* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
+ * c128 operands forward_c128() does. */
 static bool made(eg_tensor *y, bool is_complex)
 {
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (!y->op->shape(y)) return false;
-    if (!y->dtype) eg_fail(y->cx, "%s: its shape() declared no result", y->op->name);
-    else if (y->data) return true;
-    else if (forward) return eg__give_storage(y) && forward(y);
-    else if (is_complex) eg_fail(y->cx, "%s: its row has no forward_c128(), so that it cannot evaluate c128", y->op->name);
-    else eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
+    if (!y->dtype)
+        eg_fail(y->cx, "%s: its shape() declared no result", y->op->name);
+    else if (y->data)
+        return true;
+    else if (forward)
+        return eg__give_storage(y) && forward(y);
+    else if (is_complex)
+        eg_fail(y->cx, "%s: its row has no forward_c128(), so that it cannot evaluate c128",
+                y->op->name);
+    else
+        eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
     return false;
 }
 
-eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
+eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count,
+                    eg_tensor *const *xs)
 {
     eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
@@ -65,13 +89,16 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
         return eg_fail(cx, "%s: takes %d operands, was given %d", op->name, op->arity, count);
     return eg__apply(cx, op, attr, attr_size, count, xs);
 }
-eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count, eg_tensor *const *xs)
+eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count,
+                     eg_tensor *const *xs)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;
-    int rank = 0;                       /* room for sizes and strides of the operands' rank: give_sizes takes it, if it is enough */
-    for (int k = 0; k < count; k++) if (xs[k]->rank > rank) rank = xs[k]->rank;
+    /* room for sizes and strides of the operands' rank: give_sizes takes it, if it is enough */
+    int rank = 0;
+    for (int k = 0; k < count; k++)
+        if (xs[k]->rank > rank) rank = xs[k]->rank;
     const size_t sizes = (size_t)count * (sizeof *y->in + sizeof(uint64_t));
     const size_t at = (sizes + 2 * (size_t)rank * sizeof(int64_t) + 15) & -(size_t)16;
     char *m = eg__alloc_in(a, at + attr_size);
@@ -102,7 +129,11 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         return &cx->poison;
     }
     y->version = y->st->version;
-    if (!cx->recording) { y->op = NULL; y->count = 0; y->unrecorded = true; }
+    if (!cx->recording) {
+        y->op = NULL;
+        y->count = 0;
+        y->unrecorded = true;
+    }
     if (cx->recording && cx->hooks.recorded && !cx->hooks.recorded(y)) return &cx->poison;
     return y;
 }
@@ -112,10 +143,21 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
     int64_t sizes[2 * EG_RANK_MAX];
     if (!t->op || t->count != 1 || t->st == &t->own) return false;
     eg_tensor from = *x, *in = &from;
-    eg_tensor y = { .live = EG_LIVE, .cx = t->cx, .op = t->op, .attr = t->attr, .attr_size = t->attr_size, .count = 1, .in = &in,
-                    .dim = sizes, .rank = EG_RANK_MAX, .home = eg__top(t->cx) };
-    if (!t->op->shape(&y) || !y.data) return false;         /* without data: it would be a copy */
-    for (int r = 0; r < y.rank; r++) { dim[r] = y.dim[r]; stride[r] = y.stride[r]; }
+    eg_tensor y = { .live = EG_LIVE,
+                    .cx = t->cx,
+                    .op = t->op,
+                    .attr = t->attr,
+                    .attr_size = t->attr_size,
+                    .count = 1,
+                    .in = &in,
+                    .dim = sizes,
+                    .rank = EG_RANK_MAX,
+                    .home = eg__top(t->cx) };
+    if (!t->op->shape(&y) || !y.data) return false; /* without data: it would be a copy */
+    for (int r = 0; r < y.rank; r++) {
+        dim[r] = y.dim[r];
+        stride[r] = y.stride[r];
+    }
     x->data = y.data;
     x->rank = y.rank;
     x->dim = dim;
@@ -123,7 +165,10 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
     return true;
 }
 
-eg_tensor *eg_operand(const eg_tensor *y, int i) { return y && i >= 0 && i < y->count ? y->in[i] : NULL; }
+eg_tensor *eg_operand(const eg_tensor *y, int i)
+{
+    return y && i >= 0 && i < y->count ? y->in[i] : NULL;
+}
 int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
 const eg_op *eg_op_of(const eg_tensor *y) { return y ? y->op : NULL; }

@@ -1,17 +1,21 @@
 /* loop.c: one pass over up to five operands of one shape, whatever their strides.
  *
- * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand 1: where operand 0 has zero
- * strides), neighbours that are one run in every operand merged. The last axis is the callback's, an odometer turns the rest.
- * Threads share the outer axes, and long runs cut at multiples of 64, so that no element changes its place in a vector. */
+ * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand
+ * 1: where operand 0 has zero strides), neighbours that are one run in every operand merged. The
+ * last axis is the callback's, an odometer turns the rest. Threads share the outer axes, and long
+ * runs cut at multiples of 64, so that no element changes its place in a vector. */
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
 
-typedef struct axis { int64_t size, key, step[OPERANDS]; } axis;   /* key: |stride| in operand 0; steps in bytes */
+/* key: |stride| in operand 0; steps in bytes */
+typedef struct axis {
+    int64_t size, key, step[OPERANDS];
+} axis;
 typedef struct walk {
-    int operands, axes;                 /* outermost first; the last one is the callback's           */
-    int64_t runs, chunks, chunk;        /* calls: runs outside × chunks of at most `chunk` elements  */
-    bool repeats;                       /* operand 0 has a zero stride                               */
+    int operands, axes;          /* outermost first; the last one is the callback's */
+    int64_t runs, chunks, chunk; /* calls: runs outside × chunks of at most `chunk` elements */
+    bool repeats;                /* operand 0 has a zero stride */
     char *base[OPERANDS];
     eg_inner *inner;
     const void *user;
@@ -40,7 +44,9 @@ static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
         for (; at > 0; at--) {
             const axis *outer = &w->axis[at - 1];
             if (key < outer->key) break;
-            if (key == outer->key && (operands == 1 || distance(x[1]->stride[r]) * width[1] <= distance(outer->step[1]))) break;
+            if (key == outer->key &&
+                (operands == 1 || distance(x[1]->stride[r]) * width[1] <= distance(outer->step[1])))
+                break;
             w->axis[at] = *outer;
         }
         axis *a = &w->axis[at];
@@ -52,7 +58,8 @@ static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
         w->axis[0].size = 1;
         for (int k = 0; k < operands; k++) w->axis[0].step[k] = width[k];
     }
-    for (int r = 1; r < n; r++) {       /* merge axis r into `last` if the two are one run everywhere */
+    /* merge axis r into `last` if the two are one run everywhere */
+    for (int r = 1; r < n; r++) {
         axis *in = &w->axis[r], *out = &w->axis[last];
         int k = 0;
         while (k < operands && out->step[k] == in->step[k] * in->size) k++;
@@ -78,7 +85,8 @@ static void run(const walk *w, int64_t from, int64_t to)
         for (int k = 0; k < w->operands; k++) p[k] += at[r] * w->axis[r].step[k];
     }
     for (int64_t call = from; call < to; call++) {
-        if (w->chunks == 1) w->inner(in->size, p, in->step, w->user);
+        if (w->chunks == 1)
+            w->inner(in->size, p, in->step, w->user);
         else {
             int64_t start = part * w->chunk, left = in->size - start;
             for (int k = 0; k < w->operands; k++) q[k] = p[k] + start * in->step[k];
@@ -86,7 +94,7 @@ static void run(const walk *w, int64_t from, int64_t to)
             if (++part < w->chunks) continue;
             part = 0;
         }
-        for (int r = outer; r-- > 0; ) {
+        for (int r = outer; r-- > 0;) {
             const axis *a = &w->axis[r];
             for (int k = 0; k < w->operands; k++) p[k] += a->step[k];
             if (++at[r] < a->size) break;
@@ -96,7 +104,10 @@ static void run(const walk *w, int64_t from, int64_t to)
     }
 }
 
-typedef struct shared { walk *w; int64_t calls, pieces; } shared;
+typedef struct shared {
+    walk *w;
+    int64_t calls, pieces;
+} shared;
 static void piece_of_walk(void *user, int64_t piece, int thread)
 {
     (void)thread;
@@ -117,17 +128,22 @@ static void share(eg_ctx *cx, walk *w, int team, int64_t work)
 static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int64_t *step)
 {
     int64_t n = 1;
-    for (int r = x[0]->rank; r-- > 0; ) {
+    for (int r = x[0]->rank; r-- > 0;) {
         const int64_t size = x[0]->dim[r];
         if (size == 1) continue;
-        for (int k = 0; k < operands; k++) if (x[k]->stride[r] != n) return -1;
+        for (int k = 0; k < operands; k++)
+            if (x[k]->stride[r] != n) return -1;
         n *= size;
     }
-    for (int k = 0; k < operands; k++) { base[k] = x[k]->data; step[k] = eg__width[x[k]->dtype]; }
+    for (int k = 0; k < operands; k++) {
+        base[k] = x[k]->data;
+        step[k] = eg__width[x[k]->dtype];
+    }
     return n;
 }
 
-void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner, const void *user, int64_t work)
+void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+                   const void *user, int64_t work)
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
@@ -140,14 +156,20 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     if (total == 0) return;
     w.inner = inner;
     w.user = user;
-    if (w.axes == 1 && eg__team(cx, total * work, GRAIN) == 1) { inner(total, w.base, w.axis[0].step, user); return; }
+    if (w.axes == 1 && eg__team(cx, total * work, GRAIN) == 1) {
+        inner(total, w.base, w.axis[0].step, user);
+        return;
+    }
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
     int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
-    if (team > 1) share(cx, &w, team, work);
-    else run(&w, 0, w.runs);
+    if (team > 1)
+        share(cx, &w, team, work);
+    else
+        run(&w, 0, w.runs);
 }
-void eg__loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner, const void *user)
+void eg__loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+              const void *user)
 {
     eg__loop_work(cx, operands, x, inner, user, 1);
 }

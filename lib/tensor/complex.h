@@ -1,41 +1,48 @@
-/* complex.h: c128, which evaluates only: the complex-step oracle of the gradient check (autograd/replay.c) runs on it.
+/* complex.h: c128, which evaluates only: the complex-step oracle of the gradient check
+ * (autograd/replay.c) runs on it.
  *
- * A row computes the analytic continuation of its real function: the same expression with EG_RE in every comparison, so that what
- * branches (abs, max, clip, relu, a comparison) branches on the real part, and the functions below in place of libm's. That makes
- * f(x + i h) = f(x) + i h f′(x) up to h² wherever f has a derivative. */
+ * A row computes the analytic continuation of its real function: the same expression with EG_RE in
+ * every comparison, so that what branches (abs, max, clip, relu, a comparison) branches on the real
+ * part, and the functions below in place of libm's. That makes f(x + i h) = f(x) + i h f′(x) up to
+ * h² wherever f has a derivative. */
 #ifndef EG_COMPLEX_H
 #define EG_COMPLEX_H
 #include <complex.h>
 #include <math.h>
 #undef I
-#ifndef CMPLX                           /* clang, with glibc's header */
+#ifndef CMPLX /* clang, with glibc's header */
 #define CMPLX(re, im) __builtin_complex((double)(re), (double)(im))
 #endif
 typedef double complex eg_complex128;
 
 /* The real part of a number of any type. */
-#define EG_RE(v) _Generic((v), double complex: creal(v), default: (v))
+#define EG_RE(v) _Generic((v), double complex : creal(v), default : (v))
 
-/* Functions that <complex.h> lacks, or that must not cut where the real function does not; named for F(name) in tables of rows. */
-static inline double complex eg__c_fabs(double complex z)  { return creal(z) < 0 ? -z : z; }
+/* Functions that <complex.h> lacks, or that must not cut where the real function does not; named
+ * for F(name) in tables of rows. */
+static inline double complex eg__c_fabs(double complex z) { return creal(z) < 0 ? -z : z; }
 static inline double complex eg__c_floor(double complex z) { return floor(creal(z)); }
-static inline double complex eg__c_ceil(double complex z)  { return ceil(creal(z)); }
+static inline double complex eg__c_ceil(double complex z) { return ceil(creal(z)); }
 static inline double complex eg__c_trunc(double complex z) { return trunc(creal(z)); }
 static inline double complex eg__c_nearbyint(double complex z) { return nearbyint(creal(z)); }
-static inline double complex eg__c_exp2(double complex z)  { return exp2(creal(z)) * cexp(CMPLX(0, M_LN2 * cimag(z))); }
-static inline double complex eg__c_log2(double complex z)  { return clog(z) * M_LOG2E; }
+static inline double complex eg__c_exp2(double complex z)
+{
+    return exp2(creal(z)) * cexp(CMPLX(0, M_LN2 * cimag(z)));
+}
+static inline double complex eg__c_log2(double complex z) { return clog(z) * M_LOG2E; }
 static inline double complex eg__c_log10(double complex z) { return clog(z) * M_LOG10E; }
-double complex eg__c_expm1(double complex);                 /* e^z − 1, right near 0               */
-double complex eg__c_log1p(double complex);                 /* ln(1 + z), right near 0             */
+double complex eg__c_expm1(double complex); /* e^z − 1, right near 0 */
+double complex eg__c_log1p(double complex); /* ln(1 + z), right near 0 */
 double complex eg__c_erf(double complex);
-double complex eg__c_erfc(double complex);                  /* 1 − erf z, right where it vanishes   */
-double complex eg__c_atan2(double complex y, double complex x);     /* the angle of (x, y)   */
-double complex eg__c_pow(double complex a, double complex b);   /* whole real b: by products, so that a may be negative */
-#define eg__c_exp  cexp
-#define eg__c_log  clog
-#define eg__c_sqrt csqrt
-#define eg__c_sin  csin
-#define eg__c_cos  ccos
+double complex eg__c_erfc(double complex); /* 1 − erf z, right where it vanishes */
+double complex eg__c_atan2(double complex y, double complex x); /* the angle of (x, y) */
+/* whole real b: by products, so that a may be negative */
+double complex eg__c_pow(double complex a, double complex b);
+#define eg__c_exp   cexp
+#define eg__c_log   clog
+#define eg__c_sqrt  csqrt
+#define eg__c_sin   csin
+#define eg__c_cos   ccos
 #define eg__c_tanh  ctanh
 #define eg__c_tan   ctan
 #define eg__c_asin  casin

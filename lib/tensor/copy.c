@@ -2,8 +2,9 @@
 #include "tensor/tensor.h"
 #include <string.h>
 
-/* -- conversions: as C converts (a complex number loses its imaginary part); where C leaves it open, NaN becomes 0 and what is too
- * large the nearest value there is ------------------------------------------------------------------------------------------ */
+/* -- conversions: as C converts (a complex number loses its imaginary part); where C leaves it
+ * open, NaN becomes 0 and what is too large the nearest value there is
+ * ------------------------------------------------------------------------------------------ */
 static inline int32_t clamp32(double v)
 {
     return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v;
@@ -16,74 +17,94 @@ static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
 #define AS_F32(v)  ((float)(v))
 #define AS_F64(v)  ((double)(v))
-#define AS_I32(v)  (_Generic((v), float: clamp32, double: clamp32, default: wrap32)(v))
-#define AS_I64(v)  (_Generic((v), float: clamp64, double: clamp64, default: same64)(v))
+#define AS_I32(v)  (_Generic((v), float : clamp32, double : clamp32, default : wrap32)(v))
+#define AS_I64(v)  (_Generic((v), float : clamp64, double : clamp64, default : same64)(v))
 #define AS_BOOL(v) ((v) != 0)
 #define AS_C128(v) ((double complex)(v))
 
 /* a pair of different dtypes: X(to, C type, from, C type) */
-#define EG_PAIRS(X)                                                                                                             \
-    X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)    X(F32, float, BOOL, bool)        \
-    X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)   X(F64, double, BOOL, bool)       \
-    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t)  X(I32, int32_t, BOOL, bool)      \
-    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t)  X(I64, int64_t, BOOL, bool)      \
-    X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)    X(BOOL, bool, I64, int64_t)      \
-    X(F32, float, C128, double complex)   X(F64, double, C128, double complex)   X(I32, int32_t, C128, double complex)          \
-    X(I64, int64_t, C128, double complex) X(BOOL, bool, C128, double complex)    X(C128, double complex, F32, float)            \
-    X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)  X(C128, double complex, I64, int64_t)          \
+/* clang-format off */
+#define EG_PAIRS(X)                                                                           \
+    X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)   \
+    X(F32, float, BOOL, bool)                                                                 \
+    X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)  \
+    X(F64, double, BOOL, bool)                                                                \
+    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t) \
+    X(I32, int32_t, BOOL, bool)                                                               \
+    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t) \
+    X(I64, int64_t, BOOL, bool)                                                               \
+    X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)   \
+    X(BOOL, bool, I64, int64_t)                                                               \
+    X(F32, float, C128, double complex)   X(F64, double, C128, double complex)                \
+    X(I32, int32_t, C128, double complex)                                                     \
+    X(I64, int64_t, C128, double complex) X(BOOL, bool, C128, double complex)                 \
+    X(C128, double complex, F32, float)                                                       \
+    X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)               \
+    X(C128, double complex, I64, int64_t)                                                     \
     X(C128, double complex, BOOL, bool)
+/* clang-format on */
 
-#define CONVERT(TO, to, FROM, from)                                                                                             \
-    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
-    {                                                                                                                           \
-        (void)user;                                                                                                             \
-        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {                                               \
-            to *restrict y = (to *)p[0];                                                                                        \
-            const from *restrict x = (const from *)p[1];                                                                        \
-            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(EG_RE(x[i]));                                                        \
-        } else {                                                                                                                \
-            char *y = p[0];                                                                                                     \
-            const char *x = p[1];                                                                                               \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(to *)y = AS_##TO(EG_RE(*(const from *)x));            \
-        }                                                                                                                       \
+#define CONVERT(TO, to, FROM, from)                                                           \
+    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                         \
+        (void)user;                                                                           \
+        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {             \
+            to *restrict y = (to *)p[0];                                                      \
+            const from *restrict x = (const from *)p[1];                                      \
+            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(EG_RE(x[i]));                      \
+        } else {                                                                              \
+            char *y = p[0];                                                                   \
+            const char *x = p[1];                                                             \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1])                       \
+                *(to *)y = AS_##TO(EG_RE(*(const from *)x));                                  \
+        }                                                                                     \
     }
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
 static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = { EG_PAIRS(ENTRY) };
 
-/* -- the same dtype: bytes of one width ---------------------------------------------------------------------------------------- */
-enum { TILE = 16, TURN_A = 256, TURN_B = 64, SHORT = 256, ROWS = 4096 };   /* elements; SHORT: bytes */
-typedef struct tile { int64_t a, b, ya, yb, xa, xb; bool far; } tile;   /* a × b elements: y runs along a, x along b; strides in bytes */
+/* -- the same dtype: bytes of one width ------------------------------------------------------- */
+/* elements; SHORT: bytes */
+enum { TILE = 16, TURN_A = 256, TURN_B = 64, SHORT = 256, ROWS = 4096 };
+/* a × b elements: y runs along a, x along b; strides in bytes */
+typedef struct tile {
+    int64_t a, b, ya, yb, xa, xb;
+    bool far;
+} tile;
 
-#define MOVES(T)                                                                                                                \
-    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                      \
-    {                                                                                                                           \
-        (void)user;                                                                                                             \
-        char *y = p[0];                                                                                                         \
-        const char *x = p[1];                                                                                                   \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) memcpy(y, x, (size_t)n * sizeof(T));                \
-        else for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)y = *(const T *)x;         \
-    }                                                                                                                           \
-    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                     \
-    {                                                                                                                           \
-        const tile *t = user;                                                                                                   \
-        T part[TILE][TILE];                                                                                                     \
-        for (int64_t k = 0; k < n; k++) {                                                                                       \
-            char *y = p[0] + k * step[0];                                                                                       \
-            const char *x = p[1] + k * step[1];                                                                                 \
-            for (int64_t i = 0; i < t->a; i++)                                                                                  \
-                for (int64_t j = 0; j < t->b; j++) part[j][i] = *(const T *)(x + i * t->xa + j * t->xb);                        \
-            for (int64_t j = 0; j < t->b; j++)                                                                                  \
-                for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i];                              \
-        }                                                                                                                       \
+#define MOVES(T)                                                                                   \
+    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)         \
+    {                                                                                              \
+        (void)user;                                                                                \
+        char *y = p[0];                                                                            \
+        const char *x = p[1];                                                                      \
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))                        \
+            memcpy(y, x, (size_t)n * sizeof(T));                                                   \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)y = *(const T *)x;   \
+    }                                                                                              \
+    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)        \
+    {                                                                                              \
+        const tile *t = user;                                                                      \
+        T part[TILE][TILE];                                                                        \
+        for (int64_t k = 0; k < n; k++) {                                                          \
+            char *y = p[0] + k * step[0];                                                          \
+            const char *x = p[1] + k * step[1];                                                    \
+            for (int64_t i = 0; i < t->a; i++)                                                     \
+                for (int64_t j = 0; j < t->b; j++)                                                 \
+                    part[j][i] = *(const T *)(x + i * t->xa + j * t->xb);                          \
+            for (int64_t j = 0; j < t->b; j++)                                                     \
+                for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i]; \
+        }                                                                                          \
     }
-#define TURNS(T)                                                                                                                \
-    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user)                                     \
-    {                                                                                                                           \
-        const tile *t = user;                                                                                                   \
-        const int64_t w = sizeof(T);                                                                                            \
-        for (int64_t k = 0; k < n; k++)                                                                                         \
-            eg__turn(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0], t->yb / w, t->far);              \
+#define TURNS(T)                                                                               \
+    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user)    \
+    {                                                                                          \
+        const tile *t = user;                                                                  \
+        const int64_t w = sizeof(T);                                                           \
+        for (int64_t k = 0; k < n; k++)                                                        \
+            eg__turn(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0], \
+                     t->yb / w, t->far);                                                       \
     }
 MOVES(uint8_t)
 MOVES(uint32_t)
@@ -92,7 +113,10 @@ MOVES(eg_complex128)
 TURNS(uint32_t)
 TURNS(uint64_t)
 /* rows contiguous on both sides: of a few elements, or past the caches */
-#define FIXED(bytes) case bytes: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); break;
+#define FIXED(bytes)                                                                    \
+    case bytes:                                                                         \
+        for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \
+        break;
 EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
@@ -100,35 +124,52 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
     for (int64_t k = 0; k < n; k++) {
         char *y = p[0] + k * step[0];
         const char *x = p[1] + k * step[1];
-        if (t->far) { for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) eg__stream(y, x, (size_t)bytes); continue; }
+        if (t->far) {
+            for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb)
+                eg__stream(y, x, (size_t)bytes);
+            continue;
+        }
         switch (bytes) {
-        FIXED(8) FIXED(16) FIXED(32) FIXED(64) FIXED(128) FIXED(256)
-        default: for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
+            FIXED(8)
+            FIXED(16)
+            FIXED(32)
+            FIXED(64)
+            FIXED(128)
+            FIXED(256)
+        default:
+            for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
         }
     }
     if (t->far) eg__streamed();
 }
-static const struct { eg_inner *move, *tiles, *turns; } same[] = {
-    [1] = { move_uint8_t, tiles_uint8_t, NULL }, [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
+static const struct {
+    eg_inner *move, *tiles, *turns;
+} same[] = {
+    [1] = { move_uint8_t, tiles_uint8_t, NULL },
+    [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
     [8] = { move_uint64_t, tiles_uint64_t, turns_uint64_t },
     [16] = { move_eg_complex128, tiles_eg_complex128, NULL },
 };
 
-/* The axis along which x moves least, other than `but`; −1 if it has none of more than one element. */
+/* The axis along which x moves least, other than `but`; −1 if it has none of more than one element.
+ */
 static int finest(const eg_tensor *x, int but)
 {
     int axis = -1;
     int64_t least = INT64_MAX;
     for (int r = 0; r < x->rank; r++) {
         int64_t s = x->stride[r] < 0 ? -x->stride[r] : x->stride[r];
-        if (r != but && x->dim[r] > 1 && s && s <= least) { least = s; axis = r; }
+        if (r != but && x->dim[r] > 1 && s && s <= least) {
+            least = s;
+            axis = r;
+        }
     }
     return axis;
 }
 
 /* A part of a copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
-static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b, const int64_t from[2], const int64_t size[2],
-    const int64_t by[2])
+static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                  const int64_t from[2], const int64_t size[2], const int64_t by[2])
 {
     if (by[0] == 0 || by[1] == 0 || size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
     int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
@@ -138,7 +179,13 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     memcpy(xs, x.stride, x.rank * sizeof *xs);
     y.data += (from[0] * ys[a] + from[1] * ys[b]) * w;
     x.data += (from[0] * xs[a] + from[1] * xs[b]) * w;
-    tile t = { by[0], by[1], ys[a] * w, ys[b] * w, xs[a] * w, xs[b] * w, eg__count(y.rank, y.dim) * w > EG_FAR };
+    tile t = { by[0],
+               by[1],
+               ys[a] * w,
+               ys[b] * w,
+               xs[a] * w,
+               xs[b] * w,
+               eg__count(y.rank, y.dim) * w > EG_FAR };
     const int both[2] = { a, b };
     for (int k = 0; k < 2; k++) {
         dim[both[k]] = size[k] / by[k];
@@ -151,13 +198,18 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, inner, &t, by[0] * by[1]);
 }
 /* … in whole tiles, two edges and a corner */
-static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b, int64_t ta, int64_t tb)
+static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                     int64_t ta, int64_t tb)
 {
     const int64_t na = target->dim[a], nb = target->dim[b], ra = na % ta, rb = nb % tb;
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ta, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb }, (int64_t[]){ ra, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb }, (int64_t[]){ ta, rb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb }, (int64_t[]){ ra, rb });
+    tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb },
+          (int64_t[]){ ta, tb });
+    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb },
+          (int64_t[]){ ra, tb });
+    tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb },
+          (int64_t[]){ ta, rb });
+    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb },
+          (int64_t[]){ ra, rb });
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -169,30 +221,44 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         return;
     }
     const int w = eg__width[target->dtype];
-    const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1), next = a < 0 ? -1 : finest(target, a);
+    const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1),
+              next = a < 0 ? -1 : finest(target, a);
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
         if (near && same[w].turns)
-            in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A), least(target->dim[b], TURN_B));
-        else in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
-    } else if (near && a == b && next >= 0 && (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
+            in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A),
+                     least(target->dim[b], TURN_B));
+        else
+            in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
+    } else if (near && a == b && next >= 0 &&
+               (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
-        in_tiles(target, source, short_rows, a, next, target->dim[a], least(target->dim[next], ROWS / target->dim[a] + 1));
-    else eg__loop(target->cx, 2, both, same[w].move, NULL);
+        in_tiles(target, source, short_rows, a, next, target->dim[a],
+                 least(target->dim[next], ROWS / target->dim[a] + 1));
+    else
+        eg__loop(target->cx, 2, both, same[w].move, NULL);
 }
 
-/* -- fill ---------------------------------------------------------------------------------------------------------------------- */
-#define FILL(TYPE, T)                                                                                                           \
-    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user)                                   \
-    {                                                                                                                           \
-        T v = AS_##TYPE(*(const double *)user);                                                                                 \
-        if (step[0] == (int64_t)sizeof(T)) for (int64_t i = 0; i < n; i++) ((T *)p[0])[i] = v;                                  \
-        else for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = v;                                                    \
+/* -- fill ------------------------------------------------------------------------------------- */
+#define FILL(TYPE, T)                                                                         \
+    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                         \
+        T v = AS_##TYPE(*(const double *)user);                                               \
+        if (step[0] == (int64_t)sizeof(T))                                                    \
+            for (int64_t i = 0; i < n; i++) ((T *)p[0])[i] = v;                               \
+        else                                                                                  \
+            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = v;                   \
     }
-FILL(F32, float) FILL(F64, double) FILL(I32, int32_t) FILL(I64, int64_t) FILL(BOOL, bool)
+FILL(F32, float)
+FILL(F64, double)
+FILL(I32, int32_t)
+FILL(I64, int64_t)
+FILL(BOOL, bool)
 FILL(C128, double complex)
-static eg_inner *const fill[] = { [EG_F32] = fill_F32, [EG_F64] = fill_F64, [EG_I32] = fill_I32, [EG_I64] = fill_I64,
-    [EG_BOOL] = fill_BOOL, [EG_C128] = fill_C128 };
+static eg_inner *const fill[] = {
+    [EG_F32] = fill_F32, [EG_F64] = fill_F64,   [EG_I32] = fill_I32,
+    [EG_I64] = fill_I64, [EG_BOOL] = fill_BOOL, [EG_C128] = fill_C128
+};
 
 void eg__fill(eg_tensor *target, double value)
 {

@@ -1,14 +1,19 @@
-/* create.c: leaves: from C arrays, constants, ramps and random draws. They are the only calls that name a context. */
+/* create.c: leaves: from C arrays, constants, ramps and random draws. They are the only calls that
+ * name a context. */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
 
 /* A leaf to be filled, or the poison tensor after one sentence that names the call. */
-static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
+                 const int64_t *dims)
 {
     *y = eg__poison(cx);
     if (eg__failed(cx)) return false;
-    if ((unsigned)dtype >= EG_DTYPES) { eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
+    if ((unsigned)dtype >= EG_DTYPES) {
+        eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype);
+        return false;
+    }
     if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
     if (!eg__sizes_fit(cx, who, dtype, rank, dims)) return false;
     eg_tensor *t = eg__new(cx, dtype, rank, dims);
@@ -21,7 +26,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
     eg_tensor *y;
     if (!made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
-        return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements", (long long)eg_size(y));
+        return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements",
+                       (long long)eg_size(y));
     if (y->st->bytes) memcpy(y->data, data, y->st->bytes);
     return y;
 }
@@ -32,7 +38,7 @@ eg_tensor *eg_from_with(const eg_from_args *given)
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     int64_t dim[EG_RANK_MAX + 1];
     int rank = 0;
-    memcpy(dim, &o.d0, sizeof dim);     /* d0 … d32 lie one after another                              */
+    memcpy(dim, &o.d0, sizeof dim); /* d0 … d32 lie one after another */
     while (rank <= EG_RANK_MAX && dim[rank] != EG_END) rank++;
     return eg_from_n(o.cx, o.dtype, o.data, rank, dim);
 }
@@ -40,7 +46,8 @@ eg_tensor *eg_from_with(const eg_from_args *given)
 eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const int64_t *dims)
 {
     eg_tensor *y;
-    const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";     /* eg_zeros and eg_ones are macros of this one */
+    /* eg_zeros and eg_ones are macros of this one */
+    const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";
     if (made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
@@ -52,9 +59,11 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
     if (!cx || !eg__check_all(cx, "complex", 2, parts)) return eg__poison(cx);
     for (int k = 0; k < 2; k++)
         if (!eg__is_float(parts[k]->dtype))
-            return eg_fail(cx, "complex: operand %d is %s; the parts are f32 or f64", k + 1, eg_type_name(parts[k]->dtype));
+            return eg_fail(cx, "complex: operand %d is %s; the parts are f32 or f64", k + 1,
+                           eg_type_name(parts[k]->dtype));
     if (!eg__same_shape(re, im))
-        return eg_fail(cx, "complex: operand 1 is %s but operand 2 is %s", eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
+        return eg_fail(cx, "complex: operand 1 is %s but operand 2 is %s",
+                       eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
     eg_tensor *z, *part;
     if (!made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
     for (int k = 0; k < 2; k++) {
@@ -73,15 +82,24 @@ static eg_tensor *like(const char *who, const eg_tensor *x, double value)
     return y;
 }
 eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
-eg_tensor *eg_ones_like(const eg_tensor *x)  { return like("ones_like", x, 1); }
+eg_tensor *eg_ones_like(const eg_tensor *x) { return like("ones_like", x, 1); }
 
-/* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ --------------------------------------------------------- */
-#define RAMP(TYPE, T, exact)                                                                            \
-    static void ramp_##TYPE(char *out, int64_t n, double start, double step)                            \
-    { for (int64_t i = 0; i < n; i++) ((T *)out)[i] = (T)((exact)start + (exact)i * (exact)step); }
-RAMP(F32, float, double) RAMP(F64, double, double) RAMP(I32, int32_t, int64_t) RAMP(I64, int64_t, int64_t)
+/* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ ---------------------------- */
+#define RAMP(TYPE, T, exact)                                                 \
+    static void ramp_##TYPE(char *out, int64_t n, double start, double step) \
+    {                                                                        \
+        for (int64_t i = 0; i < n; i++)                                      \
+            ((T *)out)[i] = (T)((exact)start + (exact)i * (exact)step);      \
+    }
+RAMP(F32, float, double)
+RAMP(F64, double, double)
+RAMP(I32, int32_t, int64_t)
+RAMP(I64, int64_t, int64_t)
 static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
-    [EG_F32] = ramp_F32, [EG_F64] = ramp_F64, [EG_I32] = ramp_I32, [EG_I64] = ramp_I64,
+    [EG_F32] = ramp_F32,
+    [EG_F64] = ramp_F64,
+    [EG_I32] = ramp_I32,
+    [EG_I64] = ramp_I64,
 };
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
@@ -90,32 +108,50 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
         return eg_fail(cx, "arange: from %g to %g in steps of %g is not a ramp", start, stop, step);
     double n = ceil((stop - start) / step);
-    if (n > 0x1p60) return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop, step, n);
+    if (n > 0x1p60)
+        return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop,
+                       step, n);
     if (!made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
     if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
-    if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) || fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
-        return eg_fail(cx, "arange: start %g and step %g must be whole numbers for %s", start, step, eg_type_name(y->dtype));
+    if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
+                                    fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
+        return eg_fail(cx, "arange: start %g and step %g must be whole numbers for %s", start, step,
+                       eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     return y;
 }
 
-/* -- random draws: each element from its own counter, so that threads change nothing --------------------------------------- */
-typedef struct draws { uint64_t seed, draw; double a, b; int64_t low; uint64_t range; eg_dtype dtype; char *out; } draws;
+/* -- random draws: each element from its own counter, so that threads change nothing ---------- */
+typedef struct draws {
+    uint64_t seed, draw;
+    double a, b;
+    int64_t low;
+    uint64_t range;
+    eg_dtype dtype;
+    char *out;
+} draws;
 enum { GRAIN = 1 << 13 };
 
 static void put(const draws *d, int64_t i, double v)
 {
-    if (d->dtype == EG_F64) ((double *)d->out)[i] = v;
-    else ((float *)d->out)[i] = (float)v;
+    if (d->dtype == EG_F64)
+        ((double *)d->out)[i] = v;
+    else
+        ((float *)d->out)[i] = (float)v;
 }
 
-typedef struct drawing { const draws *d; void (*pair)(const draws *, int64_t i, int64_t n); int64_t n, pieces; } drawing;
+typedef struct drawing {
+    const draws *d;
+    void (*pair)(const draws *, int64_t i, int64_t n);
+    int64_t n, pieces;
+} drawing;
 static void piece_of_draws(void *user, int64_t piece, int thread)
 {
     (void)thread;
     const drawing *w = user;
     const int64_t pairs = (w->n + 1) / 2, to = pairs * (piece + 1) / w->pieces;
-    for (int64_t k = pairs * piece / w->pieces; k < to; k++) w->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
+    for (int64_t k = pairs * piece / w->pieces; k < to; k++)
+        w->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
 }
 /* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
 static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64_t i, int64_t n))
@@ -131,11 +167,13 @@ static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64
     return y;
 }
 
-static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
+static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
+                       const int64_t *dims)
 {
     if (!made(y, cx, who, dtype, rank, dims)) return false;
     if (eg__is_float((*y)->dtype)) return true;
-    *y = eg_fail(cx, "%s: draws are f32 or f64, not %s; eg_randint draws integers", who, eg_type_name((*y)->dtype));
+    *y = eg_fail(cx, "%s: draws are f32 or f64, not %s; eg_randint draws integers", who,
+                 eg_type_name((*y)->dtype));
     return false;
 }
 
@@ -149,12 +187,16 @@ static void uniform_pair(const draws *d, int64_t i, int64_t n)
         put(d, k, v);
     }
 }
-eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int rank, const int64_t *dims)
+eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int rank,
+                        const int64_t *dims)
 {
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
-    if (!(low < high) || !isfinite(high - low)) return eg_fail(cx, "uniform: [%g, %g) is not an interval", low, high);
-    return float_made(&y, cx, "uniform", dtype, rank, dims) ? drawn(y, (draws){ .a = low, .b = high }, uniform_pair) : y;
+    if (!(low < high) || !isfinite(high - low))
+        return eg_fail(cx, "uniform: [%g, %g) is not an interval", low, high);
+    return float_made(&y, cx, "uniform", dtype, rank, dims)
+               ? drawn(y, (draws){ .a = low, .b = high }, uniform_pair)
+               : y;
 }
 
 /* normal: mean + deviation √(−2 ln u) (cos, sin) 2πv, u in (0, 1] (Box, Muller 1958) */
@@ -163,24 +205,29 @@ static void normal_pair(const draws *d, int64_t i, int64_t n)
     uint32_t r[4];
     eg__philox(d->seed, d->draw, (uint64_t)i, r);
     double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53,
-        v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
+           v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
     double radius = sqrt(-2 * log(u)), angle = 6.283185307179586476925286766559 * v;
     put(d, i, d->a + d->b * radius * cos(angle));
     if (n > 1) put(d, i + 1, d->a + d->b * radius * sin(angle));
 }
-eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation, int rank, const int64_t *dims)
+eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation, int rank,
+                       const int64_t *dims)
 {
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!isfinite(mean) || !isfinite(deviation) || deviation < 0)
-        return eg_fail(cx, "normal: mean %g and deviation %g make no distribution", mean, deviation);
-    return float_made(&y, cx, "normal", dtype, rank, dims) ? drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair) : y;
+        return eg_fail(cx, "normal: mean %g and deviation %g make no distribution", mean,
+                       deviation);
+    return float_made(&y, cx, "normal", dtype, rank, dims)
+               ? drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
+               : y;
 }
 
-/* randint: a 64-bit word modulo the range, after refusing the few words that would favour small remainders */
+/* randint: a 64-bit word modulo the range, after refusing the few words that would favour small
+ * remainders */
 static void randint_pair(const draws *d, int64_t i, int64_t n)
 {
-    uint64_t refused = (uint64_t)-d->range % d->range;      /* 2^64 mod range */
+    uint64_t refused = (uint64_t)-d->range % d->range; /* 2^64 mod range */
     for (int64_t k = i; k < i + n; k++) {
         uint64_t word = 0;
         for (uint64_t seed = d->seed, found = 0; !found; seed += 0x9e3779b97f4a7c15u) {
@@ -198,7 +245,9 @@ eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const i
 {
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
-    if (low >= high) return eg_fail(cx, "randint: [%lld, %lld) holds no integer", (long long)low, (long long)high);
+    if (low >= high)
+        return eg_fail(cx, "randint: [%lld, %lld) holds no integer", (long long)low,
+                       (long long)high);
     if (!made(&y, cx, "randint", EG_I64, rank, dims)) return y;
     return drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low }, randint_pair);
 }

@@ -4,29 +4,48 @@
 
 static void gather(int width, int64_t n, void *to, const char *from, int64_t step)
 {
-    if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
-#define GATHER(T) do {                                                                                                        \
-        const T first = n ? *(const T *)from : 0;                                                                             \
-        if (step == 0) for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                                                  \
-        else for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step);                                    \
+    if (step == width) {
+        memcpy(to, from, (size_t)(n * width));
+        return;
+    }
+#define GATHER(T)                                                                         \
+    do {                                                                                  \
+        const T first = n ? *(const T *)from : 0;                                         \
+        if (step == 0)                                                                    \
+            for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                         \
+        else                                                                              \
+            for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step); \
     } while (0)
-    if (width == 4) GATHER(uint32_t);
-    else if (width == 8) GATHER(uint64_t);
-    else if (width == 16) GATHER(double complex);
-    else GATHER(uint8_t);
+    if (width == 4)
+        GATHER(uint32_t);
+    else if (width == 8)
+        GATHER(uint64_t);
+    else if (width == 16)
+        GATHER(double complex);
+    else
+        GATHER(uint8_t);
 }
 
 static void scatter(int width, int64_t n, char *to, int64_t step, const void *from)
 {
-    if (step == width) { memcpy(to, from, (size_t)(n * width)); return; }
-#define SCATTER(T) for (int64_t k = 0; k < n; k++) *(T *)(to + k * step) = ((const T *)from)[k]
-    if (width == 4) SCATTER(uint32_t);
-    else if (width == 8) SCATTER(uint64_t);
-    else if (width == 16) SCATTER(double complex);
-    else SCATTER(uint8_t);
+    if (step == width) {
+        memcpy(to, from, (size_t)(n * width));
+        return;
+    }
+#define SCATTER(T) \
+    for (int64_t k = 0; k < n; k++) *(T *)(to + k * step) = ((const T *)from)[k]
+    if (width == 4)
+        SCATTER(uint32_t);
+    else if (width == 8)
+        SCATTER(uint64_t);
+    else if (width == 16)
+        SCATTER(double complex);
+    else
+        SCATTER(uint8_t);
 }
 
-/* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the stack. */
+/* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the
+ * stack. */
 static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step, const eg_lanes *l)
 {
     _Alignas(64) char block[4][EG_BLOCK * 16];
@@ -39,7 +58,8 @@ static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
             q[i] = block[i];
             if (step[i] == width && lanes == m)
                 q[i] = p[i] + k * step[i];
-            else if (step[i] || k == from) {                    /* a repeated element fills the first and largest block once */
+            else if (step[i] ||
+                     k == from) { /* a repeated element fills the first and largest block once */
                 gather(width, m, block[i], p[i] + k * step[i], step[i]);
                 gather(width, lanes - m, block[i] + m * width, block[i], 0);
             }
@@ -65,7 +85,9 @@ bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)
 {
     static const double none[2];
     const eg_tensor *x[4] = { y };
-    eg_lanes l = { .kernel = kernel, .operands = y->count, .exact = exact, .c = y->attr ? y->attr : none };
+    eg_lanes l = {
+        .kernel = kernel, .operands = y->count, .exact = exact, .c = y->attr ? y->attr : none
+    };
     for (int i = 0; i < y->count; i++) x[i + 1] = y->in[i];
     for (int i = 0; i <= y->count; i++) l.width[i] = eg__width[x[i]->dtype];
     eg__loop(y->cx, y->count + 1, x, lanes, &l);

@@ -1,88 +1,133 @@
 /* lanes.h: arithmetic on lanes.
  *
- * A kernel computes n contiguous elements of each operand. eg__lanes_run brings operands of any strides to it, block by block.
- * Vector functions (libmvec, at most 4 ulp) and scalar ones (libm) differ in their last bits, and a value must not depend on where
- * it lies: a kernel that calls functions gets whole groups of EG_LANES elements only, the last group padded, so that every element
- * is computed by the same vector function. An exact kernel (IEEE arithmetic alone) takes any n.
+ * A kernel computes n contiguous elements of each operand. eg__lanes_run brings operands of any
+ * strides to it, block by block. Vector functions (libmvec, at most 4 ulp) and scalar ones (libm)
+ * differ in their last bits, and a value must not depend on where it lies: a kernel that calls
+ * functions gets whole groups of EG_LANES elements only, the last group padded, so that every
+ * element is computed by the same vector function. An exact kernel (IEEE arithmetic alone) takes
+ * any n.
  *
- * Files that define kernels belong in KERNELS of Makefile.am: -O3 -fno-math-errno -fno-trapping-math, never -ffast-math. */
+ * Files that define kernels belong in KERNELS of Makefile.am: -O3 -fno-math-errno
+ * -fno-trapping-math, never -ffast-math. */
 #ifndef EG_LANES_H
 #define EG_LANES_H
 #include "core/core.h"
 #include "tensor/complex.h"
 
-enum { EG_LANES = 16, EG_BLOCK = 256 };         /* EG_LANES: a multiple of every vector's length            */
+enum { EG_LANES = 16, EG_BLOCK = 256 }; /* EG_LANES: a multiple of every vector's length */
 
-/* glibc 2.35 has vector variants of all of these; without them the loops call libm, slower and just as right. */
+/* glibc 2.35 has vector variants of all of these; without them the loops call libm, slower and just
+ * as right. */
 #if HAVE_SIMD_ATTRIBUTE && defined(__x86_64__) && defined(__GLIBC__)
 #if __GLIBC_PREREQ(2, 35)
 #define EG_SIMD __attribute__((simd("notinbranch")))
-#define EG_SIMD_1(name) double name(double) EG_SIMD; float name##f(float) EG_SIMD;
-#define EG_SIMD_2(name) double name(double, double) EG_SIMD; float name##f(float, float) EG_SIMD;
-EG_SIMD_1(exp) EG_SIMD_1(exp2) EG_SIMD_1(expm1) EG_SIMD_1(log) EG_SIMD_1(log2) EG_SIMD_1(log10) EG_SIMD_1(log1p)
-EG_SIMD_1(erf) EG_SIMD_1(erfc)
-EG_SIMD_1(sin) EG_SIMD_1(cos) EG_SIMD_1(tan) EG_SIMD_1(asin) EG_SIMD_1(acos) EG_SIMD_1(atan)
-EG_SIMD_1(sinh) EG_SIMD_1(cosh) EG_SIMD_1(tanh) EG_SIMD_1(asinh) EG_SIMD_1(acosh) EG_SIMD_1(atanh)
-EG_SIMD_2(pow) EG_SIMD_2(atan2)
+#define EG_SIMD_1(name)          \
+    double name(double) EG_SIMD; \
+    float name##f(float) EG_SIMD;
+#define EG_SIMD_2(name)                  \
+    double name(double, double) EG_SIMD; \
+    float name##f(float, float) EG_SIMD;
+EG_SIMD_1(exp)
+EG_SIMD_1(exp2)
+EG_SIMD_1(expm1)
+EG_SIMD_1(log)
+EG_SIMD_1(log2)
+EG_SIMD_1(log10)
+EG_SIMD_1(log1p)
+EG_SIMD_1(erf)
+EG_SIMD_1(erfc)
+EG_SIMD_1(sin)
+EG_SIMD_1(cos)
+EG_SIMD_1(tan)
+EG_SIMD_1(asin)
+EG_SIMD_1(acos)
+EG_SIMD_1(atan)
+EG_SIMD_1(sinh)
+EG_SIMD_1(cosh)
+EG_SIMD_1(tanh)
+EG_SIMD_1(asinh)
+EG_SIMD_1(acosh)
+EG_SIMD_1(atanh)
+EG_SIMD_2(pow)
+EG_SIMD_2(atan2)
 #undef EG_SIMD_1
 #undef EG_SIMD_2
 #undef EG_SIMD
 #endif
 #endif
 
-/* gcc: vectorise whatever the count (its cost model would send short rows to libm). clang has no vector functions and would warn. */
+/* gcc: vectorise whatever the count (its cost model would send short rows to libm). clang has no
+ * vector functions and would warn. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EG_EVERY_LANE _Pragma("omp simd")
 #else
 #define EG_EVERY_LANE
 #endif
 
-/* A product and a sum may be rounded once: only where every element is a lane of a whole vector, so that no bit depends on its place. */
+/* A product and a sum may be rounded once: only where every element is a lane of a whole vector, so
+ * that no bit depends on its place. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EG_FUSING __attribute__((optimize("fp-contract=fast")))
 #else
 #define EG_FUSING
 #endif
 
-typedef void eg_lanes_fn(int64_t n, char *const *p, const double *c);   /* p[0] the result, p[1]… operands, c constants */
+/* p[0] the result, p[1]… operands, c constants */
+typedef void eg_lanes_fn(int64_t n, char *const *p, const double *c);
 typedef struct eg_lanes {
-    eg_lanes_fn  *kernel;
-    int           operands;                     /* without the result; at most 3                            */
-    bool          exact;
-    uint8_t       width[4];                     /* bytes of an element of p[k]                              */
+    eg_lanes_fn *kernel;
+    int operands; /* without the result; at most 3 */
+    bool exact;
+    uint8_t width[4]; /* bytes of an element of p[k] */
     const double *c;
 } eg_lanes;
-bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);    /* y = kernel(y's operands, y's attribute); true */
+/* y = kernel(y's operands, y's attribute); true */
+bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
 
-/* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. Whole groups of lanes only. */
-#define EG_KERNEL_1(NAME, R, T, VALUE)                                                                                        \
-    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c)                                                    \
-    {                                                                                                                         \
-        R *out = (R *)p[0];                                                                                                   \
-        const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                                                              \
-        (void)a, (void)b;                                                                                                     \
-        n &= -EG_LANES;                                                                                                       \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const T x = in[k]; R y; VALUE; out[k] = y; }                                        \
+/* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. Whole groups
+ * of lanes only. */
+#define EG_KERNEL_1(NAME, R, T, VALUE)                                               \
+    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c) \
+    {                                                                                \
+        R *out = (R *)p[0];                                                          \
+        const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                     \
+        (void)a, (void)b;                                                            \
+        n &= -EG_LANES;                                                              \
+        EG_EVERY_LANE                                                                \
+        for (int64_t k = 0; k < n; k++) {                                            \
+            const T x = in[k];                                                       \
+            R y;                                                                     \
+            VALUE;                                                                   \
+            out[k] = y;                                                              \
+        }                                                                            \
     }
-/* The same of c128, the constants real: a factor's imaginary part of 0 would make a NaN of infinity. */
-#define EG_KERNEL_C128(NAME, VALUE)                                                                                           \
-    static void NAME##_c128(int64_t n, char *const *p, const double *c)                                                       \
-    {                                                                                                                         \
-        double complex *out = (double complex *)p[0];                                                                         \
-        const double complex *in = (const double complex *)p[1];                                                              \
-        const double a = c[0], b = c[1];                                                                                      \
-        (void)a, (void)b;                                                                                                     \
-        for (int64_t k = 0; k < n; k++) { const double complex x = in[k]; double complex y; VALUE; out[k] = y; }              \
+/* The same of c128, the constants real: a factor's imaginary part of 0 would make a NaN of
+ * infinity. */
+#define EG_KERNEL_C128(NAME, VALUE)                                     \
+    static void NAME##_c128(int64_t n, char *const *p, const double *c) \
+    {                                                                   \
+        double complex *out = (double complex *)p[0];                   \
+        const double complex *in = (const double complex *)p[1];        \
+        const double a = c[0], b = c[1];                                \
+        (void)a, (void)b;                                               \
+        for (int64_t k = 0; k < n; k++) {                               \
+            const double complex x = in[k];                             \
+            double complex y;                                           \
+            VALUE;                                                      \
+            out[k] = y;                                                 \
+        }                                                               \
     }
 /* Two operands a and b of type T, exact. */
-#define EG_KERNEL_2(NAME, R, T, VALUE)                                                                                        \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c)                                                    \
-    {                                                                                                                         \
-        R *out = (R *)p[0];                                                                                                   \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];                                                               \
-        (void)c;                                                                                                              \
-        EG_EVERY_LANE                                                                                                         \
-        for (int64_t k = 0; k < n; k++) { const T a = in1[k], b = in2[k]; out[k] = (R)(VALUE); }                              \
+#define EG_KERNEL_2(NAME, R, T, VALUE)                                     \
+    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c) \
+    {                                                                      \
+        R *out = (R *)p[0];                                                \
+        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];            \
+        (void)c;                                                           \
+        EG_EVERY_LANE                                                      \
+        for (int64_t k = 0; k < n; k++) {                                  \
+            const T a = in1[k], b = in2[k];                                \
+            out[k] = (R)(VALUE);                                           \
+        }                                                                  \
     }
 #endif

@@ -1,5 +1,6 @@
-/* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back as the same number, at most 8
- * after the point; one exponent rule and one width for all; of more than 1000 elements 3 at each end; lines of at most 75. */
+/* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back
+ * as the same number, at most 8 after the point; one exponent rule and one width for all; of more
+ * than 1000 elements 3 at each end; lines of at most 75. */
 #include "tensor/tensor.h"
 #include <errno.h>
 #include <math.h>
@@ -8,21 +9,35 @@
 
 enum { PRECISION = 8, LINE = 75, MANY = 1000, EDGE = 3, WORD = 96 };
 
-typedef struct sink { FILE *file; char *out; size_t room, n; bool bad; } sink;
+typedef struct sink {
+    FILE *file;
+    char *out;
+    size_t room, n;
+    bool bad;
+} sink;
 static void put(sink *s, const char *text, size_t n)
 {
-    if (s->file) s->bad |= fwrite(text, 1, n, s->file) != n;
-    else if (s->n < s->room) memcpy(s->out + s->n, text, n < s->room - s->n ? n : s->room - s->n);
+    if (s->file)
+        s->bad |= fwrite(text, 1, n, s->file) != n;
+    else if (s->n < s->room)
+        memcpy(s->out + s->n, text, n < s->room - s->n ? n : s->room - s->n);
     s->n += n;
 }
-static void put_many(sink *s, char c, int n) { while (n-- > 0) put(s, &c, 1); }
+static void put_many(sink *s, char c, int n)
+{
+    while (n-- > 0) put(s, &c, 1);
+}
 
-/* -- numbers --------------------------------------------------------------------------------------------------------------- */
-typedef struct value { double f, im; int64_t i; } value;
+/* -- numbers ---------------------------------------------------------------------------------- */
+typedef struct value {
+    double f, im;
+    int64_t i;
+} value;
 static value value_at(const eg_tensor *x, char *p)
 {
     value v = { 0, 0, 0 };
-    if (x->dtype == EG_C128) return (value){ ((double *)(void *)p)[0], ((double *)(void *)p)[1], 0 };
+    if (x->dtype == EG_C128)
+        return (value){ ((double *)(void *)p)[0], ((double *)(void *)p)[1], 0 };
     eg_tensor from = *x, to;
     from.rank = 0;
     from.data = p;
@@ -33,13 +48,19 @@ static value value_at(const eg_tensor *x, char *p)
     return v;
 }
 
-typedef struct digits { char sign; int n, exponent; char d[24]; } digits;   /* sign d0.d1d2… 10^exponent; sign: 0 for none */
+/* sign d0.d1d2… 10^exponent; sign: 0 for none */
+typedef struct digits {
+    char sign;
+    int n, exponent;
+    char d[24];
+} digits;
 
 /* Digits of "%.*e" text, whatever the locale's point is. */
 static void parse(const char *text, digits *t)
 {
     t->n = 0;
-    for (; *text && *text != 'e'; text++) if (*text >= '0' && *text <= '9') t->d[t->n++] = *text;
+    for (; *text && *text != 'e'; text++)
+        if (*text >= '0' && *text <= '9') t->d[t->n++] = *text;
     t->exponent = (int)strtol(text + 1, NULL, 10);
 }
 static bool reads_back(const digits *t, double v, bool narrow)
@@ -56,7 +77,8 @@ static digits shortest(double v, bool narrow, bool plus)
     char text[48];
     int e;
     v = fabs(v);
-    bool lopsided = frexp(v, &e) == 0.5;        /* a power of two: its neighbour below is nearer than the one above */
+    /* a power of two: its neighbour below is nearer than the one above */
+    bool lopsided = frexp(v, &e) == 0.5;
     for (int n = 0; n < (narrow ? 9 : 17); n++) {
         snprintf(text, sizeof text, "%.*e", n, v);
         parse(text, &t);
@@ -108,24 +130,30 @@ static char *scientific(char *out, const digits *t, int places, int exponent)
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 
-/* -- one format for all elements, of complex numbers one for their real and one for their imaginary parts ------------------- */
+/* -- one format for all elements, of complex numbers one for their real and one for their imaginary
+ * parts */
 typedef struct format {
-    bool cut;                           /* edges only                                               */
-    bool narrow, scientific, imaginary; /* imaginary parts have a + where there is no −              */
-    int  left, right, exponent;         /* characters before the point, digits after it, digits of the exponent */
-    bool odd, signed_inf;               /* not everything is finite                                  */
-    double most, least;                 /* largest and smallest |v| ≠ 0                              */
+    bool cut;                           /* edges only */
+    bool narrow, scientific, imaginary; /* imaginary parts have a + where there is no − */
+    /* characters before the point, digits after it, digits of the exponent */
+    int left, right, exponent;
+    bool odd, signed_inf; /* not everything is finite */
+    double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
-static void survey(format *f, const eg_tensor *x, value v)          /* what decides about the exponent */
+static void survey(format *f, const eg_tensor *x, value v) /* what decides about the exponent */
 {
     (void)x;
     const double number = f->imaginary ? v.im : v.f, a = fabs(number);
-    if (!isfinite(number)) { f->odd = true; f->signed_inf |= f->imaginary || number == -(double)INFINITY; return; }
+    if (!isfinite(number)) {
+        f->odd = true;
+        f->signed_inf |= f->imaginary || number == -(double)INFINITY;
+        return;
+    }
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
-static void measure(format *f, const eg_tensor *x, value v)         /* how wide the parts are */
+static void measure(format *f, const eg_tensor *x, value v) /* how wide the parts are */
 {
     char text[WORD];
     if (!eg__is_inexact(x->dtype)) {
@@ -136,15 +164,20 @@ static void measure(format *f, const eg_tensor *x, value v)         /* how wide 
     const double number = f->imaginary ? v.im : v.f;
     if (!isfinite(number)) return;
     digits t = to_digits(number, f->narrow, f->imaginary, PRECISION, f->scientific);
-    int left = f->scientific ? 1 + !!t.sign : whole(&t), right = f->scientific ? t.n - 1 : fraction(&t);
+    int left = f->scientific ? 1 + !!t.sign : whole(&t),
+        right = f->scientific ? t.n - 1 : fraction(&t);
     int exponent = t.exponent > 99 || t.exponent < -99 ? 3 : 2;
     if (left > f->left) f->left = left;
     if (right > f->right) f->right = right;
     if (f->scientific && exponent > f->exponent) f->exponent = exponent;
 }
-static void each(format *f, const eg_tensor *x, int axis, char *p, void (*see)(format *, const eg_tensor *, value))
+static void each(format *f, const eg_tensor *x, int axis, char *p,
+                 void (*see)(format *, const eg_tensor *, value))
 {
-    if (axis == x->rank) { see(f, x, value_at(x, p)); return; }
+    if (axis == x->rank) {
+        see(f, x, value_at(x, p));
+        return;
+    }
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
     for (int64_t i = 0; i < n; i++) {
         if (f->cut && n > 2 * EDGE && i == EDGE) i = n - EDGE;
@@ -157,8 +190,12 @@ static format fit(const eg_tensor *x, bool imaginary)
     if (eg__is_inexact(x->dtype)) {
         each(&f, x, 0, x->data, survey);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
-        if (f.narrow) { ratio = (float)f.most / (float)(f.least ? f.least : 1); tiny = (float)tiny; }
-        f.scientific = f.least && (f.most >= (f.narrow ? 1e6 : 1e8) || f.least < tiny || ratio > 1000);
+        if (f.narrow) {
+            ratio = (float)f.most / (float)(f.least ? f.least : 1);
+            tiny = (float)tiny;
+        }
+        f.scientific =
+            f.least && (f.most >= (f.narrow ? 1e6 : 1e8) || f.least < tiny || ratio > 1000);
     }
     if (x->dtype != EG_BOOL) each(&f, x, 0, x->data, measure);
     if (f.odd) {
@@ -177,7 +214,8 @@ static int number(const format *f, double v, char *out)
 {
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
     if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
-    digits t = f->scientific ? rounded(v, f->imaginary, f->right) : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
+    digits t = f->scientific ? rounded(v, f->imaginary, f->right)
+                             : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
     char *end = out;
     for (int k = f->scientific ? 1 + !!t.sign : whole(&t); k < f->left; k++) *end++ = ' ';
     end = f->scientific ? scientific(end, &t, f->right, f->exponent) : positional(end, &t);
@@ -191,7 +229,7 @@ static int word(const format *f, const eg_tensor *x, value v, char *out)
     int n = number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
     n += number(f + 1, v.im, out + n);
-    while (out[n - 1 - blanks] == ' ') blanks++;                    /* the j stands before them                  */
+    while (out[n - 1 - blanks] == ' ') blanks++; /* the j stands before them */
     memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
     out[n - blanks] = 'j';
     return n + 1;
@@ -202,7 +240,8 @@ static char *digits_of(double v, bool narrow, bool plus, char *out)
     if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
     digits t = shortest(v, narrow, plus);
     double a = fabs(v), most = narrow ? 1e6 : 1e16;
-    return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t) : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
+    return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t)
+                                             : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
 static int lone(const eg_tensor *x, value v, char *out)
@@ -212,7 +251,10 @@ static int lone(const eg_tensor *x, value v, char *out)
     if (x->dtype == EG_C128) {
         const bool both = v.f != 0 || signbit(v.f);
         char *at = out;
-        if (both) { *at++ = '('; at = dotless(digits_of(v.f, false, false, at)); }
+        if (both) {
+            *at++ = '(';
+            at = dotless(digits_of(v.f, false, false, at));
+        }
         at = dotless(digits_of(v.im, false, both, at));
         return (int)(at + sprintf(at, both ? "j)" : "j") - out);
     }
@@ -221,17 +263,18 @@ static int lone(const eg_tensor *x, value v, char *out)
     return (int)(end - out);
 }
 
-/* -- brackets and lines ---------------------------------------------------------------------------------------------------- */
+/* -- brackets and lines ----------------------------------------------------------------------- */
 typedef struct page {
     sink *to;
-    const format *f;                    /* of real and imaginary parts                               */
+    const format *f; /* of real and imaginary parts */
     const eg_tensor *x;
-    int column, blanks;                 /* blanks: owed at the end of the line, dropped where it breaks */
+    int column, blanks; /* blanks: owed at the end of the line, dropped where it breaks */
 } page;
 
 static void put_word(page *g, const char *text, int n, int indent, int width, bool first)
 {
-    if (!first && g->column + n > width) {      /* column: the line so far with the blank after the last word */
+    /* column: the line so far with the blank after the last word */
+    if (!first && g->column + n > width) {
         put(g->to, "\n", 1);
         g->column = indent;
         g->blanks = indent;
@@ -256,7 +299,8 @@ static void row(page *g, int axis, char *p)
             put_word(g, "...", 3, indent, width, false);
             i = n - EDGE;
         }
-        put_word(g, text, word(g->f, x, value_at(x, p + i * step), text), indent, width, g->column == indent);
+        put_word(g, text, word(g->f, x, value_at(x, p + i * step), text), indent, width,
+                 g->column == indent);
     }
     put_many(g->to, ' ', g->blanks - 1);
 }
@@ -265,18 +309,23 @@ static void brackets(page *g, int axis, char *p)
     const eg_tensor *x = g->x;
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
     put(g->to, "[", 1);
-    if (axis == x->rank - 1) row(g, axis, p);
-    else for (int64_t i = 0; i < n; i++) {
-        bool gap = g->f->cut && n > 2 * EDGE && i == EDGE;
-        if (i) { put_many(g->to, '\n', x->rank - 1 - axis); put_many(g->to, ' ', axis + 1); }
-        if (gap) {
-            put(g->to, "...", 3);
-            put_many(g->to, '\n', x->rank - 1 - axis);
-            put_many(g->to, ' ', axis + 1);
-            i = n - EDGE;
+    if (axis == x->rank - 1)
+        row(g, axis, p);
+    else
+        for (int64_t i = 0; i < n; i++) {
+            bool gap = g->f->cut && n > 2 * EDGE && i == EDGE;
+            if (i) {
+                put_many(g->to, '\n', x->rank - 1 - axis);
+                put_many(g->to, ' ', axis + 1);
+            }
+            if (gap) {
+                put(g->to, "...", 3);
+                put_many(g->to, '\n', x->rank - 1 - axis);
+                put_many(g->to, ' ', axis + 1);
+                i = n - EDGE;
+            }
+            brackets(g, axis + 1, p + i * step);
         }
-        brackets(g, axis + 1, p + i * step);
-    }
     put(g->to, "]", 1);
 }
 
@@ -284,10 +333,13 @@ static bool print(const char *who, sink *s, eg_tensor *x)
 {
     char text[WORD];
     if (!eg__check(who, x)) return false;
-    if (eg_size(x) == 0) put(s, "[]", 2);
-    else if (x->rank == 0) put(s, text, (size_t)lone(x, value_at(x, x->data), text));
+    if (eg_size(x) == 0)
+        put(s, "[]", 2);
+    else if (x->rank == 0)
+        put(s, text, (size_t)lone(x, value_at(x, x->data), text));
     else {
-        const format f[2] = { fit(x, false), x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
+        const format f[2] = { fit(x, false),
+                              x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
         brackets(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
     }
     return true;
@@ -297,7 +349,8 @@ int eg_print(FILE *file, eg_tensor *x)
 {
     sink s = { .file = file };
     if (!eg__check("print", x)) return -1;
-    if (!file) eg_fail(x->cx, "print: the file is NULL");
+    if (!file)
+        eg_fail(x->cx, "print: the file is NULL");
     else if (print("print", &s, x)) {
         errno = 0;
         put(&s, "\n", 1);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- asking: NULL, poison and what was popped answer like a scalar that is not there --------------------------------------- */
+/* -- asking: NULL, poison and what was popped answer like a scalar that is not there ---------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -29,7 +29,7 @@ static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
     return eg__dims_text(&s, buffer, room);
 }
 
-/* -- out ------------------------------------------------------------------------------------------------------------------- */
+/* -- out -------------------------------------------------------------------------------------- */
 bool eg_is_row_major(const eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -37,7 +37,8 @@ bool eg_is_row_major(const eg_tensor *x)
     for (int k = x->rank; k-- > 0; w *= x->dim[k]) {
         if (x->dim[k] == 0) return true;
         if (x->dim[k] != 1 && x->stride[k] != w) {
-            for (int j = k; j-- > 0; ) if (x->dim[j] == 0) return true;
+            for (int j = k; j-- > 0;)
+                if (x->dim[j] == 0) return true;
             return false;
         }
     }
@@ -55,18 +56,19 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (!eg__check(who, x)) return NULL;
     if (x->dtype != dtype) {
-        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype));
+        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype),
+                eg_type_name(dtype));
         return NULL;
     }
     if (!eg_is_row_major(x)) x = copied(x);
     return x ? x->data : NULL;
 }
-const float   *eg_f32 (eg_tensor *x) { return values("f32",  x, EG_F32); }
-const double  *eg_f64 (eg_tensor *x) { return values("f64",  x, EG_F64); }
-const int32_t *eg_i32 (eg_tensor *x) { return values("i32",  x, EG_I32); }
-const int64_t *eg_i64 (eg_tensor *x) { return values("i64",  x, EG_I64); }
-const bool    *eg_bool(eg_tensor *x) { return values("bool", x, EG_BOOL); }
-const double  *eg_c128(eg_tensor *x) { return values("c128", x, EG_C128); }
+const float *eg_f32(eg_tensor *x) { return values("f32", x, EG_F32); }
+const double *eg_f64(eg_tensor *x) { return values("f64", x, EG_F64); }
+const int32_t *eg_i32(eg_tensor *x) { return values("i32", x, EG_I32); }
+const int64_t *eg_i64(eg_tensor *x) { return values("i64", x, EG_I64); }
+const bool *eg_bool(eg_tensor *x) { return values("bool", x, EG_BOOL); }
+const double *eg_c128(eg_tensor *x) { return values("c128", x, EG_C128); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
@@ -78,7 +80,8 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
 static double element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
-        eg_fail(x->cx, "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it", who);
+        eg_fail(x->cx, "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it",
+                who);
         return NAN;
     }
     double v = 0;
@@ -96,7 +99,8 @@ double eg_item(eg_tensor *x)
     char text[256];
     if (!eg__check("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
-    eg_fail(x->cx, "item: %s has %lld elements, not one", eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
+    eg_fail(x->cx, "item: %s has %lld elements, not one", eg__dims_text(x, text, sizeof text),
+            (long long)eg_size(x));
     return NAN;
 }
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
@@ -104,7 +108,8 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     char text[256];
     if (!eg__check("get", x)) return NAN;
     if (rank != x->rank) {
-        eg_fail(x->cx, "get: %d indices for %s, which has %d axes", rank, eg__dims_text(x, text, sizeof text), x->rank);
+        eg_fail(x->cx, "get: %d indices for %s, which has %d axes", rank,
+                eg__dims_text(x, text, sizeof text), x->rank);
         return NAN;
     }
     if (rank && !index) {
@@ -115,8 +120,8 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     for (int k = 0; k < rank; k++) {
         int64_t i = index[k] < 0 ? index[k] + x->dim[k] : index[k];
         if (i < 0 || i >= x->dim[k]) {
-            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k], k,
-                eg__dims_text(x, text, sizeof text));
+            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k],
+                    k, eg__dims_text(x, text, sizeof text));
             return NAN;
         }
         p += i * x->stride[k] * eg__width[x->dtype];
@@ -124,13 +129,14 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     return element("get", x, p);
 }
 
-/* -- in -------------------------------------------------------------------------------------------------------------------- */
+/* -- in --------------------------------------------------------------------------------------- */
 static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
     if (!eg__check(who, x)) return NULL;
     if (x->dtype != dtype) {
-        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype), eg_type_name(dtype));
+        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype),
+                eg_type_name(dtype));
         return NULL;
     }
     if (!eg_is_row_major(x)) {
@@ -141,14 +147,15 @@ static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
     x->st->version++;
     return x->data;
 }
-float   *eg_mut_f32 (eg_tensor *x) { return writable("mut_f32",  x, EG_F32); }
-double  *eg_mut_f64 (eg_tensor *x) { return writable("mut_f64",  x, EG_F64); }
-int32_t *eg_mut_i32 (eg_tensor *x) { return writable("mut_i32",  x, EG_I32); }
-int64_t *eg_mut_i64 (eg_tensor *x) { return writable("mut_i64",  x, EG_I64); }
-bool    *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
-double  *eg_mut_c128(eg_tensor *x) { return writable("mut_c128", x, EG_C128); }
+float *eg_mut_f32(eg_tensor *x) { return writable("mut_f32", x, EG_F32); }
+double *eg_mut_f64(eg_tensor *x) { return writable("mut_f64", x, EG_F64); }
+int32_t *eg_mut_i32(eg_tensor *x) { return writable("mut_i32", x, EG_I32); }
+int64_t *eg_mut_i64(eg_tensor *x) { return writable("mut_i64", x, EG_I64); }
+bool *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
+double *eg_mut_c128(eg_tensor *x) { return writable("mut_c128", x, EG_C128); }
 
-/* May x be written element by element? Not where several elements are one: each stride has to step over all that the smaller reach. */
+/* May x be written element by element? Not where several elements are one: each stride has to step
+ * over all that the smaller reach. */
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
@@ -157,21 +164,26 @@ bool eg__target(const char *who, eg_tensor *x)
     if (!eg__check(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
-            eg_fail(x->cx, "%s: axis %d of the target %s is expanded: its %lld elements are one", who, k,
-                    eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
+            eg_fail(x->cx, "%s: axis %d of the target %s is expanded: its %lld elements are one",
+                    who, k, eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
             return false;
         }
     for (int k = 0; k < x->rank && eg_size(x); k++) {
         if (x->dim[k] == 1) continue;
         int at = n++;
-        for (; at > 0 && llabs(x->stride[order[at - 1]]) > llabs(x->stride[k]); at--) order[at] = order[at - 1];
+        for (; at > 0 && llabs(x->stride[order[at - 1]]) > llabs(x->stride[k]); at--)
+            order[at] = order[at - 1];
         order[at] = k;
     }
     for (int i = 0; i < n; i++) {
         int64_t step = llabs(x->stride[order[i]]);
         if (step <= far) {
-            eg_fail(x->cx, "%s: axis %d of the target %s steps by %lld elements where other axes cover %lld, so that elements share "
-                    "their place", who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step, (long long)far + 1);
+            eg_fail(x->cx,
+                    "%s: axis %d of the target %s steps by %lld elements where other axes cover "
+                    "%lld, so that elements share "
+                    "their place",
+                    who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step,
+                    (long long)far + 1);
             return false;
         }
         far += (x->dim[order[i]] - 1) * step;
@@ -185,8 +197,10 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
     *low = *high = x->data;
     for (int k = 0; k < x->rank; k++) {
         int64_t far = (x->dim[k] - 1) * x->stride[k] * eg__width[x->dtype];
-        if (far < 0) *low += far;
-        else *high += far;
+        if (far < 0)
+            *low += far;
+        else
+            *high += far;
     }
     *high += eg__width[x->dtype];
 }
@@ -204,16 +218,23 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     char a[256], b[256];
     if (!eg__target("assign", target)) return -1;
     eg_ctx *cx = target->cx;
-    if (!value) { eg_fail(cx, "assign: the value is NULL"); return -1; }
-    if (value->cx != cx) { eg_fail(cx, "assign: target and value belong to different contexts"); return -1; }
+    if (!value) {
+        eg_fail(cx, "assign: the value is NULL");
+        return -1;
+    }
+    if (value->cx != cx) {
+        eg_fail(cx, "assign: target and value belong to different contexts");
+        return -1;
+    }
     if (!eg__check("assign: value", value)) return -1;
     if (target->dtype != value->dtype) {
-        eg_fail(cx, "assign: the target is %s, the value %s", eg_type_name(target->dtype), eg_type_name(value->dtype));
+        eg_fail(cx, "assign: the target is %s, the value %s", eg_type_name(target->dtype),
+                eg_type_name(value->dtype));
         return -1;
     }
     if (!eg__same_shape(target, value)) {
         eg_fail(cx, "assign: the target is %s, the value %s", eg__dims_text(target, a, sizeof a),
-            eg__dims_text(value, b, sizeof b));
+                eg__dims_text(value, b, sizeof b));
         return -1;
     }
     if (eg__overlap(target, value) && !(value = copied(value))) return -1;
@@ -229,63 +250,119 @@ int eg_fill(eg_tensor *target, double value)
     return 0;
 }
 
-/* -- detach: y = x, a view,  dx = 0 ---------------------------------------------------------------------------------------- */
-static bool detach_shape(eg_tensor *y) { const eg_tensor *x = y->in[0]; return eg__shape_view(y, x, x->rank, x->dim, x->stride, 0); }
+/* -- detach: y = x, a view,  dx = 0 ----------------------------------------------------------- */
+static bool detach_shape(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0];
+    return eg__shape_view(y, x, x->rank, x->dim, x->stride, 0);
+}
 static eg_tensor *detach_call(eg_tensor *const *x) { return eg_detach(x[0]); }
 static const eg_sample detach_samples[] = { { detach_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op detach_op = { "detach", "y = x", "dx = 0", 1, detach_shape, NULL, eg_zero_rule, EG_USES_NOTHING,
+static const eg_op detach_op = { "detach",
+                                 "y = x",
+                                 "dx = 0",
+                                 1,
+                                 detach_shape,
+                                 NULL,
+                                 eg_zero_rule,
+                                 EG_USES_NOTHING,
                                  .samples = detach_samples };
 eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x); }
 
-/* -- the parts of a complex number: views without history ------------------------------------------------------------------ */
+/* -- the parts of a complex number: views without history ------------------------------------- */
 static eg_tensor *part_of(const char *who, eg_tensor *z, int part)
 {
     if (!eg__check(who, z)) return z ? eg__poison(z->cx) : NULL;
-    if (z->dtype != EG_C128) return eg_fail(z->cx, "%s: operand 1 is %s, not c128", who, eg_type_name(z->dtype));
+    if (z->dtype != EG_C128)
+        return eg_fail(z->cx, "%s: operand 1 is %s, not c128", who, eg_type_name(z->dtype));
     eg_tensor *y = eg__part(z, part);
     return y ? y : eg__poison(z->cx);
 }
 eg_tensor *eg_real(eg_tensor *z) { return part_of("real", z, 0); }
 eg_tensor *eg_imag(eg_tensor *z) { return part_of("imag", z, 1); }
 
-/* -- copy: y = x,  dx = g -------------------------------------------------------------------------------------------------- */
-static bool copy_shape(eg_tensor *y) { return eg__shape(y, y->in[0]->dtype, y->in[0]->rank, y->in[0]->dim); }
-static bool copy_forward(eg_tensor *y) { eg__copy(y, y->in[0]); return true; }
-static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i) { (void)y; (void)i; return g; }
+/* -- copy: y = x,  dx = g --------------------------------------------------------------------- */
+static bool copy_shape(eg_tensor *y)
+{
+    return eg__shape(y, y->in[0]->dtype, y->in[0]->rank, y->in[0]->dim);
+}
+static bool copy_forward(eg_tensor *y)
+{
+    eg__copy(y, y->in[0]);
+    return true;
+}
+static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    (void)i;
+    return g;
+}
 static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
-static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 }, { copy_call, "5x4:i9", 0, 0 }, { 0 } };
-static const eg_op copy_op = { "copy", "y = x", "g", 1, copy_shape, copy_forward, copy_rule, EG_USES_NOTHING, copy_samples,
-    .jvp = eg_jvp_symmetric, .forward_c128 = copy_forward };
+static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 },
+                                          { copy_call, "5x4:i9", 0, 0 },
+                                          { 0 } };
+static const eg_op copy_op = { "copy",
+                               "y = x",
+                               "g",
+                               1,
+                               copy_shape,
+                               copy_forward,
+                               copy_rule,
+                               EG_USES_NOTHING,
+                               copy_samples,
+                               .jvp = eg_jvp_symmetric,
+                               .forward_c128 = copy_forward };
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
 
 /* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
- * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody else loses an imaginary part: eg_cast
- * refuses to drop one. ------------------------------------------------------------------------------------------------------ */
+ * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody
+ * else loses an imaginary part: eg_cast refuses to drop one.
+ */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;
     if (y->in[0]->dtype == EG_C128 && eg__is_float(dtype)) dtype = EG_C128;
-    if (dtype > EG_DEFAULT && (unsigned)dtype < EG_DTYPES) return eg__shape_like(y, dtype, y->in[0]);
+    if (dtype > EG_DEFAULT && (unsigned)dtype < EG_DTYPES)
+        return eg__shape_like(y, dtype, y->in[0]);
     eg_fail(y->cx, "cast: %d is not a dtype", (int)dtype);
     return false;
 }
-static eg_tensor *cast_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_cast(g, y->in[i]->dtype); }
+static eg_tensor *cast_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_cast(g, y->in[i]->dtype);
+}
 static eg_tensor *cast_down(eg_tensor *const *x) { return eg_cast(x[0], EG_F32); }
 static eg_tensor *cast_up(eg_tensor *const *x) { return eg_cast(x[0], EG_F64); }
 static eg_tensor *cast_int(eg_tensor *const *x) { return eg_cast(x[0], EG_I32); }
 static eg_tensor *cast_bool(eg_tensor *const *x) { return eg_cast(x[0], EG_BOOL); }
 static const eg_sample cast_samples[] = {
-    { cast_up, "3x4", 0, 0 }, { cast_down, "6:i9", 0, 0 }, { cast_int, "3x4:b", 0, 0 }, { cast_bool, "3x4:i4", 0, 0 }, { 0 },
+    { cast_up, "3x4", 0, 0 },
+    { cast_down, "6:i9", 0, 0 },
+    { cast_int, "3x4:b", 0, 0 },
+    { cast_bool, "3x4:i4", 0, 0 },
+    { 0 },
 };
-static const eg_op cast_op = { "cast", "y = (dtype)x", "(dtype of x)g", 1, cast_shape, copy_forward, cast_rule,
-    EG_USES_NOTHING, cast_samples, .jvp = eg_jvp_linear, .forward_c128 = copy_forward };
+static const eg_op cast_op = { "cast",
+                               "y = (dtype)x",
+                               "(dtype of x)g",
+                               1,
+                               cast_shape,
+                               copy_forward,
+                               cast_rule,
+                               EG_USES_NOTHING,
+                               cast_samples,
+                               .jvp = eg_jvp_linear,
+                               .forward_c128 = copy_forward };
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
     if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check("cast", x))
-        return eg_fail(x->cx, "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts", eg_type_name(dtype));
+        return eg_fail(
+            x->cx,
+            "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts",
+            eg_type_name(dtype));
     return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);
 }
 

@@ -1,22 +1,34 @@
-/* reshape.c: the same elements in the same order under other sizes: a view where the strides allow it (view.c has the other views,
- * which map axes to axes). */
+/* reshape.c: the same elements in the same order under other sizes: a view where the strides allow
+ * it (view.c has the other views, which map axes to axes). */
 #include "tensor/tensor.h"
 #include <string.h>
 
-typedef struct shape { int rank; int64_t v[2 * EG_RANK_MAX]; } shape;     /* sizes, then (in refit) strides */
-static size_t shape_size(int numbers) { return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t); }
+/* sizes, then (in refit) strides */
+typedef struct shape {
+    int rank;
+    int64_t v[2 * EG_RANK_MAX];
+} shape;
+static size_t shape_size(int numbers)
+{
+    return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t);
+}
 static eg_tensor *poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
-/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------------------------------------ */
+/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------- */
 
-/* Strides under which x's storage shows the sizes of s. Axes of x that are one run make a chunk, and whole axes of the result
- * must share it out; where they would straddle two chunks, *left and *right name the axes of x between which it breaks. */
+/* Strides under which x's storage shows the sizes of s. Axes of x that are one run make a chunk,
+ * and whole axes of the result must share it out; where they would straddle two chunks, *left and
+ * *right name the axes of x between which it breaks. */
 static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
 {
     int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
-    int k = s->rank - 1, last = -1;     /* last: the first axis of the chunk that has more than one element */
-    if (eg_size(x) == 0) { eg__row_major(s->rank, dim, stride); return true; }
-    for (int r = x->rank; r-- > 0; ) {
+    /* last: the first axis of the chunk that has more than one element */
+    int k = s->rank - 1, last = -1;
+    if (eg_size(x) == 0) {
+        eg__row_major(s->rank, dim, stride);
+        return true;
+    }
+    for (int r = x->rank; r-- > 0;) {
         if (x->dim[r] == 1) continue;
         if (last < 0) base = x->stride[r];
         last = r;
@@ -25,12 +37,17 @@ static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
         while (next >= 0 && x->dim[next] == 1) next--;
         if (next >= 0 && x->stride[next] == chunk * base) continue;
         int64_t taken = 1;
-        for (; k >= 0 && (taken < chunk || dim[k] == 1); taken *= dim[k--]) stride[k] = taken * base;
-        if (taken != chunk) { *left = next; *right = r; return false; }
+        for (; k >= 0 && (taken < chunk || dim[k] == 1); taken *= dim[k--])
+            stride[k] = taken * base;
+        if (taken != chunk) {
+            *left = next;
+            *right = r;
+            return false;
+        }
         last = -1;
         chunk = 1;
     }
-    for (; k >= 0; k--) stride[k] = 1;  /* ones are left */
+    for (; k >= 0; k--) stride[k] = 1; /* ones are left */
     return true;
 }
 
@@ -39,18 +56,31 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
 {
     char from[256], to[256];
     if (!eg__check(who, x)) return false;
-    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(x->cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
-    if (rank && !dims) { eg_fail(x->cx, "%s: the sizes are NULL", who); return false; }
+    if (rank < 0 || rank > EG_RANK_MAX) {
+        eg_fail(x->cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
+        return false;
+    }
+    if (rank && !dims) {
+        eg_fail(x->cx, "%s: the sizes are NULL", who);
+        return false;
+    }
     int64_t size = eg_size(x), known = 1;
     int unknown = -1;
     bool fits = true;
     s->rank = rank;
     for (int k = 0; k < rank; k++) {
         s->v[k] = dims[k];
-        if (dims[k] >= 0) { fits = fits && !__builtin_mul_overflow(known, dims[k], &known); continue; }
-        if (dims[k] < -1) { eg_fail(x->cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
+        if (dims[k] >= 0) {
+            fits = fits && !__builtin_mul_overflow(known, dims[k], &known);
+            continue;
+        }
+        if (dims[k] < -1) {
+            eg_fail(x->cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k);
+            return false;
+        }
         if (unknown >= 0) {
-            eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown, k);
+            eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown,
+                    k);
             return false;
         }
         unknown = k;
@@ -63,12 +93,14 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     if (fits && unknown >= 0) s->v[unknown] = size / known;
     eg_tensor asked = { .rank = (uint8_t)rank, .dim = s->v };
     if (!fits)
-        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who, eg__dims_text(x, from, sizeof from),
-            (long long)size, eg__dims_text(&asked, to, sizeof to));
+        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who,
+                eg__dims_text(x, from, sizeof from), (long long)size,
+                eg__dims_text(&asked, to, sizeof to));
     return fits;
 }
 
-/* A view if there is one, else room for a copy: for reshape, and where a view is evaluated again in another layout (c128). */
+/* A view if there is one, else room for a copy: for reshape, and where a view is evaluated again in
+ * another layout (c128). */
 static bool refit_shape(eg_tensor *y)
 {
     const shape *sizes = y->attr;
@@ -76,7 +108,8 @@ static bool refit_shape(eg_tensor *y)
     shape s;
     int left, right;
     memcpy(&s, sizes, shape_size(sizes->rank));
-    return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0) : eg__shape(y, x->dtype, s.rank, s.v);
+    return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
+                                       : eg__shape(y, x->dtype, s.rank, s.v);
 }
 static bool reshape_forward(eg_tensor *y)
 {
@@ -90,12 +123,27 @@ static bool reshape_forward(eg_tensor *y)
     eg__copy(&target, x);
     return true;
 }
-static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i) { return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim); }
-static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx) { return eg_reshape_n(dx[0], y->rank, y->dim); }
+static eg_tensor *reshape_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_reshape_n(g, y->in[i]->rank, y->in[i]->dim);
+}
+static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    return eg_reshape_n(dx[0], y->rank, y->dim);
+}
 static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
 static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op view_op = { "view", "y = x under other sizes", "g reshaped back", 1, refit_shape, NULL, reshape_rule,
-    EG_USES_NOTHING, view_samples, .jvp = reshape_jvp, .forward_c128 = reshape_forward };
+static const eg_op view_op = { "view",
+                               "y = x under other sizes",
+                               "g reshaped back",
+                               1,
+                               refit_shape,
+                               NULL,
+                               reshape_rule,
+                               EG_USES_NOTHING,
+                               view_samples,
+                               .jvp = reshape_jvp,
+                               .forward_c128 = reshape_forward };
 eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -104,20 +152,37 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     if (!sized("view", x, rank, dims, &s)) return poison_of(x);
     if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
     eg_tensor bare = { .rank = x->rank, .dim = x->stride };
-    return eg_fail(x->cx, "view: axes %d and %d of %s with strides %s cannot be merged without a copy; eg_reshape copies",
-        left, right,
-                   eg__dims_text(x, text, sizeof text), eg__dims_text(&bare, strides, sizeof strides));
+    return eg_fail(x->cx,
+                   "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
+                   "eg_reshape copies",
+                   left, right, eg__dims_text(x, text, sizeof text),
+                   eg__dims_text(&bare, strides, sizeof strides));
 }
 
-/* -- reshape: a view if there is one, else a copy -------------------------------------------------------------------------- */
-static eg_tensor *reshape_call(eg_tensor *const *x) { return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6); }
-static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 }, { reshape_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op reshape_op = { "reshape", "y = x under other sizes", "g reshaped back", 1, refit_shape, reshape_forward,
-    reshape_rule, EG_USES_NOTHING, reshape_samples, .jvp = reshape_jvp, .forward_c128 = reshape_forward };
+/* -- reshape: a view if there is one, else a copy --------------------------------------------- */
+static eg_tensor *reshape_call(eg_tensor *const *x)
+{
+    return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6);
+}
+static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 },
+                                             { reshape_call, "3x4:i9", 0, 0 },
+                                             { 0 } };
+static const eg_op reshape_op = { "reshape",
+                                  "y = x under other sizes",
+                                  "g reshaped back",
+                                  1,
+                                  refit_shape,
+                                  reshape_forward,
+                                  reshape_rule,
+                                  EG_USES_NOTHING,
+                                  reshape_samples,
+                                  .jvp = reshape_jvp,
+                                  .forward_c128 = reshape_forward };
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
-    return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x) : poison_of(x);
+    return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
+                                               : poison_of(x);
 }
 
 const eg_op *const eg__reshape_rows[] = { &view_op, &reshape_op, NULL };

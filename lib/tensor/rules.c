@@ -1,7 +1,11 @@
 /* rules.c: rules and jvps that many rows share. */
 #include "tensor/tensor.h"
 
-eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i) { (void)g; return eg_zeros_like(eg_operand(y, i)); }
+eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)g;
+    return eg_zeros_like(eg_operand(y, i));
+}
 
 /* Zeros of x's shape that cost one element. */
 static eg_tensor *nothing(const eg_tensor *x)
@@ -12,13 +16,14 @@ static eg_tensor *nothing(const eg_tensor *x)
     return t ? t : eg__poison(x->cx);
 }
 
-/* -- jvps that several rows share ------------------------------------------------------------------------------------------------- */
+/* -- jvps that several rows share ------------------------------------------------------------- */
 eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 {
     if (!y || !y->op) return y ? eg_fail(y->cx, "jvp: a leaf has no row to apply") : NULL;
     eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
     if (!in) return eg__poison(y->cx);
-    for (int i = 0; i < y->count; i++) in[i] = dx[i] ? dx[i] : eg__is_float(y->in[i]->dtype) ? nothing(y->in[i]) : y->in[i];
+    for (int i = 0; i < y->count; i++)
+        in[i] = dx[i] ? dx[i] : eg__is_float(y->in[i]->dtype) ? nothing(y->in[i]) : y->in[i];
     return eg_apply(y->op, y->attr, y->attr_size, y->count, in);
 }
 eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx)

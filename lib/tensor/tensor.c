@@ -2,8 +2,8 @@
 #include "tensor/tensor.h"
 #include <string.h>
 
-const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1,
-    [EG_C128] = 16 };
+const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4,  [EG_F64] = 8,  [EG_I32] = 4,
+                              [EG_I64] = 8,     [EG_BOOL] = 1, [EG_C128] = 16 };
 _Static_assert(sizeof(bool) == 1, "bool tensors are arrays of C's bool");
 _Static_assert(sizeof(double complex) == 16, "c128 tensors are arrays of pairs of doubles");
 
@@ -23,11 +23,13 @@ int64_t eg__count(int rank, const int64_t *dims)
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
 {
     if (a->rank != b->rank) return false;
-    for (int k = 0; k < a->rank; k++) if (a->dim[k] != b->dim[k]) return false;
+    for (int k = 0; k < a->rank; k++)
+        if (a->dim[k] != b->dim[k]) return false;
     return true;
 }
 
-/* Axes by falling |stride|; among equal strides as they stand. Returns false if an axis of more than one element has stride 0. */
+/* Axes by falling |stride|; among equal strides as they stand. Returns false if an axis of more
+ * than one element has stride 0. */
 static bool by_stride(const eg_tensor *x, int *order)
 {
     bool distinct = true;
@@ -56,14 +58,24 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
 
 bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
-    if (rank < 0 || rank > EG_RANK_MAX) { eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX); return false; }
-    if (rank && !dims) { eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank); return false; }
+    if (rank < 0 || rank > EG_RANK_MAX) {
+        eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
+        return false;
+    }
+    if (rank && !dims) {
+        eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank);
+        return false;
+    }
     int64_t bytes = eg__width[dtype];
     for (int k = 0; k < rank; k++)
-        if (dims[k] < 0) { eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k); return false; }
+        if (dims[k] < 0) {
+            eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k);
+            return false;
+        }
     for (int k = 0; k < rank; k++)
         if (__builtin_mul_overflow(bytes, dims[k] ? dims[k] : 1, &bytes)) {
-            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k, (long long)dims[k]);
+            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k,
+                    (long long)dims[k]);
             return false;
         }
     return true;
@@ -71,9 +83,12 @@ bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const 
 
 static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims)
 {
-    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL;     /* room that eg_apply left */
+    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL; /* room that eg_apply left */
     y->rank = (uint8_t)rank;
-    if (rank == 0) { y->dim = y->stride = y->cx->nothing; return true; }
+    if (rank == 0) {
+        y->dim = y->stride = y->cx->nothing;
+        return true;
+    }
     if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m))) return false;
     y->dim = m;
     y->stride = m + rank;
@@ -83,7 +98,10 @@ static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
     const char *who = y->op ? y->op->name : "tensor";
-    if ((unsigned)dtype >= EG_DTYPES) { eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype); return false; }
+    if ((unsigned)dtype >= EG_DTYPES) {
+        eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype);
+        return false;
+    }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
     if (!eg__sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
     return take_sizes(y, a, rank, dims);
@@ -124,7 +142,8 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
     return t;
 }
 
-eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset)
+eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
+                     int64_t offset)
 {
     eg__arena *a = eg__top(x->cx);
     eg_tensor *t = eg__tensor_in(a);
@@ -139,7 +158,7 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
 eg_tensor *eg__part(eg_tensor *z, int part)
 {
     int64_t stride[EG_RANK_MAX];
-    eg_tensor doubles = *z;                     /* the same memory, in elements half as wide */
+    eg_tensor doubles = *z; /* the same memory, in elements half as wide */
     doubles.dtype = EG_F64;
     for (int k = 0; k < z->rank; k++) stride[k] = 2 * z->stride[k];
     return eg__alias(&doubles, z->rank, z->dim, stride, part);
@@ -155,14 +174,15 @@ eg_tensor *eg_keep(eg_tensor *x)
     return t;
 }
 
-/* -- results of rows -------------------------------------------------------------------------------------------------------------- */
+/* -- results of rows -------------------------------------------------------------------------- */
 bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
     eg__row_major(rank, y->dim, y->stride);
     return true;
 }
-bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims, const int64_t *strides)
+bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims,
+                     const int64_t *strides)
 {
     y->dtype = (uint8_t)dtype;
     if (!take_sizes(y, y->home, rank, dims)) return false;
@@ -171,11 +191,13 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
 }
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
-    if (y && (y->data || !y->op)) eg_fail(y->cx, "result: a tensor that is there already; only a row's shape() declares one");
+    if (y && (y->data || !y->op))
+        eg_fail(y->cx, "result: a tensor that is there already; only a row's shape() declares one");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
 
-bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims, const int *order)
+bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims,
+                       const int *order)
 {
     if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
     int64_t w = 1;
@@ -185,7 +207,8 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *di
 bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
 {
     int order[EG_RANK_MAX];
-    if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {   /* the sizes fit: x has them */
+    /* the sizes fit: x has them */
+    if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {
         y->dtype = (uint8_t)dtype;
         if (!take_sizes(y, y->home, x->rank, x->dim)) return false;
         if (x->rank) y->stride[0] = 1;
@@ -194,7 +217,8 @@ bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
     if (x->rank < 2 || !by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
     return eg__shape_strided(y, dtype, x->rank, x->dim, order);
 }
-bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset)
+bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
+                    const int64_t *strides, int64_t offset)
 {
     if (!give_sizes(y, y->home, x->dtype, rank, dims)) return false;
     if (rank) memcpy(y->stride, strides, (size_t)rank * sizeof *strides);
@@ -204,15 +228,16 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
 }
 bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
 
-/* y is laid out as the first operand from `first` on that repeats no element; refuses two dtypes. */
+/* y is laid out as the first operand from `first` on that repeats no element; refuses two dtypes.
+ */
 bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
 {
     const eg_tensor *a = y->in[first], *like = NULL;
     for (int k = first; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != a->dtype) {
-            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name, first + 1,
-                    eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
+            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them",
+                    y->op->name, first + 1, eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
             return false;
         }
         bool repeats = false;

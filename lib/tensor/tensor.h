@@ -4,71 +4,99 @@
 #include "core/core.h"
 #include "tensor/lanes.h"
 
-/* -- apply.c ---------------------------------------------------------------------------------------------------------- */
+/* -- apply.c ---------------------------------------------------------------------------------- */
 /* of the first operand that has one; NULL after eg_fail(NULL, …) */
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
-bool  eg__check(const char *who, eg_tensor *x); /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
-bool  eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
+/* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
+bool eg__check(const char *who, eg_tensor *x);
+bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 /* eg_apply of operands that eg__check_all has seen */
-eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count, eg_tensor *const *);
+eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count,
+                     eg_tensor *const *);
 /* of the operands, as eg_apply found them */
-static inline uint64_t *eg__versions(const eg_tensor *y) { return (uint64_t *)(void *)(y->in + y->count); }
+static inline uint64_t *eg__versions(const eg_tensor *y)
+{
+    return (uint64_t *)(void *)(y->in + y->count);
+}
 
-/* -- tensor.c: making tensors ------------------------------------------------------------------------------------------ */
-extern const uint8_t eg__width[];                   /* bytes of a dtype                               */
+/* -- tensor.c: making tensors ----------------------------------------------------------------- */
+extern const uint8_t eg__width[]; /* bytes of a dtype */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
-static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }  /* NumPy's word */
-static inline bool eg__is_int(int dtype)   { return dtype == EG_I32 || dtype == EG_I64; }
-eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);       /* a leaf with storage, not filled; NULL after an error */
-eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);     /* … filled with 0       */
-bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);       /* in a row's shape(): y is row-major */
-bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);             /* x's shape, and its layout where x is dense (permuted too) */
-bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order); /* stored with axis order[0] outermost */
+/* NumPy's word */
+static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }
+static inline bool eg__is_int(int dtype) { return dtype == EG_I32 || dtype == EG_I64; }
+/* a leaf with storage, not filled; NULL after an error */
+eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);
+eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims); /* … filled with 0 */
+/* in a row's shape(): y is row-major */
+bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
+/* x's shape, and its layout where x is dense (permuted too) */
+bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);
+/* stored with axis order[0] outermost */
+bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order);
 /* as another result had it: no check */
 bool eg__shape_known(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int64_t *strides);
 /* shares x's storage; the row has no forward */
-bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset);
-/* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses mixed dtypes */
+bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
+                    const int64_t *strides, int64_t offset);
+/* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses
+ * mixed dtypes */
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
 /* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room);    /* "(10, 2, 8, 64)"      */
-void eg__copy(eg_tensor *target, const eg_tensor *source);  /* equal shapes, any strides, any dtypes (converted as C does) */
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* "(10, 2, 8, 64)" */
+/* equal shapes, any strides, any dtypes (converted as C does) */
+void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
-eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides, int64_t offset); /* an unrecorded view (a leaf) */
-eg_tensor *eg__part(eg_tensor *z, int part); /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
-bool eg__target(const char *who, eg_tensor *x);      /* may x be written element by element? else a message (read.c) */
-bool eg__overlap(const eg_tensor *a, const eg_tensor *b);   /* may they share elements? by the stretch of memory each reaches (read.c) */
-bool eg__give_storage(eg_tensor *y);                /* if it has none yet: memory for its elements, not filled */
+/* an unrecorded view (a leaf) */
+eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
+                     int64_t offset);
+/* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
+eg_tensor *eg__part(eg_tensor *z, int part);
+/* may x be written element by element? else a message (read.c) */
+bool eg__target(const char *who, eg_tensor *x);
+/* may they share elements? by the stretch of memory each reaches (read.c) */
+bool eg__overlap(const eg_tensor *a, const eg_tensor *b);
+/* if it has none yet: memory for its elements, not filled */
+bool eg__give_storage(eg_tensor *y);
 
-/* -- axes.c: one pass over up to five operands of one shape, any strides ------------------------------------------------ */
-typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);    /* p[0] is the result; steps in bytes */
-/* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero stride */
+/* -- axes.c: one pass over up to five operands of one shape, any strides ---------------------- */
+/* p[0] is the result; steps in bytes */
+typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);
+/* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero
+ * stride */
 void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user);
 /* the same where an element costs `work` additions; 0: one thread */
-void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user, int64_t work);
+void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user,
+                   int64_t work);
 
-
-/* -- transpose.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes ---------------------------------- */
-enum { EG_FAR = 12 << 20 };                         /* a result of more bytes goes past the caches */
-void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds, bool far);
+/* -- transpose.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes */
+enum { EG_FAR = 12 << 20 }; /* a result of more bytes goes past the caches */
+void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
+              int64_t ds, bool far);
 /* as without AVX-512: for little */
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst, int64_t ds);
-void eg__stream(void *to, const void *from, size_t bytes);  /* a copy past the caches; after the last one eg__streamed */
+void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
+                     int64_t ds);
+/* a copy past the caches; after the last one eg__streamed */
+void eg__stream(void *to, const void *from, size_t bytes);
 void eg__streamed(void);
 /* dst[r·ds + i] = src[r·ss + 2i] */
-void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst, int64_t ds);
+void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst,
+               int64_t ds);
 
-/* -- add.c: what the sums of cotangents and of tangents need ------------------------------------------------------- */
-extern const eg_op eg__add_op;                          /* y = a + b of equal shapes                     */
-eg_tensor *eg__add(eg_tensor *a, eg_tensor *b);         /* recorded; equal shapes                        */
-void eg__add_to(eg_tensor *target, const eg_tensor *source);    /* target += source; equal shapes, any strides   */
+/* -- add.c: what the sums of cotangents and of tangents need ---------------------------------- */
+extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
+eg_tensor *eg__add(eg_tensor *a, eg_tensor *b); /* recorded; equal shapes */
+/* target += source; equal shapes, any strides */
+void eg__add_to(eg_tensor *target, const eg_tensor *source);
 
-/* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of embed is the view --------- */
-int eg__axis(const char *who, eg_tensor *x, int axis);  /* 0 … rank − 1; −1 is the last; −1 after a message       */
+/* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
+ * embed is the view */
+/* 0 … rank − 1; −1 is the last; −1 after a message */
+int eg__axis(const char *who, eg_tensor *x, int axis);
 /* did a view that leaves elements of its operand out make t? */
 bool eg__view_selects(const eg_tensor *t);
 /* True if t is a view of its operand and x has become the same view of x; else x is as it was. dim

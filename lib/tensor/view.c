@@ -1,29 +1,40 @@
-/* view.c: views are affine index maps, y[i] = x[origin + M i]; they share storage and cost a header.
+/* view.c: views are affine index maps, y[i] = x[origin + M i]; they share storage and cost a
+ * header.
  *
- * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal). The adjoint of a map puts g
- * where the map reads: it is the inverse map where the map is one to one, and else `embed`, which adds g into zeros of x's shape
- * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every order stay in this file. */
+ * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal).
+ * The adjoint of a map puts g where the map reads: it is the inverse map where the map is one to
+ * one, and else `embed`, which adds g into zeros of x's shape (overlapping windows accumulate). The
+ * adjoint of embed is the map again, so gradients of every order stay in this file. */
 #include "tensor/tensor.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct axis { int64_t size, at; int a, b; } axis;   /* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
+/* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
+typedef struct axis {
+    int64_t size, at;
+    int a, b;
+} axis;
 typedef struct map {
-    const eg_op *row;                   /* the view it belongs to                                    */
+    const eg_op *row; /* the view it belongs to */
     int nx, ny;
-    axis axis[2 * EG_RANK_MAX];         /* x's, then y's                                             */
+    axis axis[2 * EG_RANK_MAX]; /* x's, then y's */
 } map;
-static size_t map_size(const map *m) { return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis); }
+static size_t map_size(const map *m)
+{
+    return offsetof(map, axis) + (size_t)(m->nx + m->ny) * sizeof(axis);
+}
 
-static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, diagonal_op, unfold_op, embed_op;
+static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, diagonal_op,
+    unfold_op, embed_op;
 
-/* -- what the views share -------------------------------------------------------------------------------------------------- */
+/* -- what the views share --------------------------------------------------------------------- */
 int eg__axis(const char *who, eg_tensor *x, int k)
 {
     char text[256];
     int rank = x->rank;
     if (k >= -rank && k < rank) return k < 0 ? k + rank : k;
-    eg_fail(x->cx, "%s: axis %d is out of range for %s of rank %d", who, k, eg__dims_text(x, text, sizeof text), rank);
+    eg_fail(x->cx, "%s: axis %d is out of range for %s of rank %d", who, k,
+            eg__dims_text(x, text, sizeof text), rank);
     return -1;
 }
 
@@ -40,7 +51,10 @@ static bool begin(map *m, const eg_op *row, eg_tensor *x)
     return true;
 }
 static eg_tensor *poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
-static eg_tensor *finish(const map *m, eg_tensor *x) { return eg_apply(m->row, m, map_size(m), 1, &x); }
+static eg_tensor *finish(const map *m, eg_tensor *x)
+{
+    return eg_apply(m->row, m, map_size(m), 1, &x);
+}
 
 static void drop(map *m, int k)
 {
@@ -69,7 +83,8 @@ static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *
     for (int k = 0; k < m->ny; k++) {
         dim[k] = y[k].size;
         empty |= dim[k] == 0;
-        stride[k] = y[k].at * ((y[k].a >= 0 ? x->stride[y[k].a] : 0) + (y[k].b >= 0 ? x->stride[y[k].b] : 0));
+        stride[k] = y[k].at *
+                    ((y[k].a >= 0 ? x->stride[y[k].a] : 0) + (y[k].b >= 0 ? x->stride[y[k].b] : 0));
     }
     return empty ? 0 : offset;
 }
@@ -82,11 +97,14 @@ static bool view_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* The inverse of m if it is one to one: every axis of x longer than 1 is walked whole, by one axis of y. */
+/* The inverse of m if it is one to one: every axis of x longer than 1 is walked whole, by one axis
+ * of y. */
 static bool inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
-    const eg_op *row = m->row == &squeeze_op ? &unsqueeze_op : m->row == &unsqueeze_op ? &squeeze_op : m->row;
+    const eg_op *row = m->row == &squeeze_op     ? &unsqueeze_op
+                       : m->row == &unsqueeze_op ? &squeeze_op
+                                                 : m->row;
     *back = (map){ .row = row, .nx = m->ny, .ny = m->nx };
     axis *from = back->axis, *to = back->axis + m->ny;
     for (int k = 0; k < m->nx; k++) to[k] = (axis){ x[k].size, 0, -1, -1 };
@@ -101,7 +119,8 @@ static bool inverse(const map *m, map *back)
         if (reversed) from[k].at = y[k].size - 1;
         to[y[k].a] = (axis){ y[k].size, reversed ? -1 : 1, k, -1 };
     }
-    for (int k = 0; k < m->nx; k++) if (to[k].a < 0 && x[k].size != 1) return false;
+    for (int k = 0; k < m->nx; k++)
+        if (to[k].a < 0 && x[k].size != 1) return false;
     return true;
 }
 
@@ -112,7 +131,7 @@ bool eg__view_selects(const eg_tensor *t)
     return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
 }
 
-/* -- target += g where target shows an element more than once (windows) ------------------------ */
+/* -- target += g where target shows an element more than once (windows) ----------------------- */
 /* True unless it is certain that x, without its axis `but`, shows each element once: each stride is
  * longer than the reach of the smaller ones. */
 static bool repeats(const eg_tensor *x, int but)
@@ -137,11 +156,15 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
 {
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     if (eg_size(g) == 0) return;
-    if (!repeats(target, -1)) { eg__add_to(target, g); return; }
+    if (!repeats(target, -1)) {
+        eg__add_to(target, g);
+        return;
+    }
     /* added one place after the other, so that the rest shows each element once */
     int along = target->rank - 1;
     while (along >= 0 && repeats(target, along)) along--;
-    for (int r = target->rank; along < 0; ) if (target->dim[--r] > 1) along = r;
+    for (int r = target->rank; along < 0;)
+        if (target->dim[--r] > 1) along = r;
     eg_tensor t = *target, x = *g;
     t.rank = x.rank = 0;
     for (int r = 0; r < target->rank; r++) {
@@ -161,7 +184,7 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
     }
 }
 
-/* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ----------------------------------------------------------------- */
+/* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ------------------------------------ */
 static bool embed_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX];
@@ -179,19 +202,30 @@ static bool embed_forward(eg_tensor *y)
     target.rank = (uint8_t)m->ny;
     target.dim = dim;
     target.stride = stride;
-    if (m->row == &unfold_op) eg__add_repeated(&target, y->in[0]);
-    else eg__copy(&target, y->in[0]);
+    if (m->row == &unfold_op)
+        eg__add_repeated(&target, y->in[0]);
+    else
+        eg__copy(&target, y->in[0]);
     return true;
 }
-static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return finish(y->attr, g); }
+static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return finish(y->attr, g);
+}
 static eg_tensor *adjoint(const map *m, eg_tensor *g)
 {
     map back;
     return inverse(m, &back) ? finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
 }
-static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i) { (void)i; return adjoint(y->attr, g); }
+static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return adjoint(y->attr, g);
+}
 
-static eg_tensor *embed_call(eg_tensor *const *x)           /* into every second column of a wider matrix */
+/* into every second column of a wider matrix */
+static eg_tensor *embed_call(eg_tensor *const *x)
 {
     map m;
     if (!begin(&m, &slice_op, x[0])) return poison_of(x[0]);
@@ -199,30 +233,44 @@ static eg_tensor *embed_call(eg_tensor *const *x)           /* into every second
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
-static eg_tensor *overlap_call(eg_tensor *const *x)         /* windows (a row each) in steps of 1 */
+static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in steps of 1 */
 {
     map m;
     if (!begin(&m, &unfold_op, x[0])) return poison_of(x[0]);
     int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
-    if (!windows || !size) return eg_fail(x[0]->cx, "embed: %lld windows of %lld", (long long)windows, (long long)size);
+    if (!windows || !size)
+        return eg_fail(x[0]->cx, "embed: %lld windows of %lld", (long long)windows,
+                       (long long)size);
     m.nx = 1;
     m.axis[0] = (axis){ windows + size - 1, 0, -1, -1 };
     m.axis[1] = (axis){ windows, 1, 0, -1 };
     m.axis[2] = (axis){ size, 1, 0, -1 };
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
-static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 }, { overlap_call, "4x3", 0, 0 }, { 0 } };
-static const eg_op embed_op = { "embed", "y = 0; y[Mi] += x[i]", "g[Mi]", 1, embed_shape, embed_forward, embed_rule,
-    EG_USES_NOTHING, embed_samples, .jvp = eg_jvp_linear, .forward_c128 = embed_forward };
+static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 },
+                                           { overlap_call, "4x3", 0, 0 },
+                                           { 0 } };
+static const eg_op embed_op = { "embed",
+                                "y = 0; y[Mi] += x[i]",
+                                "g[Mi]",
+                                1,
+                                embed_shape,
+                                embed_forward,
+                                embed_rule,
+                                EG_USES_NOTHING,
+                                embed_samples,
+                                .jvp = eg_jvp_linear,
+                                .forward_c128 = embed_forward };
 
-/* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------------------------------------ */
+/* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------- */
 eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 {
     map m;
     char text[256];
     if (!begin(&m, &permute_op, x)) return poison_of(x);
     if (rank != x->rank)
-        return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank, eg__dims_text(x, text, sizeof text), x->rank);
+        return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank,
+                       eg__dims_text(x, text, sizeof text), x->rank);
     if (rank && !axes) return eg_fail(x->cx, "permute: the axes are NULL");
     uint32_t seen = 0;
     for (int k = 0; k < rank; k++) {
@@ -245,12 +293,17 @@ eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
 }
 static eg_tensor *permute_call(eg_tensor *const *x) { return eg_permute(x[0], 2, 0, 1); }
 static eg_tensor *transpose_call(eg_tensor *const *x) { return eg_transpose(x[0], 0, -1); }
-static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 }, { transpose_call, "3x4", 0, 0 },
-    { permute_call, "2x3x4:i9", 0, 0 }, { 0 } };
-static const eg_op permute_op = { "permute", "y[i_p0, i_p1…] = x[i0, i1…]", "g permuted back", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, permute_samples, .jvp = eg_jvp_linear };
+static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 },
+                                             { transpose_call, "3x4", 0, 0 },
+                                             { permute_call, "2x3x4:i9", 0, 0 },
+                                             { 0 } };
+static const eg_op permute_op = { "permute",         "y[i_p0, i_p1…] = x[i0, i1…]",
+                                  "g permuted back", 1,
+                                  view_shape,        NULL,
+                                  view_rule,         EG_USES_NOTHING,
+                                  permute_samples,   .jvp = eg_jvp_linear };
 
-/* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ----------------------------------------------------------- */
+/* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ------------------------------ */
 eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
 {
     map m;
@@ -258,12 +311,17 @@ eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64
     int k = eg__axis("slice", x, axis_k);
     if (k < 0) return poison_of(x);
     if (step == 0) return eg_fail(x->cx, "slice: the step along axis %d is 0", k);
-    int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;    /* where start and stop may lie */
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step;                            /* as good as any longer step   */
-    if (start == EG_END) start = step < 0 ? high : low;
-    else if (start < 0) start += n;
-    if (stop == EG_END) stop = step < 0 ? low : high;
-    else if (stop < 0) stop += n;
+    /* where start and stop may lie */
+    int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* as good as any longer step */
+    if (start == EG_END)
+        start = step < 0 ? high : low;
+    else if (start < 0)
+        start += n;
+    if (stop == EG_END)
+        stop = step < 0 ? low : high;
+    else if (stop < 0)
+        stop += n;
     start = start < low ? low : start > high ? high : start;
     stop = stop < low ? low : stop > high ? high : stop;
     int64_t count = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
@@ -286,20 +344,22 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
         return -1;
     }
     if (good && (count < 1 || (!sizes && n % count))) {
-        eg_fail(x->cx, "split: axis %d of %s does not split into %d equal parts", k, eg__dims_text(x, text, sizeof text), count);
+        eg_fail(x->cx, "split: axis %d of %s does not split into %d equal parts", k,
+                eg__dims_text(x, text, sizeof text), count);
         good = false;
     }
     for (int i = 0; good && sizes && i < count; i++) {
         if (sizes[i] < 0 || sizes[i] > n - total) {
-            eg_fail(x->cx, "split: part %d of size %lld does not fit into axis %d of %s after %lld", i + 1, (long long)sizes[i], k,
-                    eg__dims_text(x, text, sizeof text), (long long)total);
+            eg_fail(x->cx, "split: part %d of size %lld does not fit into axis %d of %s after %lld",
+                    i + 1, (long long)sizes[i], k, eg__dims_text(x, text, sizeof text),
+                    (long long)total);
             good = false;
         } else
             total += sizes[i];
     }
     if (good && sizes && total != n) {
-        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld", (long long)total, k,
-            eg__dims_text(x, text, sizeof text), (long long)n);
+        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld",
+                (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
         good = false;
     }
     int64_t from = 0;
@@ -319,13 +379,21 @@ static eg_tensor *split_call(eg_tensor *const *x)
     return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? poison_of(x[0]) : part[1];
 }
 static const eg_sample slice_samples[] = {
-    { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 }, { flip_call, "3x4", 0, 0 }, { split_call, "4x2", 0, 0 },
-    { slice_call, "3x6:i9", 0, 0 }, { 0 },
+    { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 },     { flip_call, "3x4", 0, 0 },
+    { split_call, "4x2", 0, 0 }, { slice_call, "3x6:i9", 0, 0 }, { 0 },
 };
-static const eg_op slice_op = { "slice", "y[i] = x[start + i step]", "g at these places, else 0", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, slice_samples, .jvp = eg_jvp_linear };
+static const eg_op slice_op = { "slice",
+                                "y[i] = x[start + i step]",
+                                "g at these places, else 0",
+                                1,
+                                view_shape,
+                                NULL,
+                                view_rule,
+                                EG_USES_NOTHING,
+                                slice_samples,
+                                .jvp = eg_jvp_linear };
 
-/* -- select: y[…] = x[…, index, …] ----------------------------------------------------------------------------------------- */
+/* -- select: y[…] = x[…, index, …] ------------------------------------------------------------ */
 eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
 {
     map m;
@@ -334,18 +402,28 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
     int k = eg__axis("select", x, axis_k);
     if (k < 0) return poison_of(x);
     if (index >= x->dim[k] || index < -x->dim[k])
-        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s", (long long)index, k,
-            eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s",
+                       (long long)index, k, eg__dims_text(x, text, sizeof text));
     m.axis[k].at = index < 0 ? index + x->dim[k] : index;
     drop(&m, k);
     return finish(&m, x);
 }
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
-static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 }, { select_call, "2x3:b", 0, 0 }, { 0 } };
-static const eg_op select_op = { "select", "y = x[…, index, …]", "g at this index, else 0", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, select_samples, .jvp = eg_jvp_linear };
+static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
+                                            { select_call, "2x3:b", 0, 0 },
+                                            { 0 } };
+static const eg_op select_op = { "select",
+                                 "y = x[…, index, …]",
+                                 "g at this index, else 0",
+                                 1,
+                                 view_shape,
+                                 NULL,
+                                 view_rule,
+                                 EG_USES_NOTHING,
+                                 select_samples,
+                                 .jvp = eg_jvp_linear };
 
-/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes --------------------------------------------------------------- */
+/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes ---------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
@@ -354,15 +432,17 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
     int k = eg__axis("squeeze", x, axis_k);
     if (k < 0) return poison_of(x);
     if (x->dim[k] != 1)
-        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k, eg__dims_text(x, text, sizeof text),
-            (long long)x->dim[k]);
+        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k,
+                       eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
     drop(&m, k);
     return finish(&m, x);
 }
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
 static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
-static const eg_op squeeze_op = { "squeeze", "y[i, j] = x[i, 0, j]", "g unsqueezed", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, squeeze_samples, .jvp = eg_jvp_linear };
+static const eg_op squeeze_op = {
+    "squeeze",       "y[i, j] = x[i, 0, j]", "g unsqueezed",      1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, squeeze_samples,        .jvp = eg_jvp_linear
+};
 
 eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 {
@@ -370,17 +450,20 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
     char text[256];
     if (!begin(&m, &unsqueeze_op, x)) return poison_of(x);
     if (axis_k > x->rank || axis_k < -x->rank - 1)
-        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s", axis_k, x->rank + 1,
-            eg__dims_text(x, text, sizeof text));
-    if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 })) return poison_of(x);
+        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
+                       axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
+    if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
+        return poison_of(x);
     return finish(&m, x);
 }
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
 static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op unsqueeze_op = { "unsqueeze", "y[i, 0, j] = x[i, j]", "g squeezed", 1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, unsqueeze_samples, .jvp = eg_jvp_linear };
+static const eg_op unsqueeze_op = {
+    "unsqueeze",     "y[i, 0, j] = x[i, j]", "g squeezed",        1, view_shape, NULL, view_rule,
+    EG_USES_NOTHING, unsqueeze_samples,      .jvp = eg_jvp_linear
+};
 
-/* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------------------------------------ */
+/* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------- */
 eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 {
     map m;
@@ -388,11 +471,13 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     if (!begin(&m, &diagonal_op, x)) return poison_of(x);
     int a = eg__axis("diagonal", x, axis_a), b = a < 0 ? -1 : eg__axis("diagonal", x, axis_b);
     if (b < 0) return poison_of(x);
-    if (a == b) return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a, eg__dims_text(x, text, sizeof text));
+    if (a == b)
+        return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a,
+                       eg__dims_text(x, text, sizeof text));
     int64_t na = x->dim[a], nb = x->dim[b];
     if (offset > nb || offset < -na)
-        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s", (long long)offset, a, b,
-            eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s",
+                       (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
     int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t n = na - down < nb - right ? na - down : nb - right;
     m.axis[a].at = n ? down : 0;
@@ -404,12 +489,22 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
 static eg_tensor *below_call(eg_tensor *const *x) { return eg_diagonal(x[0], -2, -1, -2); }
-static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 }, { above_call, "3x4", 0, 0 },
-    { below_call, "3x5", 0, 0 }, { 0 } };
-static const eg_op diagonal_op = { "diagonal", "y[…, k] = x[k, k + offset]", "g on this diagonal, else 0", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, diagonal_samples, .jvp = eg_jvp_linear };
+static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 },
+                                              { above_call, "3x4", 0, 0 },
+                                              { below_call, "3x5", 0, 0 },
+                                              { 0 } };
+static const eg_op diagonal_op = { "diagonal",
+                                   "y[…, k] = x[k, k + offset]",
+                                   "g on this diagonal, else 0",
+                                   1,
+                                   view_shape,
+                                   NULL,
+                                   view_rule,
+                                   EG_USES_NOTHING,
+                                   diagonal_samples,
+                                   .jvp = eg_jvp_linear };
 
-/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last --------------------------------------------- */
+/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last ---------------- */
 eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {
     map m;
@@ -417,20 +512,32 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
     if (!begin(&m, &unfold_op, x)) return poison_of(x);
     int k = eg__axis("unfold", x, axis_k);
     if (k < 0) return poison_of(x);
-    if (step < 1) return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k, (long long)step);
+    if (step < 1)
+        return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k,
+                       (long long)step);
     if (size < 1 || size > x->dim[k])
-        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s", (long long)size, k,
-            eg__dims_text(x, text, sizeof text));
+        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s",
+                       (long long)size, k, eg__dims_text(x, text, sizeof text));
     m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
     return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? finish(&m, x) : poison_of(x);
 }
 static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3, 2); }
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }
-static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 }, { apart_call, "8", 0, 0 }, { 0 } };
-static const eg_op unfold_op = { "unfold", "y[…, w, …, k] = x[…, w step + k, …]", "windows of g added up", 1, view_shape, NULL,
-    view_rule, EG_USES_NOTHING, unfold_samples, .jvp = eg_jvp_linear };
+static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 },
+                                            { apart_call, "8", 0, 0 },
+                                            { 0 } };
+static const eg_op unfold_op = { "unfold",
+                                 "y[…, w, …, k] = x[…, w step + k, …]",
+                                 "windows of g added up",
+                                 1,
+                                 view_shape,
+                                 NULL,
+                                 view_rule,
+                                 EG_USES_NOTHING,
+                                 unfold_samples,
+                                 .jvp = eg_jvp_linear };
 
 const eg_op *const eg__view_rows[] = {
-    &permute_op, &slice_op, &select_op, &squeeze_op, &unsqueeze_op, &diagonal_op, &unfold_op,
-    &embed_op, NULL,
+    &permute_op,  &slice_op,  &select_op, &squeeze_op, &unsqueeze_op,
+    &diagonal_op, &unfold_op, &embed_op,  NULL,
 };

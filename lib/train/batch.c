@@ -1,15 +1,16 @@
-/* batch.c: rows of tokens and targets, for training and for tests, and how many of them a model got right. */
+/* batch.c: rows of tokens and targets, for training and for tests, and how many of them a model got
+ * right. */
 #include "trainer.h"
 #include <string.h>
 
 enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
 
-/* -- what is tested on ----------------------------------------------------------------------------------------------------------------- */
-static bool seen_before(uint64_t *seen, uint64_t slots, uint64_t h)       /* a hash table of hashes; 0: empty      */
+/* -- what is tested on ------------------------------------------------------------------------ */
+/* a hash table of hashes; 0: empty */
+static bool seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 {
     uint64_t at = h % slots;
-    while (seen[at] && seen[at] != h)
-        at = (at + 1) % slots;
+    while (seen[at] && seen[at] != h) at = (at + 1) % slots;
     bool known = seen[at] == h;
     seen[at] = h;
     return known;
@@ -19,10 +20,12 @@ static bool seen_before(uint64_t *seen, uint64_t slots, uint64_t h)       /* a h
 static bool windows(eg_trainer *t)
 {
     int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
-    int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1, n = all < most ? all : most;
+    int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1,
+            n = all < most ? all : most;
     t->test = eg_owner_alloc(t->owner, (size_t)n * sizeof *t->test);
     for (int64_t k = 0; t->test && k < n; k++)
-        t->test[t->tests++] = (uint64_t)(t->data->held + (n == all ? k * t->longest : k * (span - t->longest) / n));
+        t->test[t->tests++] =
+            (uint64_t)(t->data->held + (n == all ? k * t->longest : k * (span - t->longest) / n));
     return t->test != NULL;
 }
 
@@ -30,18 +33,16 @@ static bool windows(eg_trainer *t)
 bool eg__batch_tests(eg_trainer *t)
 {
     enum { SLOTS = 4096 };
-    if (t->data->free_text)
-        return windows(t);
+    if (t->data->free_text) return windows(t);
     uint64_t *seen = eg_owner_alloc(t->owner, SLOTS * sizeof *seen);
     uint64_t end = eg_data_size(t->data) ? (uint64_t)eg_data_size(t->data) : SCAN;
     t->test = eg_owner_alloc(t->owner, TESTS * sizeof *t->test);
-    if (!seen || !t->test)
-        return false;
+    if (!seen || !t->test) return false;
     eg_example e;
     for (uint64_t k = 0; k < end && t->tests < TESTS; k++) {
-        if (eg_data_example(t->data, t->o.seed, k, &e))
-            return false;
-        if (eg_data_held_out(t->data, &e) && !seen_before(seen, SLOTS, eg__data_hash(t->data, &e) | 1))
+        if (eg_data_example(t->data, t->o.seed, k, &e)) return false;
+        if (eg_data_held_out(t->data, &e) &&
+            !seen_before(seen, SLOTS, eg__data_hash(t->data, &e) | 1))
             t->test[t->tests++] = k;
     }
     if (!t->tests)
@@ -49,66 +50,73 @@ bool eg__batch_tests(eg_trainer *t)
     return t->tests > 0;
 }
 
-/* -- rows ------------------------------------------------------------------------------------------------------------------------------ */
-typedef struct row { int32_t *tokens, *target, *source; int64_t length, sources; } row;       /* length 0: an error */
+/* -- rows ------------------------------------------------------------------------------------- */
+/* length 0: an error */
+typedef struct row {
+    int32_t *tokens, *target, *source;
+    int64_t length, sources;
+} row;
 
 static void example_row(const eg_trainer *t, const eg_example *e, row *r)
 {
     int32_t *tokens = r->tokens, *target = r->target;
     int64_t n = 0;
-    if (!t->kind->writes)
-        memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
+    if (!t->kind->writes) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
     if (t->kind->apart)
         memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
-    for (int k = 0; !t->kind->apart && k < e->inputs; k++)
-        tokens[n++] = e->input[k];
-    if (t->separator)
-        tokens[n++] = EG_SEP;
-    for (int64_t k = 0; t->kind->writes && k < n - 1; k++)
-        target[k] = EG_PAD;
+    for (int k = 0; !t->kind->apart && k < e->inputs; k++) tokens[n++] = e->input[k];
+    if (t->separator) tokens[n++] = EG_SEP;
+    for (int64_t k = 0; t->kind->writes && k < n - 1; k++) target[k] = EG_PAD;
     for (int k = 0; t->kind->writes && k < e->outputs; k++)
         target[n - 1] = tokens[n] = e->output[k], n++;
-    if (t->kind->writes)
-        target[n - 1] = EG_STOP;
+    if (t->kind->writes) target[n - 1] = EG_STOP;
     r->length = n;
 }
 
-static void training_row(eg_trainer *t, int64_t k, row *r)      /* the stream's cursor counts */
+static void training_row(eg_trainer *t, int64_t k, row *r) /* the stream's cursor counts */
 {
     (void)k;
     if (t->cursor > EXAMPLE_MOST - SCAN) {
-        eg_fail(t->cx, "trainer: all of the 2^62 examples of %s are used up", eg_data_name(t->data));
+        eg_fail(t->cx, "trainer: all of the 2^62 examples of %s are used up",
+                eg_data_name(t->data));
         return;
     }
     if (t->data->free_text) {
-        r->length = eg__corpus_window(t->data, eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest), t->longest, r->tokens,
-                                      r->target);
+        r->length = eg__corpus_window(t->data,
+                                      eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest),
+                                      t->longest, r->tokens, r->target);
         return;
     }
     eg_example e;
     for (int tries = 0; tries < SCAN; tries++) {
-        if (eg_data_example(t->data, t->o.seed, t->cursor++, &e))
-            return;
+        if (eg_data_example(t->data, t->o.seed, t->cursor++, &e)) return;
         if (!eg_data_held_out(t->data, &e)) {
             example_row(t, &e, r);
             return;
         }
     }
-    eg_fail(t->cx, "trainer: %d examples of %s on end are held out for tests", SCAN, eg_data_name(t->data));
+    eg_fail(t->cx, "trainer: %d examples of %s on end are held out for tests", SCAN,
+            eg_data_name(t->data));
 }
 
 static void test_row(eg_trainer *t, int64_t k, row *r)
 {
     eg_example e;
     if (t->data->free_text)
-        r->length = eg__corpus_window(t->data, (int64_t)t->test[k], t->longest, r->tokens, r->target);
+        r->length =
+            eg__corpus_window(t->data, (int64_t)t->test[k], t->longest, r->tokens, r->target);
     else if (!eg_data_example(t->data, t->o.seed, t->test[k], &e))
         example_row(t, &e, r);
 }
 
-/* Rows of `wide` become rows of their longest, rounded up so that lengths are few, plans and memory reused; keep: what is no padding. */
-typedef struct closed { int64_t length; bool padded; } closed;
-static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length, int32_t *x, int32_t *y, bool *keep)
+/* Rows of `wide` become rows of their longest, rounded up so that lengths are few, plans and memory
+ * reused; keep: what is no padding. */
+typedef struct closed {
+    int64_t length;
+    bool padded;
+} closed;
+static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length, int32_t *x,
+                       int32_t *y, bool *keep)
 {
     int64_t longest = 0, shortest = wide;
     for (int64_t r = 0; r < rows; r++) {
@@ -116,7 +124,7 @@ static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *
         shortest = length[r] < shortest ? length[r] : shortest;
     }
     int64_t round = (longest + ROUND - 1) / ROUND * ROUND, l = round < most ? round : most;
-    for (int64_t r = 0; r < rows; r++) {            /* l ≤ wide, so nothing is overwritten unread */
+    for (int64_t r = 0; r < rows; r++) { /* l ≤ wide, so nothing is overwritten unread */
         int64_t n = length[r];
         memmove(x + r * l, x + r * wide, (size_t)n * sizeof *x);
         memset(x + r * l + n, EG_PAD, (size_t)(l - n) * sizeof *x);
@@ -130,12 +138,13 @@ static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *
     return (closed){ l, shortest < l };
 }
 
-/* Room for a batch of so many rows, made when the first one is filled: a model that answers needs none. */
+/* Room for a batch of so many rows, made when the first one is filled: a model that answers needs
+ * none. */
 static bool batch_room(eg_trainer *t, int64_t rows)
 {
-    size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1), sources = n * (size_t)(t->source_longest + 1);
-    if (rows <= t->rows)
-        return true;
+    size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
+           sources = n * (size_t)(t->source_longest + 1);
+    if (rows <= t->rows) return true;
     t->rows = 0;
     t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
     t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
@@ -145,65 +154,75 @@ static bool batch_room(eg_trainer *t, int64_t rows)
         t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
         t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
     }
-    if (!t->tokens || !t->target || !t->keep || !t->length || (t->kind->apart && (!t->source || !t->source_keep)))
+    if (!t->tokens || !t->target || !t->keep || !t->length ||
+        (t->kind->apart && (!t->source || !t->source_keep)))
         return false;
     t->source_length = t->length + rows;
     t->rows = rows;
     return true;
 }
 
-static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows, void (*next)(eg_trainer *, int64_t, row *))
+static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows,
+                      void (*next)(eg_trainer *, int64_t, row *))
 {
     int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     if (t->data->free_text && !t->data->tokens)
-        eg_fail(t->cx, "%s: the text was left out when the model was loaded, so it can neither be trained nor evaluated", t->data->name);
-    if (eg_error(t->cx) || !batch_room(t, rows))
-        return (eg__batch){ 0 };
+        eg_fail(t->cx,
+                "%s: the text was left out when the model was loaded, so it can neither be trained "
+                "nor evaluated",
+                t->data->name);
+    if (eg_error(t->cx) || !batch_room(t, rows)) return (eg__batch){ 0 };
     for (int64_t k = 0; k < rows; k++) {
-        row r = { t->tokens + k * wide, t->target + k * wide, t->kind->apart ? t->source + k * wide_source : NULL, 0, 0 };
-        if (!eg_error(t->cx))
-            next(t, first + k, &r);
-        if (!r.length)
-            return (eg__batch){ 0 };
+        row r = { t->tokens + k * wide, t->target + k * wide,
+                  t->kind->apart ? t->source + k * wide_source : NULL, 0, 0 };
+        if (!eg_error(t->cx)) next(t, first + k, &r);
+        if (!r.length) return (eg__batch){ 0 };
         t->length[k] = r.length, t->source_length[k] = r.sources;
     }
-    closed own = close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep), source = { 0 };
+    closed own = close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep),
+           source = { 0 };
     if (t->kind->apart)
-        source = close_up(rows, wide_source, t->source_longest, t->source_length, t->source, NULL, t->source_keep);
-    return (eg__batch){ rows, own.length, source.length, t->tokens, t->target, t->source, t->keep, t->source_keep,
-                        !t->kind->writes && own.padded, source.padded };
+        source = close_up(rows, wide_source, t->source_longest, t->source_length, t->source, NULL,
+                          t->source_keep);
+    return (eg__batch){ rows,         own.length,     source.length,
+                        t->tokens,    t->target,      t->source,
+                        t->keep,      t->source_keep, !t->kind->writes && own.padded,
+                        source.padded };
 }
 
-eg__batch eg__batch_next(eg_trainer *t)                                     { return fill(t, 0, t->o.batch, training_row); }
-eg__batch eg__batch_test(eg_trainer *t, int64_t first, int64_t rows)        { return fill(t, first, rows, test_row); }
+eg__batch eg__batch_next(eg_trainer *t) { return fill(t, 0, t->o.batch, training_row); }
+eg__batch eg__batch_test(eg_trainer *t, int64_t first, int64_t rows)
+{
+    return fill(t, first, rows, test_row);
+}
 
 eg__batch eg__batch_rows(const eg__batch *all, int64_t from, int64_t to)
 {
     eg__batch b = *all;
     int64_t at = from * all->length, source = from * all->sources;
     b.rows = to - from, b.tokens += at, b.target += at, b.keep += at;
-    if (b.source)
-        b.source += source, b.source_keep += source;
+    if (b.source) b.source += source, b.source_keep += source;
     return b;
 }
 
-/* -- results ------------------------------------------------------------------------------------------------------------------------- */
+/* -- results ---------------------------------------------------------------------------------- */
 int64_t eg__batch_counted(const eg__batch *b)
 {
     int64_t n = 0;
-    for (int64_t k = 0; k < b->rows * b->length; k++)
-        n += b->target[k] != EG_PAD;
+    for (int64_t k = 0; k < b->rows * b->length; k++) n += b->target[k] != EG_PAD;
     return n;
 }
 
-eg_tensor *eg__batch_loss(const eg_trainer *t, const eg__batch *b, eg_tensor *logits, double smoothing)
+eg_tensor *eg__batch_loss(const eg_trainer *t, const eg__batch *b, eg_tensor *logits,
+                          double smoothing)
 {
     eg_tensor *target = eg_from_n(t->cx, EG_I32, b->target, 2, (int64_t[]){ b->rows, b->length });
     return eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF, .smoothing = smoothing);
 }
 
-/* A model that writes gives the whole right answer greedily if and only if it is right at each place given the right tokens before it
- * (induction over places), so that exact match takes one forward pass. */
+/* A model that writes gives the whole right answer greedily if and only if it is right at each
+ * place given the right tokens before it (induction over places), so that exact match takes one
+ * forward pass. */
 eg_score eg__batch_score(const eg_trainer *t, const eg__batch *b, eg_tensor *logits)
 {
     eg_score s = { .sequences = b->rows };

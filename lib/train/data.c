@@ -11,17 +11,18 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
         eg_fail(cx, "data: the task is NULL or lacks a name, symbols or make");
         return NULL;
     }
-    if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST || task->longest_output > EG_LONGEST) {
-        eg_fail(cx, "data: task %s has lengths %d and %d, not within 1 … %d", task->name, task->longest_input, task->longest_output,
-                EG_LONGEST);
+    if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST ||
+        task->longest_output > EG_LONGEST) {
+        eg_fail(cx, "data: task %s has lengths %d and %d, not within 1 … %d", task->name,
+                task->longest_input, task->longest_output, EG_LONGEST);
         return NULL;
     }
     eg_data *d = eg__data_open(cx, task->name);
-    if (!d)
-        return NULL;
-    d->task = task, d->longest_input = task->longest_input, d->longest_output = task->longest_output;
+    if (!d) return NULL;
+    d->task = task, d->longest_input = task->longest_input,
+    d->longest_output = task->longest_output;
     const char *s = task->symbols, *end = s + strlen(s), *symbol;
-    for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0; )
+    for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0;)
         if (n < 0 || eg__data_token(d, symbol, (size_t)n) < 0) {
             eg_fail(cx, "data: the symbols of task %s are not UTF-8", task->name);
             return NULL;
@@ -29,8 +30,9 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
     return d;
 }
 
-/* -- pairs --------------------------------------------------------------------------------------------------------------------------- */
-static int side(eg_data *d, long long line, const char *s, const char *end, int64_t at)    /* tokens of one side; −1 after an error */
+/* -- pairs ------------------------------------------------------------------------------------ */
+/* tokens of one side; −1 after an error */
+static int side(eg_data *d, long long line, const char *s, const char *end, int64_t at)
 {
     const char *symbol;
     int n, count = 0;
@@ -60,8 +62,7 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     p->at = at;
     p->inputs = side(d, line, s, tab, at);
     p->outputs = p->inputs < 0 ? -1 : side(d, line, tab + 1, end, at + p->inputs);
-    if (p->outputs < 0)
-        return false;
+    if (p->outputs < 0) return false;
     if (!p->inputs || !p->outputs) {
         eg_fail(d->cx, "%s:%lld: the %s is empty", d->name, line, p->inputs ? "output" : "input");
         return false;
@@ -72,7 +73,8 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     return true;
 }
 
-/* Some pairs are held out and some not; of a few, where the hash says none or all, the input with the smallest one is. */
+/* Some pairs are held out and some not; of a few, where the hash says none or all, the input with
+ * the smallest one is. */
 static bool both_halves(eg_data *d)
 {
     int64_t out = 0, least = 0;
@@ -85,15 +87,20 @@ static bool both_halves(eg_data *d)
         least = h == smallest ? least + 1 : h < smallest ? 1 : least;
         smallest = h < smallest ? h : smallest;
     }
-    if (out > 0 && out < d->count)
-        return true;
+    if (out > 0 && out < d->count) return true;
     d->few = true, d->smallest = smallest;
     if (least == d->count)
-        eg_fail(d->cx, "%s: one input in ten is held out for tests, but of %lld pairs all have the same one", d->name, (long long)d->count);
+        eg_fail(
+            d->cx,
+            "%s: one input in ten is held out for tests, but of %lld pairs all have the same one",
+            d->name, (long long)d->count);
     return least < d->count;
 }
 
-typedef struct word { const char *s; size_t n; } word;
+typedef struct word {
+    const char *s;
+    size_t n;
+} word;
 static int by_text(const void *p, const void *q)
 {
     const word *a = p, *b = q;
@@ -101,29 +108,27 @@ static int by_text(const void *p, const void *q)
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
-/* Words, where a blank occurs and most words of the outputs occur more than once: a word that is seen once could not be learnt. */
+/* Words, where a blank occurs and most words of the outputs occur more than once: a word that is
+ * seen once could not be learnt. */
 static bool choose_words(eg_data *d, const char *text, size_t size)
 {
-    if (!strchr(text, ' '))
-        return true;
+    if (!strchr(text, ' ')) return true;
     eg_owner *owner = eg_owner_open(d->cx);
     word *w = owner ? eg_owner_alloc(owner, (size / 2 + 1) * sizeof *w) : NULL;
     size_t count = 0, once = 0;
     bool output = false;
-    if (!w)
-        return false;
-    for (const char *s = text; *s; ) {
+    if (!w) return false;
+    for (const char *s = text; *s;) {
         size_t n = strcspn(s, " \t\r\n");
-        if (n && output)
-            w[count++] = (word){ s, n };
+        if (n && output) w[count++] = (word){ s, n };
         s += n;
         output = *s == '\t' || (*s != '\n' && output);
         s += *s != 0;
     }
-    if (count)
-        qsort(w, count, sizeof *w, by_text);
+    if (count) qsort(w, count, sizeof *w, by_text);
     for (size_t k = 0; k < count; k++)
-        once += (k == 0 || by_text(&w[k - 1], &w[k])) && (k + 1 == count || by_text(&w[k], &w[k + 1]));
+        once +=
+            (k == 0 || by_text(&w[k - 1], &w[k])) && (k + 1 == count || by_text(&w[k], &w[k + 1]));
     d->words = 2 * once < count;
     eg_owner_close(owner);
     return true;
@@ -133,19 +138,15 @@ static eg_data *parse(eg_data *d, const char *text)
 {
     size_t size = strlen(text);
     int64_t lines = 1, at = 0;
-    for (const char *s = text; *s; s++)
-        lines += *s == '\n';
-    if (!choose_words(d, text, size))
-        return NULL;
+    for (const char *s = text; *s; s++) lines += *s == '\n';
+    if (!choose_words(d, text, size)) return NULL;
     d->text = text;
     d->pairs = eg_owner_alloc(d->owner, (size_t)lines * sizeof *d->pairs);
     d->tokens = eg_owner_alloc(d->owner, (size + 1) * sizeof *d->tokens);
-    if (!d->pairs || !d->tokens)
-        return NULL;
+    if (!d->pairs || !d->tokens) return NULL;
     for (const char *s = text, *end; *s; s = *end ? end + 1 : end) {
         end = s + strcspn(s, "\n");
-        if (!add_line(d, s, end > s && end[-1] == '\r' ? end - 1 : end, at))
-            return NULL;
+        if (!add_line(d, s, end > s && end[-1] == '\r' ? end - 1 : end, at)) return NULL;
         at += d->pairs[d->count - 1].inputs + d->pairs[d->count - 1].outputs;
     }
     if (!d->count) {
@@ -158,8 +159,7 @@ static eg_data *parse(eg_data *d, const char *text)
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
 {
     eg_data *d = eg__data_open(cx, name);
-    if (d && !text)
-        eg_fail(cx, "data: the text of %s is NULL", name);
+    if (d && !text) eg_fail(cx, "data: the text of %s is NULL", name);
     char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
     return copy ? parse(d, strcpy(copy, text)) : NULL;
 }
@@ -167,8 +167,7 @@ eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
 eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
 {
     eg_data *d = eg__data_open(cx, path);
-    if (!d)
-        return NULL;
+    if (!d) return NULL;
     size_t count;
     char *text = eg__data_file(d, path, &count);
     if (text && memchr(text, 0, count)) {
@@ -178,14 +177,14 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
     return text ? parse(d, text) : NULL;
 }
 
-/* -- examples -------------------------------------------------------------------------------------------------------------------------- */
-/* A permutation of [0, n) as a function: four rounds of a Feistel network on the smallest even number of bits, walked until it
- * lands inside (Black, Rogaway 2002). No memory, any element at once. */
+/* -- examples --------------------------------------------------------------------------------- */
+/* A permutation of [0, n) as a function: four rounds of a Feistel network on the smallest even
+ * number of bits, walked until it lands inside (Black, Rogaway 2002). No memory, any element at
+ * once. */
 static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 {
     int half = 1;
-    while (n > 1 && half < 32 && (n - 1) >> 2 * half)
-        half++;
+    while (n > 1 && half < 32 && (n - 1) >> 2 * half) half++;
     uint64_t mask = ((uint64_t)1 << half) - 1;
     do {
         uint64_t left = x >> half, right = x & mask;
@@ -201,8 +200,7 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
-    if (!d || !e || d->free_text)
-        return -1;
+    if (!d || !e || d->free_text) return -1;
     if (!d->task) {
         uint64_t n = (uint64_t)d->count;
         const eg__pair *p = &d->pairs[permuted(eg__train_mix(seed) + number / n, n, number % n)];
@@ -213,46 +211,50 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
     }
     *e = (eg_example){ 0 };
     d->task->make(&(eg_dice){ seed, number, 0 }, e);
-    bool good = e->inputs > 0 && e->inputs <= d->longest_input && e->outputs > 0 && e->outputs <= d->longest_output;
+    bool good = e->inputs > 0 && e->inputs <= d->longest_input && e->outputs > 0 &&
+                e->outputs <= d->longest_output;
     for (int k = 0; good && k < e->inputs; k++)
         good = e->input[k] >= 0 && e->input[k] < d->symbols - EG_FIRST && (e->input[k] += EG_FIRST);
     for (int k = 0; good && k < e->outputs; k++)
-        good = e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
+        good =
+            e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
     if (!good)
-        eg_fail(d->cx, "data: example %llu of task %s breaks the task's lengths or symbols", (unsigned long long)number, d->name);
+        eg_fail(d->cx, "data: example %llu of task %s breaks the task's lengths or symbols",
+                (unsigned long long)number, d->name);
     return good ? 0 : -1;
 }
 
 uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
 {
     uint64_t h = eg__hash_start;
-    for (int k = 0; k < e->inputs; k++)
-        h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);     /* words: the zero byte keeps them apart */
+    for (int k = 0; k < e->inputs; k++) /* words: the zero byte keeps them apart */
+        h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);
     return eg__train_mix(h);
 }
 
 bool eg_data_held_out(const eg_data *d, const eg_example *e)
 {
-    if (!d || !e)
-        return false;
+    if (!d || !e) return false;
     const uint64_t h = eg__data_hash(d, e);
     return d->few ? h == d->smallest : h % 10 == 0;
 }
 
-/* -- asking ---------------------------------------------------------------------------------------------------------------------------- */
-const char *eg_data_name(const eg_data *d)              { return d ? d->name : NULL; }
-const char *eg_data_text(const eg_data *d)              { return d ? d->text : NULL; }
-bool eg_data_decoder(const eg_data *d)                  { return d && (!d->task || d->task->decoder); }
-int64_t eg_data_size(const eg_data *d)                  { return d ? d->count : 0; }
-int eg_data_symbols(const eg_data *d)                   { return d ? d->symbols : 0; }
-const char *eg_data_symbol(const eg_data *d, int token) { return d && token >= 0 && token < d->symbols ? d->symbol[token].s : NULL; }
-bool eg_data_free(const eg_data *d)                     { return d && d->free_text; }
-eg_ctx *eg__data_context(const eg_data *d)              { return d ? d->cx : NULL; }
+/* -- asking ----------------------------------------------------------------------------------- */
+const char *eg_data_name(const eg_data *d) { return d ? d->name : NULL; }
+const char *eg_data_text(const eg_data *d) { return d ? d->text : NULL; }
+bool eg_data_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }
+int64_t eg_data_size(const eg_data *d) { return d ? d->count : 0; }
+int eg_data_symbols(const eg_data *d) { return d ? d->symbols : 0; }
+const char *eg_data_symbol(const eg_data *d, int token)
+{
+    return d && token >= 0 && token < d->symbols ? d->symbol[token].s : NULL;
+}
+bool eg_data_free(const eg_data *d) { return d && d->free_text; }
+eg_ctx *eg__data_context(const eg_data *d) { return d ? d->cx : NULL; }
 
 int64_t eg__data_uneven(const eg_data *d)
 {
     for (int64_t k = 0; k < d->count; k++)
-        if (d->pairs[k].inputs != d->pairs[k].outputs)
-            return k;
+        if (d->pairs[k].inputs != d->pairs[k].outputs) return k;
     return -1;
 }

@@ -7,27 +7,40 @@
 
 enum { NO_END = -1 };
 
-typedef struct candidate { int64_t row; int32_t token; double log_p; } candidate;
-typedef struct weighed { double x; int32_t token; } weighed;
+typedef struct candidate {
+    int64_t row;
+    int32_t token;
+    double log_p;
+} candidate;
+typedef struct weighed {
+    double x;
+    int32_t token;
+} weighed;
 
 typedef struct decoder {
     eg_decode_args o;
     eg_owner *owner;
-    int64_t  room, length, classes; /* tokens of a prefix at most and now; 0 classes: no logits yet                 */
-    int32_t  *tokens; int64_t *from;    /* of the step function's prefixes                                          */
-    double   *log_p;                /* ln p of one row                                                              */
-    weighed  *order;                /* the same in order                                                            */
-    eg_decoded out; eg_sequence *found;
+    /* tokens of a prefix at most and now; 0 classes: no logits yet */
+    int64_t room, length, classes;
+    int32_t *tokens;
+    int64_t *from;  /* of the step function's prefixes */
+    double *log_p;  /* ln p of one row */
+    weighed *order; /* the same in order */
+    eg_decoded out;
+    eg_sequence *found;
 } decoder;
 
-/* -- arguments ----------------------------------------------------------------------------------------------------------------------- */
+/* -- arguments -------------------------------------------------------------------------------- */
 static bool draws(const eg_decode_args *o) { return o->temperature > 0; }
 
-static bool settle(eg_decode_args *o)                   /* defaults; false after a refusal */
+static bool settle(eg_decode_args *o) /* defaults; false after a refusal */
 {
     eg_ctx *cx = o->cx;
-    bool wants = o->top_k != 0 || o->top_p != 0;        /* NaN is not 0 */
-    o->temperature = o->temperature == EG_OFF ? 0 : o->temperature != 0 ? o->temperature : wants ? 1 : 0;
+    bool wants = o->top_k != 0 || o->top_p != 0; /* NaN is not 0 */
+    o->temperature = o->temperature == EG_OFF ? 0
+                     : o->temperature != 0    ? o->temperature
+                     : wants                  ? 1
+                                              : 0;
     o->top_p = o->top_p != 0 ? o->top_p : 1;
     o->end = o->end == EG_OFF ? 0 : o->end ? o->end : NO_END;
     o->beam = o->beam ? o->beam : 1;
@@ -37,8 +50,8 @@ static bool settle(eg_decode_args *o)                   /* defaults; false after
     else if (!o->prompt || o->prompts < 1)
         eg_fail(cx, "decode: the prompt is empty");
     else if (o->longest < 1 || o->longest > INT32_MAX || o->prompts > INT32_MAX)
-        eg_fail(cx, "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld", (long long)o->longest,
-                (long long)o->prompts);
+        eg_fail(cx, "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
+                (long long)o->longest, (long long)o->prompts);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
         eg_fail(cx, "decode: the temperature must be positive, not %g", o->temperature);
     else if (o->top_k < 0)
@@ -48,7 +61,8 @@ static bool settle(eg_decode_args *o)                   /* defaults; false after
     else if (o->beam < 1 || o->beam > 1 << 16)
         eg_fail(cx, "decode: beam must be from 1 to 65536, not %lld", (long long)o->beam);
     else if (o->beam > 1 && (draws(o) || wants))
-        eg_fail(cx, "decode: a beam of %lld draws nothing; leave temperature, top_k and top_p out", (long long)o->beam);
+        eg_fail(cx, "decode: a beam of %lld draws nothing; leave temperature, top_k and top_p out",
+                (long long)o->beam);
     else if (!(o->length_power >= 0 && o->length_power < INFINITY))
         eg_fail(cx, "decode: length_power must not be negative, not %g", o->length_power);
     else if (o->end < NO_END || o->least < 0)
@@ -56,7 +70,7 @@ static bool settle(eg_decode_args *o)                   /* defaults; false after
     return !eg_error(cx);
 }
 
-/* -- logits -------------------------------------------------------------------------------------------------------------------------- */
+/* -- logits ----------------------------------------------------------------------------------- */
 static double number(eg_tensor *x, const void *at, int64_t k)
 {
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
@@ -68,15 +82,22 @@ static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
     if (eg_error(cx) || !eg_ok(logits))
         return eg_fail(cx, "decode: the step function gave no logits"), false;
     int64_t classes = eg_rank(logits) == 2 ? eg_dim(logits, 1) : 0;
-    if (!classes || eg_dim(logits, 0) != rows || (eg_type(logits) != EG_F32 && eg_type(logits) != EG_F64))
-        return eg_fail(cx, "decode: the logits must be floats of (%lld, v), not %s of rank %d with %lld first", (long long)rows,
-                       eg_type_name(eg_type(logits)), eg_rank(logits), (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)), false;
+    if (!classes || eg_dim(logits, 0) != rows ||
+        (eg_type(logits) != EG_F32 && eg_type(logits) != EG_F64))
+        return eg_fail(cx,
+                       "decode: the logits must be floats of (%lld, v), not %s of rank %d with "
+                       "%lld first",
+                       (long long)rows, eg_type_name(eg_type(logits)), eg_rank(logits),
+                       (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)),
+               false;
     if (d->classes && d->classes != classes)
-        return eg_fail(cx, "decode: 'v' is %lld in these logits but %lld in those before", (long long)classes,
-                       (long long)d->classes), false;
+        return eg_fail(cx, "decode: 'v' is %lld in these logits but %lld in those before",
+                       (long long)classes, (long long)d->classes),
+               false;
     if (d->o.end >= classes || (d->o.least >= classes && d->o.end == NO_END))
-        return eg_fail(cx, "decode: the token %d is not below %lld, the number of logits", d->o.end >= classes ? d->o.end : d->o.least,
-                       (long long)classes), false;
+        return eg_fail(cx, "decode: the token %d is not below %lld, the number of logits",
+                       d->o.end >= classes ? d->o.end : d->o.least, (long long)classes),
+               false;
     if (!d->classes) {
         d->classes = classes;
         d->log_p = eg_owner_alloc(d->owner, (size_t)classes * sizeof *d->log_p);
@@ -85,7 +106,10 @@ static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
     return d->log_p && d->order;
 }
 
-static bool allowed(const decoder *d, int64_t token) { return token >= d->o.least || token == d->o.end; }
+static bool allowed(const decoder *d, int64_t token)
+{
+    return token >= d->o.least || token == d->o.end;
+}
 
 /* log_p[v] = ln softmax(logits[row])[v] over what is allowed, −inf elsewhere */
 static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t row)
@@ -94,39 +118,38 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
     for (int64_t v = 0; v < d->classes; v++) {
         double one = allowed(d, v) ? number(logits, x, row * d->classes + v) : -INFINITY;
         if (isnan(one) || one > 1.79e308) {
-            eg_fail(d->o.cx, "decode: logit %lld after %lld tokens is %g", (long long)v, (long long)d->length, one);
+            eg_fail(d->o.cx, "decode: logit %lld after %lld tokens is %g", (long long)v,
+                    (long long)d->length, one);
             return false;
         }
         d->log_p[v] = one;
         most = one > most ? one : most;
     }
     if (isinf(most)) {
-        eg_fail(d->o.cx, "decode: every token that may follow after %lld has a logit of −inf", (long long)d->length);
+        eg_fail(d->o.cx, "decode: every token that may follow after %lld has a logit of −inf",
+                (long long)d->length);
         return false;
     }
-    for (int64_t v = 0; v < d->classes; v++)
-        sum += exp(d->log_p[v] - most);
-    for (int64_t v = 0; v < d->classes; v++)
-        d->log_p[v] -= most + log(sum);
+    for (int64_t v = 0; v < d->classes; v++) sum += exp(d->log_p[v] - most);
+    for (int64_t v = 0; v < d->classes; v++) d->log_p[v] -= most + log(sum);
     return true;
 }
 
 static eg_tensor *step(decoder *d, int64_t rows, bool first, const void **x)
 {
-    eg_tensor *logits = d->o.next(d->o.user, &(eg_prefixes){ rows, d->length, d->tokens, first ? NULL : d->from });
-    if (!sizes(d, logits, rows))
-        return NULL;
+    eg_tensor *logits =
+        d->o.next(d->o.user, &(eg_prefixes){ rows, d->length, d->tokens, first ? NULL : d->from });
+    if (!sizes(d, logits, rows)) return NULL;
     *x = eg_type(logits) == EG_F64 ? (const void *)eg_f64(logits) : (const void *)eg_f32(logits);
     return *x ? logits : NULL;
 }
 
-/* -- one token ----------------------------------------------------------------------------------------------------------------------- */
+/* -- one token -------------------------------------------------------------------------------- */
 static int64_t likeliest(const decoder *d)
 {
     int64_t best = 0;
     for (int64_t v = 1; v < d->classes; v++)
-        if (d->log_p[v] > d->log_p[best])
-            best = v;
+        if (d->log_p[v] > d->log_p[best]) best = v;
     return best;
 }
 
@@ -136,7 +159,7 @@ static int falling(const void *p, const void *q)
     return a->x < b->x ? 1 : a->x > b->x ? -1 : a->token < b->token ? -1 : a->token > b->token;
 }
 
-static double uniform(uint64_t seed, int64_t place)     /* 53 bits in [0, 1) */
+static double uniform(uint64_t seed, int64_t place) /* 53 bits in [0, 1) */
 {
     eg_dice dice = { seed, (uint64_t)place, 0 };
     double high = eg_roll(&dice, 1u << 26);
@@ -150,11 +173,9 @@ static int64_t drawn(const decoder *d)
     double most = d->log_p[likeliest(d)], sum = 0, kept = 0;
     for (int64_t v = 0; v < d->classes; v++)
         d->order[n++] = (weighed){ exp((d->log_p[v] - most) / o->temperature), (int32_t)v };
-    if (o->top_k || o->top_p < 1)
-        qsort(d->order, (size_t)n, sizeof *d->order, falling);
+    if (o->top_k || o->top_p < 1) qsort(d->order, (size_t)n, sizeof *d->order, falling);
     end = o->top_k && o->top_k < end ? o->top_k : end;
-    for (int64_t k = 0; k < end; k++)
-        sum += d->order[k].x;
+    for (int64_t k = 0; k < end; k++) sum += d->order[k].x;
     for (int64_t k = 0; k < end && o->top_p < 1; k++)
         if ((kept += d->order[k].x) >= o->top_p * sum) {
             end = k + 1;
@@ -162,7 +183,7 @@ static int64_t drawn(const decoder *d)
         }
     double left = uniform(o->seed, d->length) * sum;
     int64_t k = 0, last = 0;
-    for (; k < end && left >= 0; k++)                   /* rounding at the end: the last that has any weight */
+    for (; k < end && left >= 0; k++) /* rounding at the end: the last that has any weight */
         if (d->order[k].x > 0) {
             left -= d->order[k].x;
             last = k;
@@ -174,15 +195,12 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
 {
     double score = log_p / pow((double)(count + ended > 0 ? count + ended : 1), d->o.length_power);
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
-    if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score)
-        return;
-    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens;      /* of the one that leaves */
+    if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score) return;
+    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* of the one that leaves */
     own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
-    if (!own)
-        return;
+    if (!own) return;
     memcpy(own, tokens, (size_t)count * sizeof *own);
-    for (; at && d->found[at - 1].score < score; at--)
-        d->found[at] = d->found[at - 1];
+    for (; at && d->found[at - 1].score < score; at--) d->found[at] = d->found[at - 1];
     d->found[at] = (eg_sequence){ count, own, ended, log_p, score };
 }
 
@@ -200,8 +218,7 @@ static void one_by_one(decoder *d)
             total += d->log_p[token];
             ended = token == d->o.end;
             more = !ended;
-            if (more)
-                d->tokens[d->length++] = (int32_t)token;
+            if (more) d->tokens[d->length++] = (int32_t)token;
         }
         eg_pop(d->o.cx, m);
     }
@@ -209,15 +226,13 @@ static void one_by_one(decoder *d)
         found(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
 }
 
-/* -- beam search --------------------------------------------------------------------------------------------------------------------- */
+/* -- beam search ------------------------------------------------------------------------------ */
 /* best: the `most` likeliest so far, in order; of equals the one that came first */
 static int64_t enter(candidate *best, int64_t count, int64_t most, candidate c)
 {
-    if (count == most && best[count - 1].log_p >= c.log_p)
-        return count;
+    if (count == most && best[count - 1].log_p >= c.log_p) return count;
     int64_t at = count < most ? count++ : count - 1;
-    for (; at && best[at - 1].log_p < c.log_p; at--)
-        best[at] = best[at - 1];
+    for (; at && best[at - 1].log_p < c.log_p; at--) best[at] = best[at - 1];
     best[at] = c;
     return count;
 }
@@ -225,13 +240,15 @@ static int64_t enter(candidate *best, int64_t count, int64_t most, candidate c)
 /* A live prefix can end with Σ ln p as it is now at best, over the longest length that is left. */
 static bool hopeless(const decoder *d, double log_p)
 {
-    return d->out.count == d->o.beam && d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.longest, d->o.length_power);
+    return d->out.count == d->o.beam &&
+           d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.longest, d->o.length_power);
 }
 
 static void search(decoder *d)
 {
     const eg_decode_args *o = &d->o;
-    int64_t live = 1, count, most = 2 * o->beam;        /* of twice as many, half at least do not end */
+    /* of twice as many, half at least do not end */
+    int64_t live = 1, count, most = 2 * o->beam;
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
     int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);
     double *log_p = eg_owner_alloc(d->owner, (size_t)o->beam * sizeof *log_p);
@@ -243,10 +260,10 @@ static void search(decoder *d)
         for (int64_t r = 0; logits && r < live && log_softmax(d, logits, x, r); r++)
             for (int64_t v = 0; v < d->classes; v++)
                 if (d->log_p[v] > -INFINITY)
-                    count = enter(best, count, most, (candidate){ r, (int32_t)v, log_p[r] + d->log_p[v] });
+                    count = enter(best, count, most,
+                                  (candidate){ r, (int32_t)v, log_p[r] + d->log_p[v] });
         eg_pop(o->cx, m);
-        if (eg_error(o->cx))
-            return;
+        if (eg_error(o->cx)) return;
         live = 0;
         for (int64_t k = 0; k < count && live < o->beam; k++) {
             const int32_t *old = d->tokens + best[k].row * d->length;
@@ -261,8 +278,7 @@ static void search(decoder *d)
             log_p[live++] = best[k].log_p;
         }
         memcpy(d->tokens, next, (size_t)(live * ++d->length) * sizeof *next);
-        if (live && hopeless(d, log_p[0]))
-            live = 0;
+        if (live && hopeless(d, log_p[0])) live = 0;
     }
     for (int64_t r = 0; r < live && log_p; r++)
         found(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false, log_p[r]);
@@ -271,22 +287,18 @@ static void search(decoder *d)
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };
-    if (given)
-        memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
+    if (given) memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
     eg_ctx *cx = start.o.cx;
-    if (!cx || eg_error(cx) || !settle(&start.o))
-        return NULL;
+    if (!cx || eg_error(cx) || !settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);
     start.room = start.o.prompts + start.o.longest, start.length = start.o.prompts;
     d = start.owner ? eg_owner_alloc(start.owner, sizeof *d) : NULL;
-    if (!d)
-        return NULL;
+    if (!d) return NULL;
     *d = start;
     d->tokens = eg_owner_alloc(d->owner, (size_t)(d->o.beam * d->room) * sizeof *d->tokens);
     d->from = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->from);
     d->found = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->found);
-    if (!d->tokens || !d->from || !d->found)
-        return NULL;
+    if (!d->tokens || !d->from || !d->found) return NULL;
     memcpy(d->tokens, d->o.prompt, (size_t)d->o.prompts * sizeof *d->tokens);
     if (d->o.beam > 1)
         search(d);

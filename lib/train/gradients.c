@@ -4,19 +4,25 @@
 #include <math.h>
 
 enum { ROWS = 8, DIRECTIONS = 3 };
-typedef struct probe { eg_trainer *t; eg__network net; eg_params *params; eg__batch batch; } probe;
+typedef struct probe {
+    eg_trainer *t;
+    eg__network net;
+    eg_params *params;
+    eg__batch batch;
+} probe;
 
 static eg_tensor *loss_of(const probe *p)
 {
-    return eg__batch_loss(p->t, &p->batch, p->net.kind->logits(&p->net, p->t->cx, &p->batch, NULL), p->t->o.smoothing);
+    return eg__batch_loss(p->t, &p->batch, p->net.kind->logits(&p->net, p->t->cx, &p->batch, NULL),
+                          p->t->o.smoothing);
 }
 
 /* θ ← θ₀ + step · sign / √n, and the loss there */
-static double loss_at(const probe *p, eg_tensor *x, const double *from, const double *sign, double step)
+static double loss_at(const probe *p, eg_tensor *x, const double *from, const double *sign,
+                      double step)
 {
     double *at = eg_mut_f64(x);
-    for (int64_t k = 0, n = eg_size(x); at && k < n; k++)
-        at[k] = from[k] + step * sign[k];
+    for (int64_t k = 0, n = eg_size(x); at && k < n; k++) at[k] = from[k] + step * sign[k];
     eg_mark m = eg_push(p->t->cx);
     bool was = eg_nograd(p->t->cx, true);
     double loss = eg_item(loss_of(p));
@@ -34,7 +40,8 @@ static double slope(const probe *p, eg_tensor *x, const double *from, const doub
     return (4 * near / (2 * d) - far / (4 * d)) / 3;
 }
 
-static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])      /* for each tensor and direction: analytic, numeric */
+/* for each tensor and direction: analytic, numeric */
+static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])
 {
     int count = eg_params_count(p->params);
     for (int k = 0; k < count; k++) {
@@ -53,30 +60,27 @@ static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])      /* fo
             pair[k * DIRECTIONS + r][0] = sum;
             pair[k * DIRECTIONS + r][1] = slope(p, x, from, sign);
         }
-        if (from && sign)
-            loss_at(p, x, from, sign, 0);           /* puts θ₀ back                                                */
+        if (from && sign) loss_at(p, x, from, sign, 0); /* puts θ₀ back */
         eg_pop(p->t->cx, m);
-        if (eg_error(p->t->cx))
-            return false;
+        if (eg_error(p->t->cx)) return false;
     }
     return true;
 }
 
-static bool twin(probe *p)                          /* the model in f64, with its numbers                          */
+static bool twin(probe *p) /* the model in f64, with its numbers */
 {
     eg_trainer *t = p->t;
     p->params = eg_params_open(t->cx, .dtype = EG_F64);
-    int64_t rows = t->tests < ROWS ? t->tests : ROWS;
-    if (!eg__network_make(&p->net, t->kind, p->params, t, 0))
-        return false;
+    int64_t rows = t->tests < ROWS
+    ? t->tests : ROWS;
+    if (!eg__network_make(&p->net, t->kind, p->params, t, 0)) return false;
     p->batch = eg__batch_test(t, 0, rows < t->o.batch ? rows : t->o.batch);
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
-    if (!t || eg_error(t->cx))
-        return -1;
+    if (!t || eg_error(t->cx)) return -1;
     uint64_t draws = eg_draws(t->cx);
     bool training = eg_training(t->cx), was = eg_nograd(t->cx, false);
     eg_eval(t->cx);
@@ -85,11 +89,11 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     eg_trainer_check_report r = { 0 };
     eg_owner *owner = eg_owner_open(t->cx);
     int count = eg_params_count(t->params);
-    eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL, **g = x ? x + count : NULL;
-    double (*pair)[2] = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *pair) : NULL;
+    eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL,
+              **g = x ? x + count : NULL;
+    double(*pair)[2] = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *pair) : NULL;
     if (pair && twin(&p)) {
-        for (int k = 0; k < count; k++)
-            x[k] = eg_params_at(p.params, k)->x;
+        for (int k = 0; k < count; k++) x[k] = eg_params_at(p.params, k)->x;
         double largest = 0;
         bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare(&p, g, pair);
         for (int k = 0; done && k < count * DIRECTIONS; k++)
@@ -111,10 +115,8 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     }
     eg_pop(t->cx, m);
     eg_nograd(t->cx, was);
-    if (training)
-        eg_train(t->cx);
+    if (training) eg_train(t->cx);
     eg_set_draws(t->cx, draws);
-    if (out)
-        *out = r;
+    if (out) *out = r;
     return eg_error(t->cx) ? -1 : 0;
 }

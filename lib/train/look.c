@@ -6,7 +6,10 @@
 #include <string.h>
 
 /* Evaluation as a scope: no history, no dropout, draws put back. */
-typedef struct quiet { bool training, nograd; uint64_t draws; } quiet;
+typedef struct quiet {
+    bool training, nograd;
+    uint64_t draws;
+} quiet;
 static quiet quiet_begin(eg_ctx *cx)
 {
     quiet q = { eg_training(cx), eg_nograd(cx, true), eg_draws(cx) };
@@ -17,12 +20,15 @@ static void quiet_end(eg_ctx *cx, quiet q)
 {
     eg_set_draws(cx, q.draws);
     eg_nograd(cx, q.nograd);
-    if (q.training)
-        eg_train(cx);
+    if (q.training) eg_train(cx);
 }
 
-/* -- asking ------------------------------------------------------------------------------------------------------------------------- */
-typedef struct question { int32_t *source, *tokens; int64_t sources, count; } question;       /* count −1: an error */
+/* -- asking ----------------------------------------------------------------------------------- */
+/* count −1: an error */
+typedef struct question {
+    int32_t *source, *tokens;
+    int64_t sources, count;
+} question;
 
 static int64_t input_room(const eg_trainer *t)
 {
@@ -30,43 +36,49 @@ static int64_t input_room(const eg_trainer *t)
     return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
 }
 
-/* Input SEP, or SEP beside the input, or of a text the prompt as it is. `tokens` has room for all of it. */
+/* Input SEP, or SEP beside the input, or of a text the prompt as it is. `tokens` has room for all
+ * of it. */
 static question ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
     int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
-    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {      /* as after a line's end */
+    /* as after a line's end */
+    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
     }
-    if (n == 0)
-        eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
-    if (t->kind->apart)
-        q.tokens = tokens + n, q.sources = n;
+    if (n == 0) eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
+    if (t->kind->apart) q.tokens = tokens + n, q.sources = n;
     q.count = t->kind->apart ? 0 : n;
-    if (n > 0 && t->separator)
-        q.tokens[q.count++] = EG_SEP;
-    if (n <= 0)
-        q.count = -1;
+    if (n > 0 && t->separator) q.tokens[q.count++] = EG_SEP;
+    if (n <= 0) q.count = -1;
     return q;
 }
 
 static eg__batch batch_of(const question *q, int64_t count)
 {
-    return (eg__batch){ .rows = 1, .length = count, .sources = q->sources, .tokens = q->tokens, .source = q->source };
+    return (eg__batch){
+        .rows = 1, .length = count, .sources = q->sources, .tokens = q->tokens, .source = q->source
+    };
 }
 
-/* -- decoding ------------------------------------------------------------------------------------------------------------------------ */
-/* How many of n tokens of a text the model sees: all up to its context, then from half of it up to all of it again, so that most steps add
- * one place behind those that a cache holds. */
+/* -- decoding --------------------------------------------------------------------------------- */
+/* How many of n tokens of a text the model sees: all up to its context, then from half of it up to
+ * all of it again, so that most steps add one place behind those that a cache holds. */
 static int64_t seen(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
-typedef struct asking { eg_trainer *t; eg_cache *cache; eg_tensor *memory; int64_t rows; int32_t *window; } asking;
+typedef struct asking {
+    eg_trainer *t;
+    eg_cache *cache;
+    eg_tensor *memory;
+    int64_t rows;
+    int32_t *window;
+} asking;
 
 static eg_tensor *next(void *user, const eg_prefixes *p)
 {
@@ -74,16 +86,18 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     const eg_trainer *t = a->t;
     int64_t n = seen(p->length, t->longest), held = eg_cache_length(a->cache), fresh = n - held;
     if (!p->from || held + 1 != n) {
-        if (held && eg_cache_cut(a->cache, 0))
-            return NULL;
+        if (held && eg_cache_cut(a->cache, 0)) return NULL;
         fresh = n;
-    } else if (a->rows > 1 && eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, p->from, 1, &p->rows)))
+    } else if (a->rows > 1 &&
+               eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, p->from, 1, &p->rows)))
         return NULL;
     for (int64_t r = 0; r < p->rows; r++)
-        memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh, (size_t)fresh * sizeof *a->window);
+        memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh,
+               (size_t)fresh * sizeof *a->window);
     eg_tensor *memory = a->memory ? eg_expand(a->memory, p->rows, -1, -1) : NULL;
-    eg_tensor *logits = t->kind->more(&t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window }, memory,
-                                      a->cache);
+    eg_tensor *logits = t->kind->more(
+        &t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window },
+        memory, a->cache);
     return eg_select(logits, 1, fresh - 1);
 }
 
@@ -91,10 +105,10 @@ static bool prepare(asking *a, const question *q)
 {
     eg_trainer *t = a->t;
     eg_owner *owner = eg_owner_open(t->cx);
-    a->window = owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
+    a->window =
+        owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
     a->cache = owner ? eg_cache_new(owner, t->longest) : NULL;
-    if (!a->window || !a->cache)
-        return false;
+    if (!a->window || !a->cache) return false;
     if (t->kind->apart) {
         eg__batch b = batch_of(q, 1);
         a->memory = t->kind->memory(&t->net, t->cx, &b);
@@ -105,19 +119,23 @@ static bool prepare(asking *a, const question *q)
 /* in the open scope; NULL after an error */
 static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
-    bool text = t->data->free_text, plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
-    int64_t most = text ? INT32_MAX / 2 : t->longest - q->count + 1, longest = o->length ? o->length : text ? 200 : most;
+    bool text = t->data->free_text,
+         plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
+    int64_t most = text ? INT32_MAX / 2 : t->longest - q->count + 1, longest = o->length ? o->length
+                                                                               : text    ? 200
+                                                                                         : most;
     asking a = { .t = t, .rows = o->beam > 1 ? o->beam : 1 };
     if (longest < 1 || longest > INT32_MAX / 2)
         eg_fail(t->cx, "generate: the length must be from 1 to 2^30, not %lld", (long long)longest);
     if (o->beam < 0 || o->beam > 4096)
         eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
-    if (eg_error(t->cx) || !prepare(&a, q))
-        return NULL;
-    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens, .prompts = q->count,
-                     .longest = longest < most ? longest : most,
-                     .least = EG_FIRST, .end = text ? 0 : EG_STOP, .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
-                     .top_p = o->top_p, .seed = o->seed, .beam = o->beam, .length_power = o->length_power);
+    if (eg_error(t->cx) || !prepare(&a, q)) return NULL;
+    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens,
+                     .prompts = q->count, .longest = longest < most ? longest : most,
+                     .least = EG_FIRST, .end = text ? 0 : EG_STOP,
+                     .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
+                     .top_p = o->top_p, .seed = o->seed, .beam = o->beam,
+                     .length_power = o->length_power);
 }
 
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
@@ -127,23 +145,20 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
         t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
         t->answer_room = t->answer ? 2 * (n + 1) : 0;
     }
-    if (t->answer)
-        eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
-    if (bytes)
-        *bytes = n;
+    if (t->answer) eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (bytes) *bytes = n;
     return t->answer;
 }
 
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
-    if (given)
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_trainer *t = o.trainer;
-    if (!t || eg_error(t->cx))
-        return NULL;
+    if (!t || eg_error(t->cx)) return NULL;
     if (!t->kind->writes) {
-        eg_fail(t->cx, "generate: an encoder answers all places at once, it does not go on with a text; predict gives its answer");
+        eg_fail(t->cx, "generate: an encoder answers all places at once, it does not go on with a "
+                       "text; predict gives its answer");
         return NULL;
     }
     if (!o.prompt && !t->data->free_text) {
@@ -158,23 +173,25 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
     question ahead = tokens ? ask(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
     const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
-    if (d)
-        answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
+    if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
     quiet_end(t->cx, q);
     return answer;
 }
 
-/* -- the likeliest answer ------------------------------------------------------------------------------------------------------------- */
+/* -- the likeliest answer --------------------------------------------------------------------- */
 /* q.tokens[first … first + count); count −1: an error */
-typedef struct answer { question q; int64_t first, count; bool ended; } answer;
+typedef struct answer {
+    question q;
+    int64_t first, count;
+    bool ended;
+} answer;
 
 static answer answer_to(eg_trainer *t, const char *input)
 {
     answer a = { .q = ask(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
-    if (a.first < 0)
-        return a;
+    if (a.first < 0) return a;
     quiet q = quiet_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
@@ -187,11 +204,11 @@ static answer answer_to(eg_trainer *t, const char *input)
     } else {
         eg__batch b = batch_of(&a.q, a.first);
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0)))))  /* 0 · x is NaN or x finite */
+        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
             eg_fail(t->cx, "predict: a logit of the model is not finite");
-        const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
-        for (int64_t k = 0; best && k < a.first; k++)
-            to[k] = (int32_t)best[k] + t->least;
+        const int64_t *best =
+            eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+        for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
         a.count = a.first;
     }
     eg_pop(t->cx, m);
@@ -202,23 +219,22 @@ static answer answer_to(eg_trainer *t, const char *input)
 
 const char *eg_trainer_predict(eg_trainer *t, const char *input)
 {
-    if (!t || eg_error(t->cx))
-        return NULL;
+    if (!t || eg_error(t->cx)) return NULL;
     if (t->data->free_text) {
-        eg_fail(t->cx, "%s: a text has no answers; generate goes on with it", eg_data_name(t->data));
+        eg_fail(t->cx, "%s: a text has no answers; generate goes on with it",
+                eg_data_name(t->data));
         return NULL;
     }
     answer a = answer_to(t, input);
     return a.count < 0 ? NULL : written(t, a.q.tokens + a.first, a.count, NULL);
 }
 
-/* -- where it looks ---------------------------------------------------------------------------------------------------------------- */
-static int part_of(eg_trainer *t, const char *name)         /* −1 after an error */
+/* -- where it looks --------------------------------------------------------------------------- */
+static int part_of(eg_trainer *t, const char *name) /* −1 after an error */
 {
     int parts = eg__kind_parts(t->kind);
     for (int k = 0; name && k < parts; k++)
-        if (!strcmp(t->kind->part[k].name, name))
-            return k;
+        if (!strcmp(t->kind->part[k].name, name)) return k;
     if (name)
         eg_fail(t->cx, "attend: there is no part \"%s\" in a model \"%s\"", name, t->kind->name);
     return name ? -1 : parts - 1;
@@ -226,47 +242,48 @@ static int part_of(eg_trainer *t, const char *name)         /* −1 after an err
 
 static void label(const eg_trainer *t, const char **to, int64_t count, const int32_t *tokens)
 {
-    for (int64_t k = 0; k < count; k++)
-        to[k] = eg_data_symbol(t->data, tokens[k]);
+    for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
 }
 
-eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name, const char *const **rows, const char *const **columns)
+eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
+                           const char *const **rows, const char *const **columns)
 {
     int part = !t || eg_error(t->cx) ? -1 : part_of(t, name);
-    if (part < 0)
-        return NULL;
+    if (part < 0) return NULL;
     answer a = { .q = ask(t, input, t->asked, input_room(t)) };
-    if (t->kind->writes && !t->data->free_text && a.q.count > 0)
-        a = answer_to(t, input);
-    if (a.q.count < 0 || a.count < 0)
-        return NULL;
+    if (t->kind->writes && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
+    if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
-    n = n < t->longest ? n : t->longest;            /* an answer that never stops                                  */
+    n = n < t->longest ? n : t->longest; /* an answer that never stops */
     quiet q = quiet_begin(t->cx);
     eg__batch b = batch_of(&a.q, n);
     t->kind->logits(&t->net, t->cx, &b, t->weights);
-    eg_tensor *all = eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));      /* l b h i j, b = 1 */
+    /* l b h i j, b = 1 */
+    eg_tensor *all =
+        eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));
     quiet_end(t->cx, q);
     char letter = t->kind->apart ? t->kind->part[part].letter : 'd';
-    if (n == a.q.count + a.count)                   /* what the last place writes                                  */
+    if (n == a.q.count + a.count) /* what the last place writes */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
-    label(t, t->label[0], letter == 'e' ? a.q.sources : n, letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
+    label(t, t->label[0], letter == 'e' ? a.q.sources : n,
+          letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
     label(t, t->label[1], letter == 'd' ? n : a.q.sources, letter == 'd' ? a.q.tokens : a.q.source);
-    if (rows)
-        *rows = t->label[0];
-    if (columns)
-        *columns = t->label[1];
+    if (rows) *rows = t->label[0];
+    if (columns) *columns = t->label[1];
     return eg_error(t->cx) ? NULL : all;
 }
 
 eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
 {
     if (t && t->kind->apart)
-        eg_fail(t->cx, "attend: rows and columns of a model \"%s\" have tokens of their own; eg_trainer_look gives both", t->kind->name);
+        eg_fail(t->cx,
+                "attend: rows and columns of a model \"%s\" have tokens of their own; "
+                "eg_trainer_look gives both",
+                t->kind->name);
     return eg_trainer_look(t, input, NULL, labels, NULL);
 }
 
-/* -- saturation ---------------------------------------------------------------------------------- */
+/* -- saturation ------------------------------------------------------------------------------- */
 /* The weights of attention k, with rows of zeros where a place is padding: eg_heads leaves those
  * out. */
 static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
@@ -279,8 +296,7 @@ static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
 
 int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
-    if (!t || eg_error(t->cx))
-        return -1;
+    if (!t || eg_error(t->cx)) return -1;
     if (!largest) {
         eg_fail(t->cx, "saturation: there is no room for the result");
         return -1;
@@ -288,8 +304,7 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
     quiet q = quiet_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     eg__batch b = eg__batch_test(t, 0, t->tests < t->o.batch ? t->tests : t->o.batch);
-    if (b.rows)
-        t->kind->logits(&t->net, t->cx, &b, t->weights);
+    if (b.rows) t->kind->logits(&t->net, t->cx, &b, t->weights);
     for (int k = 0; b.rows && k < eg_trainer_attentions(t); k++) {
         const eg_head *head = eg_heads(look_at_places(t, &b, k), .spec = "b [h] i j", .top = 1);
         for (int64_t h = 0; head && h < t->o.heads; h++)

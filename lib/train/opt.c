@@ -1,4 +1,5 @@
-/* opt.c: optimisers and schedules. Every moment is made at construction and lives as long as the parameters. */
+/* opt.c: optimisers and schedules. Every moment is made at construction and lives as long as the
+ * parameters. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "update.h"
@@ -7,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- schedules ------------------------------------------------------------------------------ */
+/* -- schedules -------------------------------------------------------------------------------- */
 static double clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
-static double share(const eg_schedule *s, double k)     /* of the way from the warm-up to the end */
+static double share(const eg_schedule *s, double k) /* of the way from the warm-up to the end */
 {
     double way = (double)s->steps - (double)s->warmup;
     return way > 0 ? clamp(k / way) : 0;
@@ -19,8 +20,12 @@ static double towards(const eg_schedule *s, double t)
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
 }
 
-static double constant(const eg_schedule *s, double k) { (void)s, (void)k; return 1; }
-static double linear(const eg_schedule *s, double k)   { return towards(s, share(s, k)); }
+static double constant(const eg_schedule *s, double k)
+{
+    (void)s, (void)k;
+    return 1;
+}
+static double linear(const eg_schedule *s, double k) { return towards(s, share(s, k)); }
 static double cosine(const eg_schedule *s, double k)
 {
     return towards(s, (1 - cos(acos(-1) * share(s, k))) / 2);
@@ -46,13 +51,13 @@ static double steps(const eg_schedule *s, double k)
     return pow(s->gamma > 0 ? s->gamma : 0.1, times);
 }
 
-static double fallen(const eg_schedule *s, double k)    /* how much of the decay of wsd is over */
+static double fallen(const eg_schedule *s, double k) /* how much of the decay of wsd is over */
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
     length = length > 0 ? length : fmax(1, floor(all / 10));
     return clamp((k + (double)s->warmup - (all - length)) / length);
 }
-static double wsd(const eg_schedule *s, double k)      { return towards(s, fallen(s, k)); }
+static double wsd(const eg_schedule *s, double k) { return towards(s, fallen(s, k)); }
 static double wsd_sqrt(const eg_schedule *s, double k) { return towards(s, sqrt(fallen(s, k))); }
 
 /* k: steps since the warm-up, which is linear unless the row has its own; ends: reads steps and
@@ -74,10 +79,8 @@ enum { DECAYS = sizeof decays / sizeof *decays };
 
 double eg_schedule_factor(const eg_schedule *s, int64_t step)
 {
-    if (!s)
-        return 1;
-    if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
-        return NAN;
+    if (!s) return 1;
+    if ((int)s->decay < 0 || (int)s->decay >= DECAYS) return NAN;
     if (step < s->warmup && !decays[s->decay].own_warmup)
         return ((double)step + 1) / (double)s->warmup;
     return decays[s->decay].factor(s, (double)step - (double)s->warmup);
@@ -124,17 +127,23 @@ static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
     return eg_error(cx) != NULL;
 }
 
-/* -- kinds: a row each ---------------------------------------------------------------------- */
+/* -- kinds: a row each ------------------------------------------------------------------------ */
 typedef struct kind {
-    const char *name, *moment[EG__MOMENTS]; /* names of what a step remembers of each parameter */
-    bool (*kept)(const eg_opt_args *, int m);   /* is that moment needed? NULL: each is         */
-    eg__update_f32 *f32; eg__update_f64 *f64;
-    double lr, eps, weight_decay;       /* defaults                                             */
-    bool squares;                       /* a moment holds g²                                    */
+    /* names of what a step remembers of each parameter */
+    const char *name, *moment[EG__MOMENTS];
+    bool (*kept)(const eg_opt_args *, int m); /* is that moment needed? NULL: each is */
+    eg__update_f32 *f32;
+    eg__update_f64 *f64;
+    double lr, eps, weight_decay; /* defaults */
+    bool squares;                 /* a moment holds g² */
 } kind;
 
-static bool sgd_keeps(const eg_opt_args *o, int m)     { (void)m; return o->momentum > 0; }
-static bool adam_keeps(const eg_opt_args *o, int m)    { return m < 2 || o->amsgrad; }
+static bool sgd_keeps(const eg_opt_args *o, int m)
+{
+    (void)m;
+    return o->momentum > 0;
+}
+static bool adam_keeps(const eg_opt_args *o, int m) { return m < 2 || o->amsgrad; }
 static bool rmsprop_keeps(const eg_opt_args *o, int m)
 {
     return m == 0 || (m == 1 ? o->momentum > 0 : o->centered);
@@ -159,18 +168,21 @@ static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__ada
 enum { STEPS, NORM_CLIPPED, VALUE_CLIPPED, COUNTS };
 struct eg_opt {
     const kind *kind;
-    eg_opt_args o;                      /* with the defaults filled in                          */
-    eg_ctx  *cx;
-    int      count, states;
-    eg_named *state;                    /* "opt.counts", "opt.lr", "opt.skipped", the moments   */
-    const char **name;                  /* of the parameters                                    */
+    eg_opt_args o; /* with the defaults filled in */
+    eg_ctx *cx;
+    int count, states;
+    eg_named *state;   /* "opt.counts", "opt.lr", "opt.skipped", the moments */
+    const char **name; /* of the parameters */
     eg_tensor **x, **g, **moment[EG__MOMENTS];
-    eg_tensor *counts, *lr, *skipped;   /* skipped: steps that did not reach a parameter        */
-    double   norm;
-    eg_tensor *loss;                    /* during eg_step                                       */
+    eg_tensor *counts, *lr, *skipped; /* skipped: steps that did not reach a parameter */
+    double norm;
+    eg_tensor *loss; /* during eg_step */
 };
 
-static double option(double given, double otherwise) { return given == EG_OFF ? 0 : given != 0 ? given : otherwise; }
+static double option(double given, double otherwise)
+{
+    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
+}
 
 static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
@@ -203,20 +215,22 @@ static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
             return eg_fail(cx, "%s: %s, not %g", who, ranges[k].text, value), true;
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
-        eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who, o->momentum, o->dampening);
+        eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who,
+                o->momentum, o->dampening);
     else if (!(o->norm_type <= 2 && o->norm_type >= 2) &&
              !(o->norm_type > 0 && isinf(o->norm_type)))
         eg_fail(cx, "%s: norm_type must be 2 or INFINITY, not %g", who, o->norm_type);
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
-static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of, eg_tensor **x)
+static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
+                     eg_tensor **x)
 {
     size_t room = strlen(moment) + strlen(of->name) + 8;
     char *name = eg_params_alloc(p, room);
-    *x = name ? eg_owner_tensor(eg_params_owner(p), eg_type(of->x), eg_rank(of->x), eg_dims(of->x)) : NULL;
-    if (!eg_ok(*x))
-        return false;
+    *x = name ? eg_owner_tensor(eg_params_owner(p), eg_type(of->x), eg_rank(of->x), eg_dims(of->x))
+              : NULL;
+    if (!eg_ok(*x)) return false;
     snprintf(name, room, "opt.%s.%s", moment, of->name);
     op->state[op->states++] = (eg_named){ name, of->axes, *x };
     return true;
@@ -247,8 +261,7 @@ static bool make_state(eg_opt *op)
     op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
     op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
-    if (eg_fill(op->lr, op->o.lr))
-        return false;
+    if (eg_fill(op->lr, op->o.lr)) return false;
     for (int k = 0; k < op->count; k++) {
         const eg_named *one = eg_params_at(p, k);
         op->x[k] = one->x, op->name[k] = one->name;
@@ -266,15 +279,13 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
     eg_opt_args o = { .size = sizeof o };
-    if (given)                                      /* a caller built with an older header has fewer options */
+    if (given) /* a caller built with an older header has fewer options */
         memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx))
-        return NULL;
+    if (!p || eg_error(cx)) return NULL;
     fill_defaults(row, &o);
-    if (refused(cx, row->name, &o))
-        return NULL;
+    if (refused(cx, row->name, &o)) return NULL;
     int n = eg_params_count(p);
     if (!n) {
         eg_fail(cx, "%s: the list of parameters is empty", row->name);
@@ -284,8 +295,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
     const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
-    if (!op || !arrays || !state || !name)
-        return NULL;
+    if (!op || !arrays || !state || !name) return NULL;
     *op = (eg_opt){ .kind = row,
                     .o = o,
                     .cx = cx,
@@ -294,18 +304,17 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
                     .name = name,
                     .x = arrays,
                     .g = arrays + n };
-    for (int m = 0; m < EG__MOMENTS; m++)
-        op->moment[m] = arrays + (2 + m) * n;
+    for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;
     return make_state(op) ? op : NULL;
 }
 
-eg_opt *eg_sgd_with(const eg_opt_args *a)     { return open_kind(&sgd, a); }
-eg_opt *eg_adam_with(const eg_opt_args *a)    { return open_kind(&adam, a); }
-eg_opt *eg_adamw_with(const eg_opt_args *a)   { return open_kind(&adamw, a); }
+eg_opt *eg_sgd_with(const eg_opt_args *a) { return open_kind(&sgd, a); }
+eg_opt *eg_adam_with(const eg_opt_args *a) { return open_kind(&adam, a); }
+eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_kind(&adamw, a); }
 eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
 eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
 
-/* -- a step: first all that may refuse it, then all that changes --------------------------------
+/* -- a step: first all that may refuse it, then all that changes
  * */
 static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 {
@@ -320,21 +329,22 @@ static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 static bool fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
-        eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1, eg_ok(g) ? "of another context" : "no usable tensor");
+        eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1,
+                eg_ok(g) ? "of another context" : "no usable tensor");
         return false;
     }
     const eg_tensor *x = op->x[k];
     int r = 0;
-    while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r))
-        r++;
+    while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r)) r++;
     if (eg_type(g) != eg_type(x))
-        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1, eg_type_name(eg_type(g)),
-                eg_type_name(eg_type(x)));
+        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1,
+                eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
-        eg_fail(op->cx, "%s: gradient %d has rank %d, its parameter rank %d", op->kind->name, k + 1, eg_rank(g), eg_rank(x));
+        eg_fail(op->cx, "%s: gradient %d has rank %d, its parameter rank %d", op->kind->name, k + 1,
+                eg_rank(g), eg_rank(x));
     else if (r < eg_rank(x))
-        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld", op->kind->name, r, k + 1,
-                (long long)eg_dim(g, r), (long long)eg_dim(x, r));
+        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
+                op->kind->name, r, k + 1, (long long)eg_dim(g, r), (long long)eg_dim(x, r));
     else
         return true;
     return false;
@@ -349,8 +359,7 @@ static void not_finite(eg_opt *op, int k, double value)
         bool was = eg_trace(op->cx, true);
         eg_grad_or_null(op->loss, NULL, op->count, op->x, op->g);
         eg_trace(op->cx, was);
-        if (eg_error(op->cx))
-            snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
+        if (eg_error(op->cx)) snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);
     }
     eg_fail(op->cx, "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
@@ -364,15 +373,11 @@ static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
     double squares = 0, most = 0;
     int reached = 0;
     for (int k = 0; k < op->count; k++) {
-        if (!g[k])
-            continue;
-        if (!fits(op, k, g[k]))
-            return false;
+        if (!g[k]) continue;
+        if (!fits(op, k, g[k])) return false;
         eg__norms one = norms_of(g[k], limit, 1);
-        if (!isfinite(one.largest) && !eg_error(op->cx))
-            not_finite(op, k, one.largest);
-        if (eg_error(op->cx))
-            return false;
+        if (!isfinite(one.largest) && !eg_error(op->cx)) not_finite(op, k, one.largest);
+        if (eg_error(op->cx)) return false;
         squares += one.squares, most = fmax(most, one.largest), reached++;
     }
     if (!reached)
@@ -380,7 +385,7 @@ static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(squares);
-    if (isinf(*norm)) { /* the squares of finite numbers overflow       */
+    if (isinf(*norm)) { /* the squares of finite numbers overflow */
         squares = 0;
         for (int k = 0; k < op->count; k++)
             squares += g[k] ? norms_of(g[k], limit, 1 / clipped).squares : 0;
@@ -393,15 +398,15 @@ static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
 static bool squares_fit(eg_opt *op, double largest)
 {
     bool narrow = eg_type(op->x[0]) == EG_F32;
-    if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX))
-        return true;
+    if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX)) return true;
     eg_fail(op->cx,
             "%s: a gradient has an element of %g, whose square overflows %s; the step is not done",
             op->kind->name, largest, narrow ? "f32" : "f64");
     return false;
 }
 
-/* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into the open scope. */
+/* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into
+ * the open scope. */
 static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
 {
     int64_t n = eg_size(op->x[k]);
@@ -410,16 +415,14 @@ static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
         double *x = eg_mut_f64(op->x[k]), *moment[EG__MOMENTS];
         for (int m = 0; m < EG__MOMENTS; m++)
             moment[m] = op->moment[m][k] ? eg_mut_f64(op->moment[m][k]) : NULL;
-        if (from && x)
-            op->kind->f64(n, c, x, from, moment);
+        if (from && x) op->kind->f64(n, c, x, from, moment);
         return from && x;
     }
     const float *from = eg_f32(g);
     float *x = eg_mut_f32(op->x[k]), *moment[EG__MOMENTS];
     for (int m = 0; m < EG__MOMENTS; m++)
         moment[m] = op->moment[m][k] ? eg_mut_f32(op->moment[m][k]) : NULL;
-    if (from && x)
-        op->kind->f32(n, c, x, from, moment);
+    if (from && x) op->kind->f32(n, c, x, from, moment);
     return from && x;
 }
 
@@ -452,14 +455,11 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
 {
     const eg_opt_args *o = &op->o;
     double limit = o->clip_value > 0 ? o->clip_value : INFINITY, norm, largest;
-    if (!measure(op, g, limit, &norm, &largest))
-        return -1;
+    if (!measure(op, g, limit, &norm, &largest)) return -1;
     double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
-    if (!squares_fit(op, coef * fmin(largest, limit)))
-        return -1;
+    if (!squares_fit(op, coef * fmin(largest, limit))) return -1;
     int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), last = 0;
-    if (!counts || !skipped || eg_error(op->cx))
-        return -1;
+    if (!counts || !skipped || eg_error(op->cx)) return -1;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[STEPS]);
     if (!isfinite(lr)) {
         eg_fail(op->cx, "%s: the learning rate of step %lld is %g", op->kind->name,
@@ -474,10 +474,8 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
     for (int k = 0; k < op->count; k++) {
         skipped[k] += !g[k];
         int64_t t = counts[STEPS] - skipped[k];
-        if (g[k] && t != last)
-            c = coefficients(op, lr, limit, coef, last = t);
-        if (g[k] && !apply(op, &c, k, g[k]))
-            return -1;
+        if (g[k] && t != last) c = coefficients(op, lr, limit, coef, last = t);
+        if (g[k] && !apply(op, &c, k, g[k])) return -1;
     }
     return 0;
 }
@@ -493,8 +491,7 @@ static int update(eg_opt *op, eg_tensor *const *g)
 
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
-    if (!op || eg_error(op->cx))
-        return -1;
+    if (!op || eg_error(op->cx)) return -1;
     if (!gradients) {
         eg_fail(op->cx, "%s: the list of gradients is NULL", op->kind->name);
         return -1;
@@ -508,7 +505,7 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
     if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64))
-        return true;                                /* eg_grad refuses it */
+        return true; /* eg_grad refuses it */
     double value = eg_item(loss);
     if (!isfinite(value) && !eg_error(op->cx))
         eg_fail(op->cx, "%s: the loss is %g, which comes from %s; the step is not done",
@@ -520,8 +517,7 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
     char reason[700];
-    if (!op || eg_error(op->cx))
-        return -1;
+    if (!op || eg_error(op->cx)) return -1;
     if (!loss) {
         eg_fail(op->cx, "%s: the loss is NULL", op->kind->name);
         return -1;
@@ -546,19 +542,20 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     return bad;
 }
 
-/* -- asking ---------------------------------------------------------------------------------------------------------------------- */
+/* -- asking ----------------------------------------------------------------------------------- */
 eg_opt_report eg_opt_now(const eg_opt *op)
 {
     const int64_t *counts = op ? eg_i64(op->counts) : NULL;
-    return counts ? (eg_opt_report){ counts[STEPS], counts[NORM_CLIPPED], counts[VALUE_CLIPPED], op->norm,
-                                     eg_item(op->lr) * eg_schedule_factor(&op->o.schedule, counts[STEPS]) }
+    return counts ? (eg_opt_report){ counts[STEPS], counts[NORM_CLIPPED], counts[VALUE_CLIPPED],
+                                     op->norm,
+                                     eg_item(op->lr) *
+                                         eg_schedule_factor(&op->o.schedule, counts[STEPS]) }
                   : (eg_opt_report){ 0 };
 }
 
 int eg_opt_set_lr(eg_opt *op, double lr)
 {
-    if (!op)
-        return -1;
+    if (!op) return -1;
     if (!(lr >= 0 && lr < INFINITY)) {
         eg_fail(op->cx, "%s: lr must not be negative or infinite, not %g", op->kind->name, lr);
         return -1;
@@ -566,4 +563,7 @@ int eg_opt_set_lr(eg_opt *op, double lr)
     return eg_fill(op->lr, lr);
 }
 
-const eg_named *eg_opt_state(const eg_opt *op, int k) { return op && k >= 0 && k < op->states ? &op->state[k] : NULL; }
+const eg_named *eg_opt_state(const eg_opt *op, int k)
+{
+    return op && k >= 0 && k < op->states ? &op->state[k] : NULL;
+}

@@ -1,9 +1,11 @@
-/* task.c: sequence tasks, a row each. An example is a pure function of (seed, number), so a run can start anywhere in the stream. */
+/* task.c: sequence tasks, a row each. An example is a pure function of (seed, number), so a run can
+ * start anywhere in the stream. */
 #include <eingrad/train.h>
 #include "data.h"
 #include <string.h>
 
-/* -- dice: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in SplitMix64, Steele et al. 2014) ------------ */
+/* -- dice: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in SplitMix64,
+ * Steele et al. 2014) */
 uint64_t eg__train_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -12,14 +14,15 @@ uint64_t eg__train_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Lemire 2019: the high half of bits × below, after rejecting the 2³² mod below smallest low halves */
+/* Lemire 2019: the high half of bits × below, after rejecting the 2³² mod below smallest low halves
+ */
 uint32_t eg_roll(eg_dice *dice, uint32_t below)
 {
     while (dice) {
-        uint64_t bits = eg__train_mix(eg__train_mix(eg__train_mix(dice->seed) + dice->number) + dice->count++);
+        uint64_t bits =
+            eg__train_mix(eg__train_mix(eg__train_mix(dice->seed) + dice->number) + dice->count++);
         uint64_t wide = (bits >> 32) * below;
-        if (below == 0 || (uint32_t)wide >= -below % below)
-            return (uint32_t)(wide >> 32);
+        if (below == 0 || (uint32_t)wide >= -below % below) return (uint32_t)(wide >> 32);
     }
     return 0;
 }
@@ -38,11 +41,10 @@ static void shuffle(eg_dice *dice, int count, int *x)
 static void random_input(eg_dice *dice, eg_example *e, int length, int symbols)
 {
     e->inputs = length;
-    for (int k = 0; k < length; k++)
-        e->input[k] = roll(dice, symbols);
+    for (int k = 0; k < length; k++) e->input[k] = roll(dice, symbols);
 }
 
-/* -- the tasks -------------------------------------------------------------------------------------------------------------------- */
+/* -- the tasks -------------------------------------------------------------------------------- */
 static void copy(eg_dice *dice, eg_example *e)
 {
     random_input(dice, e, 4 + roll(dice, 13), 26);
@@ -54,20 +56,17 @@ static void reverse(eg_dice *dice, eg_example *e)
 {
     random_input(dice, e, 4 + roll(dice, 13), 26);
     e->outputs = e->inputs;
-    for (int k = 0; k < e->inputs; k++)
-        e->output[k] = e->input[e->inputs - 1 - k];
+    for (int k = 0; k < e->inputs; k++) e->output[k] = e->input[e->inputs - 1 - k];
 }
 
 static void sort(eg_dice *dice, eg_example *e)
 {
     int count[10] = { 0 };
     random_input(dice, e, 10, 10);
-    for (int k = 0; k < 10; k++)
-        count[e->input[k]]++;
+    for (int k = 0; k < 10; k++) count[e->input[k]]++;
     e->outputs = 0;
     for (int s = 0; s < 10; s++)
-        while (count[s]-- > 0)
-            e->output[e->outputs++] = s;
+        while (count[s]-- > 0) e->output[e->outputs++] = s;
 }
 
 static void addition(eg_dice *dice, eg_example *e)
@@ -76,24 +75,21 @@ static void addition(eg_dice *dice, eg_example *e)
     const int32_t in[] = { a / 100, a / 10 % 10, a % 10, 10, b / 100, b / 10 % 10, b % 10 };
     e->inputs = 7;
     memcpy(e->input, in, sizeof in);
-    for (e->outputs = 0; e->outputs < 4; sum /= 10)
-        e->output[e->outputs++] = sum % 10;
+    for (e->outputs = 0; e->outputs < 4; sum /= 10) e->output[e->outputs++] = sum % 10;
 }
 
 static void parity(eg_dice *dice, eg_example *e)
 {
     random_input(dice, e, 16, 2);
     e->outputs = 16;
-    for (int k = 0, odd = 0; k < 16; k++)
-        e->output[k] = odd ^= e->input[k];
+    for (int k = 0, odd = 0; k < 16; k++) e->output[k] = odd ^= e->input[k];
 }
 
 enum { PAIRS = 6, KEYS = 13, VALUES = 10 };
 static void recall(eg_dice *dice, eg_example *e)
 {
     int key[KEYS];
-    for (int k = 0; k < KEYS; k++)
-        key[k] = k;
+    for (int k = 0; k < KEYS; k++) key[k] = k;
     shuffle(dice, KEYS, key);
     for (int k = 0; k < PAIRS; k++) {
         e->input[2 * k] = key[k];
@@ -109,8 +105,7 @@ static void recall(eg_dice *dice, eg_example *e)
 static int times(const eg_example *e, int length, int symbol)
 {
     int n = 0;
-    for (int k = 0; k < length; k++)
-        n += e->input[k] == symbol;
+    for (int k = 0; k < length; k++) n += e->input[k] == symbol;
     return n;
 }
 
@@ -118,12 +113,11 @@ enum { INDUCTION = 32 };
 static void induction(eg_dice *dice, eg_example *e)
 {
     int once[INDUCTION], count;
-    do {                                            /* places of symbols that occur once before the last two places */
+    do { /* places of symbols that occur once before the last two places */
         random_input(dice, e, INDUCTION, 16);
         count = 0;
         for (int k = 0; k < INDUCTION - 2; k++)
-            if (times(e, INDUCTION - 1, e->input[k]) == 1)
-                once[count++] = k;
+            if (times(e, INDUCTION - 1, e->input[k]) == 1) once[count++] = k;
     } while (!count);
     int at = once[roll(dice, count)];
     e->input[INDUCTION - 1] = e->input[at];
@@ -136,32 +130,31 @@ static void majority(eg_dice *dice, eg_example *e)
     for (;;) {
         int most = 0, ties = 0, count[4];
         random_input(dice, e, 16, 4);
-        for (int s = 0; s < 4; s++)
-            count[s] = times(e, 16, s);
-        for (int s = 1; s < 4; s++)
-            most = count[s] > count[most] ? s : most;
-        for (int s = 0; s < 4; s++)
-            ties += count[s] == count[most];
+        for (int s = 0; s < 4; s++) count[s] = times(e, 16, s);
+        for (int s = 1; s < 4; s++) most = count[s] > count[most] ? s : most;
+        for (int s = 0; s < 4; s++) ties += count[s] == count[most];
         e->output[0] = most;
         e->outputs = 1;
-        if (ties == 1)
-            return;
+        if (ties == 1) return;
     }
 }
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz"
 static const eg_task tasks[] = {
-    { "reverse",   "4 to 16 letters backwards", LETTERS, 16, 16, false, false, reverse, 3e-3, 50, 600 },
-    { "copy",      "4 to 16 letters as they are", LETTERS, 16, 16, false, false, copy, 2e-3, 20, 300 },
-    { "sort",      "10 digits in order", "0123456789", 10, 10, false, false, sort, 3e-3, 50, 500 },
-    { "addition",  "123+456: two numbers of 3 digits; the sum has 4, lowest digit first: 9750", "0123456789+", 7, 4, true, false,
-      addition, 3e-3, 100, 2000 },
-    { "parity",    "16 bits; after each, is the number of ones so far odd?", "01", 16, 16, true, false, parity, 2e-3, 50, 600 },
-    { "recall",    "6 pairs of a letter and a digit, then a letter: its digit", "abcdefghijklm0123456789", 2 * PAIRS + 1, 1, true, true,
-      recall, 2e-3, 50, 1500 },
-    { "induction", "32 of 16 letters; the last one occurred once before: what came after it?", "abcdefghijklmnop", INDUCTION, 1, true, true,
-      induction, 3e-3, 100, 2000 },
-    { "majority",  "16 of 4 letters: the most frequent one (no ties)", "abcd", 16, 1, true, false, majority, 2e-3, 20, 300 },
+    { "reverse", "4 to 16 letters backwards", LETTERS, 16, 16, false, false, reverse, 3e-3, 50,
+      600 },
+    { "copy", "4 to 16 letters as they are", LETTERS, 16, 16, false, false, copy, 2e-3, 20, 300 },
+    { "sort", "10 digits in order", "0123456789", 10, 10, false, false, sort, 3e-3, 50, 500 },
+    { "addition", "123+456: two numbers of 3 digits; the sum has 4, lowest digit first: 9750",
+      "0123456789+", 7, 4, true, false, addition, 3e-3, 100, 2000 },
+    { "parity", "16 bits; after each, is the number of ones so far odd?", "01", 16, 16, true, false,
+      parity, 2e-3, 50, 600 },
+    { "recall", "6 pairs of a letter and a digit, then a letter: its digit",
+      "abcdefghijklm0123456789", 2 * PAIRS + 1, 1, true, true, recall, 2e-3, 50, 1500 },
+    { "induction", "32 of 16 letters; the last one occurred once before: what came after it?",
+      "abcdefghijklmnop", INDUCTION, 1, true, true, induction, 3e-3, 100, 2000 },
+    { "majority", "16 of 4 letters: the most frequent one (no ties)", "abcd", 16, 1, true, false,
+      majority, 2e-3, 20, 300 },
 };
 enum { TASKS = sizeof tasks / sizeof *tasks };
 
@@ -170,7 +163,6 @@ const eg_task *eg_task_at(int k) { return k >= 0 && k < TASKS ? &tasks[k] : NULL
 const eg_task *eg_task_find(const char *name)
 {
     for (int k = 0; name && k < TASKS; k++)
-        if (!strcmp(name, tasks[k].name))
-            return &tasks[k];
+        if (!strcmp(name, tasks[k].name)) return &tasks[k];
     return NULL;
 }

@@ -14,68 +14,90 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- making -------------------------------------------------------------------------------------------------------------------------- */
-static double option(double given, double otherwise)     { return given == EG_OFF ? 0 : given != 0 ? given : otherwise; }
+/* -- making ----------------------------------------------------------------------------------- */
+static double option(double given, double otherwise)
+{
+    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
+}
 static int64_t integer(int64_t given, int64_t otherwise) { return given ? given : otherwise; }
 
 static bool model_kind(eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
-    if (!o->model)
-        o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
+    if (!o->model) o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
     const eg__kind *kind = eg__kind_find(o->model);
     if (!kind)
         eg_fail(cx, "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
     else if (o->data->free_text && strcmp(o->model, "decoder"))
         eg_fail(cx, "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
-    if (eg_error(cx) || kind->writes)
-        return !eg_error(cx);
+    if (eg_error(cx) || kind->writes) return !eg_error(cx);
     int64_t line = eg__data_uneven(o->data);
     eg_example e;
     for (uint64_t k = 0; line < 0 && o->data->task && k < 100; k++)
         if (eg_data_example(o->data, o->seed, k, &e) || e.inputs != e.outputs) {
-            eg_fail(cx, "trainer: an encoder needs input and output of one length, but task %s has %d and %d; use the decoder",
+            eg_fail(cx,
+                    "trainer: an encoder needs input and output of one length, but task %s has %d "
+                    "and %d; use the decoder",
                     eg_data_name(o->data), e.inputs, e.outputs);
             return false;
         }
     if (line >= 0)
-        eg_fail(cx, "%s:%lld: an encoder needs input and output of one length; use the decoder", eg_data_name(o->data),
-                (long long)line + 1);
+        eg_fail(cx, "%s:%lld: an encoder needs input and output of one length; use the decoder",
+                eg_data_name(o->data), (long long)line + 1);
     return line < 0;
 }
 
 static bool in_range(const eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
-    const struct { const char *name; int64_t value, least, most; } sizes[] = {
-        { "layers", o->layers, 1, SIZE_MOST }, { "d_model", o->d_model, 1, SIZE_MOST }, { "heads", o->heads, 1, SIZE_MOST },
-        { "width", o->width, 1, SIZE_MOST }, { "batch", o->batch, 1, SIZE_MOST }, { "context", o->context, o->data->free_text, SIZE_MOST },
-        { "micro_batches", o->micro_batches, 1, SIZE_MOST }, { "steps", o->steps, 1, STEP_MOST }, { "evaluate", o->evaluate, 0, STEP_MOST },
-        { "early_stop", o->early_stop, 0, STEP_MOST }, { "schedule.warmup", o->schedule.warmup, 0, STEP_MOST },
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } sizes[] = {
+        { "layers", o->layers, 1, SIZE_MOST },
+        { "d_model", o->d_model, 1, SIZE_MOST },
+        { "heads", o->heads, 1, SIZE_MOST },
+        { "width", o->width, 1, SIZE_MOST },
+        { "batch", o->batch, 1, SIZE_MOST },
+        { "context", o->context, o->data->free_text, SIZE_MOST },
+        { "micro_batches", o->micro_batches, 1, SIZE_MOST },
+        { "steps", o->steps, 1, STEP_MOST },
+        { "evaluate", o->evaluate, 0, STEP_MOST },
+        { "early_stop", o->early_stop, 0, STEP_MOST },
+        { "schedule.warmup", o->schedule.warmup, 0, STEP_MOST },
         { "schedule.steps", o->schedule.steps, 0, STEP_MOST },
     };
-    const struct { const char *name; double value, below; const char *range; } shares[] = {
-        { "dropout", o->dropout, 1, "in [0, 1)" }, { "smoothing", o->smoothing, 1, "in [0, 1)" },
+    const struct {
+        const char *name;
+        double value, below;
+        const char *range;
+    } shares[] = {
+        { "dropout", o->dropout, 1, "in [0, 1)" },
+        { "smoothing", o->smoothing, 1, "in [0, 1)" },
         { "goal", o->goal, INFINITY, "a share of exact sequences" },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
             const char *low = sizes[k].least ? "must be positive" : "must not be negative";
-            const char *what = sizes[k].value <= sizes[k].most ? low : sizes[k].most == SIZE_MOST ? "is at most 2^20"
-                                                                                                  : "is at most 2^53";
+            const char *what = sizes[k].value <= sizes[k].most ? low
+                               : sizes[k].most == SIZE_MOST    ? "is at most 2^20"
+                                                               : "is at most 2^53";
             eg_fail(cx, "trainer: %s %s, not %lld", sizes[k].name, what, (long long)sizes[k].value);
         }
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
         if (!(shares[k].value >= 0 && shares[k].value < shares[k].below))
-            eg_fail(cx, "trainer: %s must be %s, not %g", shares[k].name, shares[k].range, shares[k].value);
+            eg_fail(cx, "trainer: %s must be %s, not %g", shares[k].name, shares[k].range,
+                    shares[k].value);
     int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held : 0;
     if (o->micro_batches > o->batch)
-        eg_fail(cx, "trainer: a batch of %lld cannot be divided into %lld micro-batches", (long long)o->batch, (long long)o->micro_batches);
+        eg_fail(cx, "trainer: a batch of %lld cannot be divided into %lld micro-batches",
+                (long long)o->batch, (long long)o->micro_batches);
     if (!o->data->free_text && o->context)
         eg_fail(cx, "trainer: context %lld, but only a text has one", (long long)o->context);
     if (o->data->free_text && o->context > span)
-        eg_fail(cx, "trainer: context %lld is longer than what is held out of %s, %lld and one more", (long long)o->context,
-                o->data->name, (long long)span);
+        eg_fail(cx,
+                "trainer: context %lld is longer than what is held out of %s, %lld and one more",
+                (long long)o->context, o->data->name, (long long)span);
     return !eg_error(cx);
 }
 
@@ -89,12 +111,9 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
         *s = (eg_schedule){ .decay = EG_COSINE, .last = 0.05 };
     bool ends = s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
                 s->decay == EG_WSD_SQRT;
-    if (!s->warmup && ((ends && !s->steps) || s->decay == EG_NOAM))
-        s->warmup = warmup;
-    if (ends && !s->steps)
-        s->steps = o->steps;
-    if (s->decay == EG_NOAM && !s->d_model)
-        s->d_model = o->d_model;
+    if (!s->warmup && ((ends && !s->steps) || s->decay == EG_NOAM)) s->warmup = warmup;
+    if (ends && !s->steps) s->steps = o->steps;
+    if (s->decay == EG_NOAM && !s->d_model) s->d_model = o->d_model;
 }
 
 /* of noam lr is a factor: by default the one whose largest rate is the task's */
@@ -111,22 +130,26 @@ static bool defaults(eg_trainer_args *o)
     const eg_task *task = o->data->task;
     bool text = o->data->free_text;
     int64_t span = o->data->count - 1 - o->data->held;
-    o->layers = integer(o->layers, text ? 3 : 2), o->d_model = integer(o->d_model, text ? 128 : 64), o->heads = integer(o->heads, 4);
+    o->layers = integer(o->layers, text ? 3 : 2), o->d_model = integer(o->d_model, text ? 128 : 64),
+    o->heads = integer(o->heads, 4);
     /* in_range refuses another d_model, whose four-fold may not fit */
-    o->width = integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1), o->batch = integer(o->batch, text ? 32 : 64);
+    o->width = integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
+    o->batch = integer(o->batch, text ? 32 : 64);
     o->steps = integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = integer(o->context, !text ? 0 : span < 64 ? span : 64);
     o->micro_batches = integer(o->micro_batches, 1), o->smoothing = option(o->smoothing, 0);
     o->evaluate = integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
-    o->dropout = option(o->dropout, 0), o->lr = option(o->lr, text ? 2e-3 : task && task->lr > 0 ? task->lr : 1e-3);
+    o->dropout = option(o->dropout, 0), o->lr = option(o->lr, text                   ? 2e-3
+                                                              : task && task->lr > 0 ? task->lr
+                                                                                     : 1e-3);
     o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
     return in_range(o) && model_kind(o);
 }
 
-static bool room(eg_trainer *t)                         /* what a look and an answer need */
+static bool room(eg_trainer *t) /* what a look and an answer need */
 {
     size_t most = (size_t)(t->longest + t->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
@@ -136,13 +159,12 @@ static bool room(eg_trainer *t)                         /* what a look and an an
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
-static bool sums(eg_trainer *t)                         /* of gradients, where a batch comes in parts */
+static bool sums(eg_trainer *t) /* of gradients, where a batch comes in parts */
 {
     int count = eg_params_count(t->params);
-    if (t->o.micro_batches == 1)
-        return true;
+    if (t->o.micro_batches == 1) return true;
     t->sum = eg_owner_alloc(t->owner, 3 * (size_t)count * sizeof *t->sum);
-    t->part = t->sum ? t->sum + count : NULL;           /* gradients of a part, then the parameters */
+    t->part = t->sum ? t->sum + count : NULL; /* gradients of a part, then the parameters */
     for (int k = 0; t->sum && k < count; k++) {
         eg_tensor *x = eg_params_at(t->params, k)->x;
         t->sum[k] = eg_owner_tensor(t->owner, eg_type(x), eg_rank(x), eg_dims(x));
@@ -156,49 +178,56 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail(t->cx, "%s: a model of %lld places, but %s needs %lld", r->path, (long long)r->longest, t->data->name,
-                (long long)needed);
+        eg_fail(t->cx, "%s: a model of %lld places, but %s needs %lld", r->path,
+                (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
-    if (given)                                      /* a caller built with an older header has fewer options */
+    if (given) /* a caller built with an older header has fewer options */
         memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
-    if (!cx || eg_error(cx) || !defaults(&o))
-        return NULL;
+    if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
     eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
-    if (!t)
-        return NULL;
+    if (!t) return NULL;
     const eg__kind *kind = eg__kind_find(o.model);
-    bool text = o.data->free_text, separator = kind->apart || (kind->writes && !text && !(o.data->task && o.data->task->asks));
+    bool text = o.data->free_text,
+         separator =
+             kind->apart || (kind->writes && !text && !(o.data->task && o.data->task->asks));
     o.model = kind->name;
-    *t = (eg_trainer){ .cx = cx, .owner = owner, .data = o.data, .o = o, .kind = kind, .separator = separator,
+    *t = (eg_trainer){ .cx = cx,
+                       .owner = owner,
+                       .data = o.data,
+                       .o = o,
+                       .kind = kind,
+                       .separator = separator,
                        .least = text || !kind->writes ? EG_FIRST : EG_STOP,
                        .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
     int64_t in = o.data->longest_input, out = o.data->longest_output;
-    int64_t needed = text ? o.context : kind->apart ? separator + out : kind->writes ? in + separator + out : in;
+    int64_t needed = text           ? o.context
+                     : kind->apart  ? separator + out
+                     : kind->writes ? in + separator + out
+                                    : in;
     t->longest = r ? r->longest : needed;
     t->source_longest = kind->apart ? in : 0;
     t->vocabulary = r ? r->vocabulary : eg_data_symbols(o.data);
-    if (!long_enough(t, r, needed))
-        return NULL;
+    if (!long_enough(t, r, needed)) return NULL;
     eg_seed(cx, o.seed);
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
-    /* before all that depends on its sizes alone: those of a checkpoint are compared with its tensors here */
+    /* before all that depends on its sizes alone: those of a checkpoint are compared with its
+     * tensors here */
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
-    if (!made || !room(t) || !eg__batch_tests(t))
-        return NULL;
+    if (!made || !room(t) || !eg__batch_tests(t)) return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
     return sums(t) && !eg_error(cx) ? t : NULL;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
-/* -- a step -------------------------------------------------------------------------------------------------------------------------- */
+/* -- a step ----------------------------------------------------------------------------------- */
 static bool is_finite(eg_trainer *t, eg_tensor *loss)
 {
     double value = eg_item(loss);
@@ -213,15 +242,16 @@ static bool is_finite(eg_trainer *t, eg_tensor *loss)
 
 static bool step_whole(eg_trainer *t, const eg__batch *b, double *mean, eg_score *s)
 {
-    eg_tensor *logits = t->kind->logits(&t->net, t->cx, b, NULL), *loss = eg__batch_loss(t, b, logits, t->o.smoothing);
+    eg_tensor *logits = t->kind->logits(&t->net, t->cx, b, NULL),
+              *loss = eg__batch_loss(t, b, logits, t->o.smoothing);
     *mean = eg_item(loss);
-    if (!is_finite(t, loss) || eg_step(t->opt, loss))
-        return false;
+    if (!is_finite(t, loss) || eg_step(t->opt, loss)) return false;
     *s = eg__batch_score(t, b, logits);
     return true;
 }
 
-/* The mean over a batch is Σ over its parts of (targets in the part/targets in all) · the part's mean; so are the gradients. */
+/* The mean over a batch is Σ over its parts of (targets in the part/targets in all) · the part's
+ * mean; so are the gradients. */
 static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_score *s)
 {
     int count = eg_params_count(t->params);
@@ -232,7 +262,8 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
         eg__batch b = eg__batch_rows(all, from, to);
         eg_mark m = eg_push(t->cx);
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-        eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing), (double)eg__batch_counted(&b) / targets);
+        eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing),
+                                   (double)eg__batch_counted(&b) / targets);
         *mean += eg_item(loss);
         bool was = eg_nograd(t->cx, true),
              bad = !is_finite(t, loss) || eg_grad(loss, NULL, count, t->part + count, t->part);
@@ -240,10 +271,10 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
             bad = eg_assign(t->sum[p], k ? eg_add(t->sum[p], t->part[p]) : t->part[p]);
         eg_nograd(t->cx, was);
         eg_score one = bad ? (eg_score){ 0 } : eg__batch_score(t, &b, logits);
-        *s = (eg_score){ s->sequences + one.sequences, s->exact + one.exact, s->tokens + one.tokens, s->right + one.right, 0 };
+        *s = (eg_score){ s->sequences + one.sequences, s->exact + one.exact, s->tokens + one.tokens,
+                         s->right + one.right, 0 };
         eg_pop(t->cx, m);
-        if (bad)
-            return false;
+        if (bad) return false;
         from = to;
     }
     return !eg_step_by(t->opt, t->sum);
@@ -251,8 +282,7 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
 
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
-    if (!t || eg_error(t->cx))
-        return -1;
+    if (!t || eg_error(t->cx)) return -1;
     if (t->now.step >= STEP_MOST || eg_opt_now(t->opt).steps >= STEP_MOST) {
         eg_fail(t->cx, "trainer: all of the 2^53 steps that can be counted are done");
         return -1;
@@ -260,8 +290,7 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     double start = now(), mean = 0, lr = eg_opt_now(t->opt).lr;
     eg_score s = { 0 };
     eg__batch b = eg__batch_next(t);
-    if (!b.rows)
-        return -1;
+    if (!b.rows) return -1;
     bool training_before = eg_training(t->cx),
          was = eg_nograd(t->cx, false); /* a step needs its history */
     eg_train(t->cx);
@@ -269,36 +298,32 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     bool good = (t->o.micro_batches > 1 ? step_in_parts : step_whole)(t, &b, &mean, &s);
     eg_pop(t->cx, m);
     eg_nograd(t->cx, was);
-    if (!training_before)
-        eg_eval(t->cx);
-    if (!good || eg_error(t->cx))
-        return -1;
+    if (!training_before) eg_eval(t->cx);
+    if (!good || eg_error(t->cx)) return -1;
     double took = now() - start;
     eg_opt_report opt = eg_opt_now(t->opt);
     eg_progress *n = &t->now;
     n->step++;
-    n->loss = mean, n->accuracy = (double)s.right / (double)s.tokens, n->whole = (double)s.exact / (double)s.sequences;
-    n->rate = (double)(b.rows * b.length) / took, n->seconds += took, n->lr = lr, n->norm = opt.norm, n->clipped = opt.norm_clipped;
-    if (opt.norm > n->longest)
-        n->longest = opt.norm, n->longest_step = n->step;
-    if (p)
-        *p = *n;
+    n->loss = mean, n->accuracy = (double)s.right / (double)s.tokens,
+    n->whole = (double)s.exact / (double)s.sequences;
+    n->rate = (double)(b.rows * b.length) / took, n->seconds += took, n->lr = lr,
+    n->norm = opt.norm, n->clipped = opt.norm_clipped;
+    if (opt.norm > n->longest) n->longest = opt.norm, n->longest_step = n->step;
+    if (p) *p = *n;
     return 0;
 }
 
 eg_progress eg_trainer_now(const eg_trainer *t)
 {
     eg_progress p = t ? t->now : (eg_progress){ .exact = -1, .held = -1, .best = -1 };
-    if (t)
-        p.lr = eg_opt_now(t->opt).lr;
+    if (t) p.lr = eg_opt_now(t->opt).lr;
     return p;
 }
 
-/* -- evaluation ---------------------------------------------------------------------------------------------------------------------- */
+/* -- evaluation ------------------------------------------------------------------------------- */
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
-    if (!t || eg_error(t->cx))
-        return -1;
+    if (!t || eg_error(t->cx)) return -1;
     eg_score all = { 0 };
     uint64_t draws = eg_draws(t->cx);
     bool training_before = eg_training(t->cx), was = eg_nograd(t->cx, true);
@@ -310,30 +335,26 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
             eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
             eg_score s = eg__batch_score(t, &b, logits);
             double sum = eg_item(eg__batch_loss(t, &b, logits, 0)) * (double)s.tokens;
-            all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact, all.tokens + s.tokens, all.right + s.right,
-                              all.loss + sum };
+            all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact,
+                              all.tokens + s.tokens, all.right + s.right, all.loss + sum };
         }
         eg_pop(t->cx, m);
     }
     eg_nograd(t->cx, was);
-    if (training_before)
-        eg_train(t->cx);
+    if (training_before) eg_train(t->cx);
     eg_set_draws(t->cx, draws);
-    if (eg_error(t->cx))
-        return -1;
+    if (eg_error(t->cx)) return -1;
     all.loss /= (double)all.tokens;
     t->now.exact = (double)all.exact / (double)all.sequences;
     t->now.held = all.loss;
-    if (out)
-        *out = all;
+    if (out) *out = all;
     return 0;
 }
 
 int eg_trainer_keep_best(eg_trainer *t, const char *path)
 {
     char *copy = t && path ? eg_owner_alloc(t->owner, strlen(path) + 1) : NULL;
-    if (!t || (path && !copy))
-        return -1;
+    if (!t || (path && !copy)) return -1;
     t->best_path = copy ? strcpy(copy, path) : NULL;
     return 0;
 }
@@ -342,51 +363,50 @@ int eg_trainer_keep_best(eg_trainer *t, const char *path)
 static int look(eg_trainer *t)
 {
     eg_progress *n = &t->now;
-    if (eg_trainer_evaluate(t, NULL))
-        return -1;
+    if (eg_trainer_evaluate(t, NULL)) return -1;
     if (!isfinite(
-            n->held)) { /* NaN is neither better nor worse: no look would ever be better again */
+            /* NaN is neither better nor worse: no look would ever be better again */
+            n->held)) {
         eg_fail(t->cx, "trainer: the held-out loss after step %lld is %g", (long long)n->step,
                 n->held);
         return -1;
     }
     bool better = n->best < 0 || n->held < n->best;
     t->waited = better ? 0 : t->waited + 1;
-    if (better)
-        n->best = n->held, n->best_step = n->step;
+    if (better) n->best = n->held, n->best_step = n->step;
     n->stopped = t->o.early_stop && t->waited >= t->o.early_stop;
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
-/* When to look is a function of the step and its batch alone, so that a resumed run stops where the other does. */
-int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *), void *user, eg_progress *last)
+/* When to look is a function of the step and its batch alone, so that a resumed run stops where the
+ * other does. */
+int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
+                   void *user, eg_progress *last)
 {
-    if (!t || eg_error(t->cx))
-        return -1;
+    if (!t || eg_error(t->cx)) return -1;
     const eg_trainer_args *o = &t->o;
     while (t->now.step < o->steps && !t->now.stopped) {
-        if (eg_trainer_step(t, NULL))
-            return -1;
-        bool due = o->evaluate ? t->now.step % o->evaluate == 0
-                               : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
+        if (eg_trainer_step(t, NULL)) return -1;
+        bool due = o->evaluate
+                       ? t->now.step % o->evaluate == 0
+                       : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
         bool looked = due || t->now.step == o->steps;
-        if (looked && look(t))
-            return -1;
-        if ((watch && watch(user, t, &t->now)) || (looked && o->goal > 0 && t->now.exact >= o->goal))
+        if (looked && look(t)) return -1;
+        if ((watch && watch(user, t, &t->now)) ||
+            (looked && o->goal > 0 && t->now.exact >= o->goal))
             break;
     }
-    if (last)
-        *last = t->now;
+    if (last) *last = t->now;
     return eg_error(t->cx) ? -1 : 0;
 }
 
-/* -- asking -------------------------------------------------------------------------------------------------------------------------- */
+/* -- asking ----------------------------------------------------------------------------------- */
 int eg_trainer_test(eg_trainer *t, int k, eg_example *e)
 {
     bool there = t && k >= 0 && k < t->tests && !t->data->free_text;
     return there ? eg_data_example(t->data, t->o.seed, t->test[k], e) : -1;
 }
-eg_params *eg_trainer_params(eg_trainer *t)                   { return t ? t->params : NULL; }
-eg_opt *eg_trainer_opt(eg_trainer *t)                         { return t ? t->opt : NULL; }
-eg_data *eg_trainer_data(eg_trainer *t)                       { return t ? t->data : NULL; }
+eg_params *eg_trainer_params(eg_trainer *t) { return t ? t->params : NULL; }
+eg_opt *eg_trainer_opt(eg_trainer *t) { return t ? t->opt : NULL; }
+eg_data *eg_trainer_data(eg_trainer *t) { return t ? t->data : NULL; }
 const eg_trainer_args *eg_trainer_config(const eg_trainer *t) { return t ? &t->o : NULL; }

@@ -3,17 +3,19 @@
 #define EG_TRAIN_UPDATE_H
 #include <stdint.h>
 
-enum { EG__MOMENTS = 3 };               /* at most, of a parameter; a NULL one is not kept     */
+enum { EG__MOMENTS = 3 }; /* at most, of a parameter; a NULL one is not kept */
 typedef struct eg__coefficients {
-    double limit, coef;         /* g ← coef · clip(g, ±limit); infinity and 1 when off          */
-    double l2, shrink;          /* g ← g + l2 θ;  θ ← shrink θ                                  */
-    double b1, b2, eta, root, eps; /* adam: η/(1 − β₁ᵗ), √(1 − β₂ᵗ); rmsprop: b2 = α            */
-    double mu, keep;            /* sgd: u ← μu + keep g; 0 and 1 in the first step              */
-    double look, ahead;         /* sgd: θ ← θ − η (look g + ahead u)                            */
+    double limit, coef;            /* g ← coef · clip(g, ±limit); infinity and 1 when off */
+    double l2, shrink;             /* g ← g + l2 θ;  θ ← shrink θ */
+    double b1, b2, eta, root, eps; /* adam: η/(1 − β₁ᵗ), √(1 − β₂ᵗ); rmsprop: b2 = α */
+    double mu, keep;               /* sgd: u ← μu + keep g; 0 and 1 in the first step */
+    double look, ahead;            /* sgd: θ ← θ − η (look g + ahead u) */
 } eg__coefficients;
 
 /* Σ (scale · clip(g, ±limit))²; max |g|, NaN if there is one */
-typedef struct eg__norms { double squares, largest; } eg__norms;
+typedef struct eg__norms {
+    double squares, largest;
+} eg__norms;
 eg__norms eg__norms_f32(int64_t n, const float *g, double limit, double scale);
 eg__norms eg__norms_f64(int64_t n, const double *g, double limit, double scale);
 typedef void eg__update_f32(int64_t n, const eg__coefficients *, float *x, const float *g,

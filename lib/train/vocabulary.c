@@ -1,4 +1,5 @@
-/* vocabulary.c: symbols and their numbers. A symbol is a character of UTF-8, a word, or, of a free text, a byte that is no UTF-8. */
+/* vocabulary.c: symbols and their numbers. A symbol is a character of UTF-8, a word, or, of a free
+ * text, a byte that is no UTF-8. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
@@ -6,15 +7,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* -- text ------------------------------------------------------------------------------------------------------------------------ */
-static int character(const unsigned char *s, const unsigned char *end)     /* bytes of the UTF-8 character at s; 0: malformed */
+/* -- text ------------------------------------------------------------------------------------- */
+/* bytes of the UTF-8 character at s; 0: malformed */
+static int character(const unsigned char *s, const unsigned char *end)
 {
-    int n = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : *s >= 0xe0 && *s < 0xf0 ? 3 : *s >= 0xf0 && *s < 0xf5 ? 4 : 0;
-    if (n > end - s)
-        return 0;
+    int n = *s < 0x80                 ? 1
+            : *s >= 0xc2 && *s < 0xe0 ? 2
+            : *s >= 0xe0 && *s < 0xf0 ? 3
+            : *s >= 0xf0 && *s < 0xf5 ? 4
+                                      : 0;
+    if (n > end - s) return 0;
     for (int k = 1; k < n; k++)
-        if ((s[k] & 0xc0) != 0x80)
-            return 0;
+        if ((s[k] & 0xc0) != 0x80) return 0;
     bool overlong = (n == 3 && *s == 0xe0 && s[1] < 0xa0) || (n == 4 && *s == 0xf0 && s[1] < 0x90);
     bool outside = (n == 3 && *s == 0xed && s[1] > 0x9f) || (n == 4 && *s == 0xf4 && s[1] > 0x8f);
     return overlong || outside ? 0 : n;
@@ -22,16 +26,13 @@ static int character(const unsigned char *s, const unsigned char *end)     /* by
 
 int eg__data_next(const eg_data *d, const char **s, const char *end, const char **symbol)
 {
-    while (d->words && *s < end && **s == ' ')
-        (*s)++;
+    while (d->words && *s < end && **s == ' ') (*s)++;
     *symbol = *s;
     while (*s < end && !(d->words && **s == ' ')) {
         int n = character((const unsigned char *)*s, (const unsigned char *)end);
-        if (!n && !d->free_text)
-            return -1;
+        if (!n && !d->free_text) return -1;
         *s += n ? n : 1;
-        if (!d->words)
-            break;
+        if (!d->words) break;
     }
     return (int)(*s - *symbol);
 }
@@ -39,8 +40,7 @@ int eg__data_next(const eg_data *d, const char **s, const char *end, const char 
 const uint64_t eg__hash_start = 0xcbf29ce484222325u;
 uint64_t eg__hash(uint64_t h, const char *s, size_t n)
 {
-    for (size_t k = 0; k < n; k++)
-        h = (h ^ (unsigned char)s[k]) * 0x100000001b3u;
+    for (size_t k = 0; k < n; k++) h = (h ^ (unsigned char)s[k]) * 0x100000001b3u;
     return h;
 }
 
@@ -50,8 +50,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
     FILE *f = fopen(path, "rbe");
     if (!f || fstat(fileno(f), &about)) {
         eg_fail(d->cx, "%s: %s", path, strerror(errno));
-        if (f)
-            fclose(f);
+        if (f) fclose(f);
         return NULL;
     }
     size_t room = S_ISREG(about.st_mode) ? (size_t)about.st_size + 2 : 65536, used = 0, got;
@@ -61,28 +60,25 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
         used += got;
         if (used == room - 1) {
             char *more = eg_owner_alloc(d->owner, 2 * room);
-            if (more)
-                memcpy(more, text, used);
+            if (more) memcpy(more, text, used);
             text = more;
             room *= 2;
         }
     }
     bool bad = text && ferror(f);
-    if (bad)
-        eg_fail(d->cx, "%s: %s", path, strerror(errno));
+    if (bad) eg_fail(d->cx, "%s: %s", path, strerror(errno));
     fclose(f);
     *count = used;
     return bad ? NULL : text;
 }
 
-/* -- vocabulary -------------------------------------------------------------------------------------------------------------------- */
+/* -- vocabulary ------------------------------------------------------------------------------- */
 static int32_t *slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
     for (;; at = (at + 1) % (size_t)d->slots) {
         int32_t t = d->table[at];
-        if (!t || (d->symbol[t].n == n && !memcmp(d->symbol[t].s, s, n)))
-            return &d->table[at];
+        if (!t || (d->symbol[t].n == n && !memcmp(d->symbol[t].s, s, n))) return &d->table[at];
     }
 }
 
@@ -91,17 +87,15 @@ static bool grow(eg_data *d)
     int room = d->room ? 2 * d->room : 64;
     eg__symbol *symbol = eg_owner_alloc(d->owner, (size_t)room * sizeof *symbol);
     int32_t *table = eg_owner_alloc(d->owner, (size_t)room * 2 * sizeof *table);
-    if (!symbol || !table)
-        return false;
-    if (d->symbols)
-        memcpy(symbol, d->symbol, (size_t)d->symbols * sizeof *symbol);
+    if (!symbol || !table) return false;
+    if (d->symbols) memcpy(symbol, d->symbol, (size_t)d->symbols * sizeof *symbol);
     d->symbol = symbol, d->table = table, d->room = room, d->slots = 2 * room;
-    for (int32_t t = EG_FIRST; t < d->symbols; t++)
-        *slot(d, symbol[t].s, symbol[t].n) = t;
+    for (int32_t t = EG_FIRST; t < d->symbols; t++) *slot(d, symbol[t].s, symbol[t].n) = t;
     return true;
 }
 
-/* Zeroed room for a symbol's text, one behind the other: an owner gives 64 bytes at least, a word has few. */
+/* Zeroed room for a symbol's text, one behind the other: an owner gives 64 bytes at least, a word
+ * has few. */
 static char *symbol_text(eg_data *d, size_t room)
 {
     enum { TEXTS = 4096 };
@@ -110,8 +104,7 @@ static char *symbol_text(eg_data *d, size_t room)
         d->texts = eg_owner_alloc(d->owner, more);
         d->texts_left = d->texts ? more : 0;
     }
-    if (room > d->texts_left)
-        return NULL;
+    if (room > d->texts_left) return NULL;
     char *text = d->texts;
     d->texts += room, d->texts_left -= room;
     return text;
@@ -119,13 +112,11 @@ static char *symbol_text(eg_data *d, size_t room)
 
 int32_t eg__data_token(eg_data *d, const char *s, size_t n)
 {
-    if (d->symbols == d->room && !grow(d))
-        return -1;
+    if (d->symbols == d->room && !grow(d)) return -1;
     int32_t *at = slot(d, s, n);
     if (!*at) {
         char *copy = symbol_text(d, n + 1);
-        if (!copy)
-            return -1;
+        if (!copy) return -1;
         memcpy(copy, s, n);
         d->symbol[d->symbols] = (eg__symbol){ copy, n };
         *at = d->symbols++;
@@ -137,23 +128,21 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
     eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    if (d && !name)
-        eg_fail(cx, "data: the name is NULL");
+    if (d && !name) eg_fail(cx, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
-    if (!copy)
-        return NULL;
+    if (!copy) return NULL;
     strcpy(copy, name);
     *d = (eg_data){ .cx = cx, .owner = owner, .name = copy };
-    if (!grow(d))
-        return NULL;
+    if (!grow(d)) return NULL;
     static const char *const marks[] = { [EG_PAD] = "·", [EG_SEP] = "|", [EG_STOP] = "■" };
     for (; d->symbols < EG_FIRST; d->symbols++)
         d->symbol[d->symbols] = (eg__symbol){ marks[d->symbols], strlen(marks[d->symbols]) };
     return d;
 }
 
-/* -- the vocabulary as text -------------------------------------------------------------------------------------------------------- */
-static bool is_plain(const eg__symbol *one, size_t k)       /* may stand in a line of UTF-8 as it is */
+/* -- the vocabulary as text ------------------------------------------------------------------- */
+/* may stand in a line of UTF-8 as it is */
+static bool is_plain(const eg__symbol *one, size_t k)
 {
     unsigned char c = (unsigned char)one->s[k];
     return c >= 0x20 && c != '\\' && c != 0x7f && (one->n > 1 || c < 0x80);
@@ -162,12 +151,12 @@ static bool is_plain(const eg__symbol *one, size_t k)       /* may stand in a li
 char *eg__data_symbols_text(const eg_data *d, eg_owner *owner)
 {
     size_t room = 1;
-    for (int k = EG_FIRST; k < d->symbols; k++)
-        room += 4 * d->symbol[k].n + 1;
+    for (int k = EG_FIRST; k < d->symbols; k++) room += 4 * d->symbol[k].n + 1;
     char *text = eg_owner_alloc(owner, room), *at = text;
     for (int k = EG_FIRST; text && k < d->symbols; k++) {
         for (size_t b = 0; b < d->symbol[k].n; b++)
-            at += sprintf(at, is_plain(&d->symbol[k], b) ? "%c" : "\\x%02x", (unsigned char)d->symbol[k].s[b]);
+            at += sprintf(at, is_plain(&d->symbol[k], b) ? "%c" : "\\x%02x",
+                          (unsigned char)d->symbol[k].s[b]);
         *at++ = '\n';
     }
     return text;
@@ -180,27 +169,24 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
         size_t n = 0;
         for (; *s && *s != '\n'; s++) {
             char hex[3] = "", *end = hex;
-            if (*s == '\\' && s[1] == 'x')
-                strncpy(hex, s + 2, 2);
+            if (*s == '\\' && s[1] == 'x') strncpy(hex, s + 2, 2);
             symbol[n++] = *hex ? (char)strtol(hex, &end, 16) : *s;
-            if (*hex && end != hex + 2)
-                return false;
+            if (*hex && end != hex + 2) return false;
             s += *hex ? 3 : 0;
         }
         int before = d->symbols;
-        if (!*s || !n || eg__data_token(d, symbol, n) != before)
-            return false;
+        if (!*s || !n || eg__data_token(d, symbol, n) != before) return false;
     }
     return symbol != NULL;
 }
 
-/* -- asking ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- asking ----------------------------------------------------------------------------------- */
 int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
-        eg_fail(d->cx, "%s: the %s to read is NULL", d->name, text ? "room for what there is" : "text");
-    if (!d || !text || !tokens)
-        return -1;
+        eg_fail(d->cx, "%s: the %s to read is NULL", d->name,
+                text ? "room for what there is" : "text");
+    if (!d || !text || !tokens) return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
     int n, count = 0;
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
@@ -208,7 +194,8 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
         if (n < 0)
             eg_fail(d->cx, "%s: the input is not UTF-8", d->name);
         else if (!t)
-            eg_fail(d->cx, "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol, d->symbols - EG_FIRST);
+            eg_fail(d->cx, "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n,
+                    symbol, d->symbols - EG_FIRST);
         else if (count >= room)
             eg_fail(d->cx, "%s: the input has more than %d symbols", d->name, room);
         else {
@@ -225,12 +212,13 @@ size_t eg_data_write(const eg_data *d, int count, const int32_t *tokens, char *o
     size_t at = 0;
     for (int k = 0; d && k < count; k++) {
         static const eg__symbol blank = { " ", 1 }, unknown = { "?", 1 };
-        const eg__symbol *parts[] = { &blank, tokens[k] >= 0 && tokens[k] < d->symbols ? &d->symbol[tokens[k]] : &unknown };
+        const eg__symbol *parts[] = { &blank, tokens[k] >= 0 && tokens[k] < d->symbols
+                                                  ? &d->symbol[tokens[k]]
+                                                  : &unknown };
         for (int p = d->words && k ? 0 : 1; p < 2; at += parts[p++]->n)
             if (at < room)
                 memcpy(out + at, parts[p]->s, parts[p]->n < room - at ? parts[p]->n : room - at);
     }
-    if (room)
-        out[at < room ? at : room - 1] = 0;
+    if (room) out[at < room ? at : room - 1] = 0;
     return at;
 }

@@ -9,25 +9,29 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N] [--rounds N] [--alone]\n"
+    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N] [--rounds "
+    "N] [--alone]\n"
     "             [--json FILE]\n"
     "\n"
-    "Contraction, small operations, rows and training, each beside this machine's limits and beside BLIS, OpenBLAS, NumPy\n"
+    "Contraction, small operations, rows and training, each beside this machine's limits and "
+    "beside BLIS, OpenBLAS, NumPy\n"
     "and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network sdpa tape rows train.\n"
+    "Groups: attention projection batch square thin tccg move reduce network sdpa tape rows "
+    "train.\n"
     "  --quick      short rounds, about five minutes in all\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
     "  --alone      eingrad only, for a profiler\n"
     "  --json FILE  one line per case as well, for tests/bench/report.py\n"
-    "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library (libopenblas.so.0, else the one inside NumPy).\n";
+    "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library (libopenblas.so.0, "
+    "else the one inside NumPy).\n";
 
 eg_ctx *bench_cx;
-int  bench_threads;
+int bench_threads;
 bool bench_quick;
 static bool alone;
 static int rounds;
-static double slice;                            /* seconds of one contender in one round */
+static double slice; /* seconds of one contender in one round */
 static const char *only_case, *only_group, *only_type, *program;
 static FILE *json;
 static probe limits;
@@ -40,15 +44,19 @@ double bench_now(void)
 }
 const char *bench_self(void) { return program; }
 const char *bench_folder(void) { return BENCH_FOLDER; }
-const char *bench_python(void) { return getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3"; }
+const char *bench_python(void)
+{
+    return getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3";
+}
 bool bench_wanted(const char *group, const char *name, eg_dtype dtype)
 {
     return (!only_case || strstr(name, only_case)) && (!only_group || !strcmp(group, only_group)) &&
            (!only_type || !strcmp(only_type, eg_type_name(dtype)));
 }
 
-/* -- measuring ------------------------------------------------------------------------------------------------------------- */
-/* Best seconds of a call in this turn; 0: it failed. The first call warms up, and counts if it is too long for that to matter. */
+/* -- measuring -------------------------------------------------------------------------------- */
+/* Best seconds of a call in this turn; 0: it failed. The first call warms up, and counts if it is
+ * too long for that to matter. */
 double bench_turn(const contender *c, double seconds, int64_t *calls)
 {
     enum { LONG_MS = 100 };
@@ -56,7 +64,10 @@ double bench_turn(const contender *c, double seconds, int64_t *calls)
         char line[128], reply[256];
         double best = 0;
         snprintf(line, sizeof line, "run %s %g", c->name, seconds);
-        return bench_ask(c->peer ? c->peer : c->name, line, reply, sizeof reply) && sscanf(reply, "best %lf", &best) == 1 ? best : 0;
+        return bench_ask(c->peer ? c->peer : c->name, line, reply, sizeof reply) &&
+                       sscanf(reply, "best %lf", &best) == 1
+                   ? best
+                   : 0;
     }
     double best = 0, start = bench_now();
     if (!c->run(c->user, 1)) return 0;
@@ -67,7 +78,11 @@ double bench_turn(const contender *c, double seconds, int64_t *calls)
         if (!c->run(c->user, *calls)) return 0;
         t = bench_now();
         double each = (t - before) / (double)*calls;
-        if (t - before < 2e-4 && *calls < 1 << 20) { *calls *= 2; continue; }   /* too short for the clock: not counted */
+        /* too short for the clock: not counted */
+        if (t - before < 2e-4 && *calls < 1 << 20) {
+            *calls *= 2;
+            continue;
+        }
         if (best == 0 || each < best) best = each;
     } while (t < end || best == 0);
     return best;
@@ -75,15 +90,19 @@ double bench_turn(const contender *c, double seconds, int64_t *calls)
 
 static void print_time(FILE *to, double t)
 {
-    if (t < 1e-6) fprintf(to, "%7.0f ns", t * 1e9);
-    else if (t < 1e-3) fprintf(to, "%7.2f µs", t * 1e6);
-    else if (t < 1) fprintf(to, "%7.2f ms", t * 1e3);
-    else fprintf(to, "%7.2f s ", t);
+    if (t < 1e-6)
+        fprintf(to, "%7.0f ns", t * 1e9);
+    else if (t < 1e-3)
+        fprintf(to, "%7.2f µs", t * 1e6);
+    else if (t < 1)
+        fprintf(to, "%7.2f ms", t * 1e3);
+    else
+        fprintf(to, "%7.2f s ", t);
 }
 static void head(void)
 {
-    printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s", "peak", "roof", "plan", "BLIS",
-           "OpenBLAS", "NumPy", "PyTorch", "spread");
+    printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s",
+           "peak", "roof", "plan", "BLIS", "OpenBLAS", "NumPy", "PyTorch", "spread");
 }
 static void ratio(int count, const contender *c, const result *r, const char *name, int width)
 {
@@ -109,34 +128,47 @@ void bench_case(const report *p, int count, const contender *list)
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
             if (t > r[k].worst) r[k].worst = t;
         }
-    if (r[0].best == 0) { fprintf(stderr, "bench: %s: %s\n", p->name, eg_error(bench_cx)); exit(1); }
+    if (r[0].best == 0) {
+        fprintf(stderr, "bench: %s: %s\n", p->name, eg_error(bench_cx));
+        exit(1);
+    }
     double t = r[0].best, peak = limits.peak[p->dtype == EG_F64];
-    double compute = p->flop / peak, memory = p->read + p->written > 0 ? probe_moved(&limits, p->read, p->written) : 0;
+    double compute = p->flop / peak,
+           memory = p->read + p->written > 0 ? probe_moved(&limits, p->read, p->written) : 0;
     double roof = compute > memory ? compute : memory;
     printf("%-70.70s ", p->name);
     print_time(stdout, t);
-    if (p->flop > 0) printf(" %8.2f %5.1f%%", p->flop / t * 1e-9, 100 * compute / t); else printf(" %8s %6s", "-", "-");
-    if (roof > 0) printf(" %5.1f%% ", 100 * roof / t); else printf(" %6s ", "-");
-    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7), ratio(count, list, r, "OpenBLAS", 8),
-        ratio(count, list, r, "NumPy", 7), ratio(count, list, r, "PyTorch", 7);
+    if (p->flop > 0)
+        printf(" %8.2f %5.1f%%", p->flop / t * 1e-9, 100 * compute / t);
+    else
+        printf(" %8s %6s", "-", "-");
+    if (roof > 0)
+        printf(" %5.1f%% ", 100 * roof / t);
+    else
+        printf(" %6s ", "-");
+    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7),
+        ratio(count, list, r, "OpenBLAS", 8), ratio(count, list, r, "NumPy", 7),
+        ratio(count, list, r, "PyTorch", 7);
     printf("  %5.0f%%%s\n", 100 * (r[0].worst / t - 1), p->note ? " *" : "");
     fflush(stdout);
     if (!json) return;
     fprintf(json,
-            "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"%s\",\"threads\":%d,\"seconds\":%.4g,\"spread\":%.3g,"
+            "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"%s\",\"threads\":%d,\"seconds\":%.4g,"
+            "\"spread\":%.3g,"
             "\"flop\":%.6g,\"read\":%.6g,\"written\":%.6g,"
             "\"peak\":%.4g,\"roof\":%.4g,\"memory_bound\":%s,\"note\":\"%s\",\"peers\":{",
-            p->group, p->name, eg_type_name(p->dtype), bench_threads, t, r[0].worst / t - 1, p->flop, p->read, p->written,
-            compute / t, roof / t, memory > compute ? "true" : "false", p->note ? p->note : "");
+            p->group, p->name, eg_type_name(p->dtype), bench_threads, t, r[0].worst / t - 1,
+            p->flop, p->read, p->written, compute / t, roof / t,
+            memory > compute ? "true" : "false", p->note ? p->note : "");
     for (int k = 1, n = 0; k < count; k++)
         if (r[k].best > 0)
-            fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g}", n++ ? "," : "", list[k].name, r[k].best,
-                    r[k].worst / r[k].best - 1);
+            fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g}", n++ ? "," : "",
+                    list[k].name, r[k].best, r[k].worst / r[k].best - 1);
     fprintf(json, "}}\n");
     fflush(json);
 }
 
-/* -- whole programs -------------------------------------------------------------------------------------------------------- */
+/* -- whole programs --------------------------------------------------------------------------- */
 double bench_shell(char *const *argv, char *last, size_t room)
 {
     int up[2], status;
@@ -163,72 +195,93 @@ void bench_wall(const char *group, const char *name, double own, double torch, c
     printf("%-70.70s ", name);
     print_time(stdout, own);
     printf(" %8s %6s %6s  %5s %7s %8s %7s", "-", "-", "-", "-", "-", "-", "-");
-    if (torch > 0) printf(" %7.2f", torch / own); else printf(" %7s", "-");
+    if (torch > 0)
+        printf(" %7.2f", torch / own);
+    else
+        printf(" %7s", "-");
     printf("  %s\n", note);
     if (json) {
         fprintf(json,
-            "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"f32\",\"threads\":%d,\"seconds\":%.4g,\"spread\":0,"
-            "\"flop\":0,\"read\":0,\"written\":0,\"peak\":0,\"roof\":0,\"memory_bound\":false,\"note\":\"%s\",\"peers\":{",
-            group, name, bench_threads, own, note);
+                "{\"group\":\"%s\",\"case\":\"%s\",\"type\":\"f32\",\"threads\":%d,\"seconds\":%."
+                "4g,\"spread\":0,"
+                "\"flop\":0,\"read\":0,\"written\":0,\"peak\":0,\"roof\":0,\"memory_bound\":false,"
+                "\"note\":\"%s\",\"peers\":{",
+                group, name, bench_threads, own, note);
         if (torch > 0) fprintf(json, "\"PyTorch\":{\"seconds\":%.4g,\"spread\":0}", torch);
         fprintf(json, "}}\n");
     }
 }
 
-/* -- the run --------------------------------------------------------------------------------------------------------------- */
+/* -- the run ---------------------------------------------------------------------------------- */
 static void processor(char *to, size_t room)
 {
     static const char *const name[3] = { "model name\t", "cpu family\t", "model\t" };
     FILE *f = fopen("/proc/cpuinfo", "r");
     char line[2048], field[3][128] = { "unknown processor", "-", "-" };
-    while (f && fgets(line, sizeof line, f) && *line != '\n')  /* the first processor speaks for all */
+    /* the first processor speaks for all */
+    while (f && fgets(line, sizeof line, f) && *line != '\n')
         for (int k = 0; k < 3; k++)
             if (!strncmp(line, name[k], strlen(name[k])) && strchr(line, ':')) {
                 snprintf(field[k], sizeof field[k], "%.120s", strchr(line, ':') + 2);
                 field[k][strcspn(field[k], "\n")] = 0;
             }
     if (f) fclose(f);
-    snprintf(to, room, "%s, family %s, model %s, %ld processors", field[0], field[1], field[2], sysconf(_SC_NPROCESSORS_ONLN));
+    snprintf(to, room, "%s, family %s, model %s, %ld processors", field[0], field[1], field[2],
+             sysconf(_SC_NPROCESSORS_ONLN));
 }
 static void limits_print(void)
 {
-    printf("limits, %d thread%s: f32 %.1f GFLOP/s, f64 %.1f GFLOP/s; copy, read, write in GB/s by footprint:", bench_threads,
-           bench_threads > 1 ? "s" : "", limits.peak[0] * 1e-9, limits.peak[1] * 1e-9);
+    printf("limits, %d thread%s: f32 %.1f GFLOP/s, f64 %.1f GFLOP/s; copy, read, write in GB/s by "
+           "footprint:",
+           bench_threads, bench_threads > 1 ? "s" : "", limits.peak[0] * 1e-9,
+           limits.peak[1] * 1e-9);
     for (int s = 0; s < LEVELS; s++)
-        printf(" %g MB %.0f %.0f %.0f%s", limits.footprint[s] * 1e-6, limits.copy[s] * 1e-9, limits.read[s] * 1e-9,
-               limits.write[s] * 1e-9, s < LEVELS - 1 ? ";" : "\n");
+        printf(" %g MB %.0f %.0f %.0f%s", limits.footprint[s] * 1e-6, limits.copy[s] * 1e-9,
+               limits.read[s] * 1e-9, limits.write[s] * 1e-9, s < LEVELS - 1 ? ";" : "\n");
     if (!json) return;
-    fprintf(json, "{\"limits\":%d,\"f32\":%.5g,\"f64\":%.5g,\"levels\":[", bench_threads, limits.peak[0], limits.peak[1]);
+    fprintf(json, "{\"limits\":%d,\"f32\":%.5g,\"f64\":%.5g,\"levels\":[", bench_threads,
+            limits.peak[0], limits.peak[1]);
     for (int s = 0; s < LEVELS; s++)
-        fprintf(json, "%s[%.4g,%.4g,%.4g,%.4g]", s ? "," : "", limits.footprint[s], limits.copy[s], limits.read[s],
-                limits.write[s]);
+        fprintf(json, "%s[%.4g,%.4g,%.4g,%.4g]", s ? "," : "", limits.footprint[s], limits.copy[s],
+                limits.read[s], limits.write[s]);
     fprintf(json, "]}\n");
 }
-static const char *version(const char *peer) { return bench_version(peer) ? bench_version(peer) : "missing"; }
+static const char *version(const char *peer)
+{
+    return bench_version(peer) ? bench_version(peer) : "missing";
+}
 static void introduce(void)
 {
     char cpu[512], date[64];
     time_t now = time(NULL);
     processor(cpu, sizeof cpu);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
-    printf("%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; PyTorch %s\n"
-           "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their time / eingrad's; above 1, eingrad\n"
-           "is faster. plan: the same through eg_plan_run into memory that is there already. *: the strides fit no gemm call, and\n"
+    printf("%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; "
+           "PyTorch %s\n"
+           "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their "
+           "time / eingrad's; above 1, eingrad\n"
+           "is faster. plan: the same through eg_plan_run into memory that is there already. *: "
+           "the strides fit no gemm call, and\n"
            "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
-           cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"), rounds);
+           cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
+           version("NumPy"), version("PyTorch"), rounds);
     if (json)
-        fprintf(json,
-                "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%s\","
-                "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
-                cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"), version("NumPy"), version("PyTorch"),
-                rounds, bench_quick ? "true" : "false");
+        fprintf(
+            json,
+            "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%"
+            "s\","
+            "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
+            cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
+            version("NumPy"), version("PyTorch"), rounds, bench_quick ? "true" : "false");
 }
 
-/* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell halved OpenBLAS and NumPy. */
+/* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell
+ * halved OpenBLAS and NumPy. */
 static const char *const held_back[] = {
-    "OPENBLAS_CORETYPE",        "OPENBLAS_L2_SIZE",        "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",         "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE",  "MKL_CBWR",
-    "NPY_DISABLE_CPU_FEATURES", "OMP_WAIT_POLICY",         "GOMP_SPINCOUNT",      "KMP_BLOCKTIME",
+    "OPENBLAS_CORETYPE",  "OPENBLAS_L2_SIZE", "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_DEBUG_CPU_TYPE", "MKL_CBWR",         "NPY_DISABLE_CPU_FEATURES",
+    "OMP_WAIT_POLICY",    "GOMP_SPINCOUNT",   "KMP_BLOCKTIME",
 };
 static const char *value(int argc, char **argv, int *k)
 {
@@ -241,19 +294,30 @@ int main(int argc, char **argv)
     int only_threads = 0;
     program = argv[0];
     if (argc == 3 && !strcmp(argv[1], "--to-goal")) return model_to_goal(atoi(argv[2]));
-    if (argc == 5 && !strcmp(argv[1], "--serve")) return einsum_serve(argv[2], atoi(argv[3]), argv[4]);
+    if (argc == 5 && !strcmp(argv[1], "--serve"))
+        return einsum_serve(argv[2], atoi(argv[3]), argv[4]);
     for (int k = 1; k < argc; k++) {
         const char *word = argv[k];
-        if (!strcmp(word, "--quick")) bench_quick = true;
-        else if (!strcmp(word, "--alone")) alone = true;
-        else if (!strcmp(word, "--case")) only_case = value(argc, argv, &k);
-        else if (!strcmp(word, "--group")) only_group = value(argc, argv, &k);
-        else if (!strcmp(word, "--type")) only_type = value(argc, argv, &k);
-        else if (!strcmp(word, "--threads")) only_threads = atoi(value(argc, argv, &k));
-        else if (!strcmp(word, "--rounds")) rounds = atoi(value(argc, argv, &k));
+        if (!strcmp(word, "--quick"))
+            bench_quick = true;
+        else if (!strcmp(word, "--alone"))
+            alone = true;
+        else if (!strcmp(word, "--case"))
+            only_case = value(argc, argv, &k);
+        else if (!strcmp(word, "--group"))
+            only_group = value(argc, argv, &k);
+        else if (!strcmp(word, "--type"))
+            only_type = value(argc, argv, &k);
+        else if (!strcmp(word, "--threads"))
+            only_threads = atoi(value(argc, argv, &k));
+        else if (!strcmp(word, "--rounds"))
+            rounds = atoi(value(argc, argv, &k));
         else if (!strcmp(word, "--json")) {
             const char *path = value(argc, argv, &k);
-            if (!(json = fopen(path, "w"))) { fprintf(stderr, "bench: %s cannot be written\n", path); return 1; }
+            if (!(json = fopen(path, "w"))) {
+                fprintf(stderr, "bench: %s cannot be written\n", path);
+                return 1;
+            }
         } else {
             bool help = !strcmp(word, "--help") || !strcmp(word, "-h");
             if (!help) fprintf(stderr, "bench: there is no option '%s'\n", word);
@@ -264,7 +328,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     for (size_t k = 0; k < sizeof held_back / sizeof *held_back; k++)
         if (getenv(held_back[k])) {
-            printf("%s=%s is not passed on: the peers choose for themselves\n", held_back[k], getenv(held_back[k]));
+            printf("%s=%s is not passed on: the peers choose for themselves\n", held_back[k],
+                   getenv(held_back[k]));
             unsetenv(held_back[k]);
         }
     rounds = rounds > 0 ? rounds : bench_quick ? 2 : 5;
@@ -281,7 +346,8 @@ int main(int argc, char **argv)
             bench_cx = eg_open(.threads = bench_threads, .dtype = dtype);
             eg_nograd(bench_cx, true);
             limits_print();
-            printf("\n%s, %d thread%s", eg_type_name(dtype), bench_threads, bench_threads > 1 ? "s" : "");
+            printf("\n%s, %d thread%s", eg_type_name(dtype), bench_threads,
+                   bench_threads > 1 ? "s" : "");
             head();
             einsum_cases(dtype);
             eg_nograd(bench_cx, false);
@@ -290,6 +356,9 @@ int main(int argc, char **argv)
         }
         bench_peers_close();
     }
-    if (json && fclose(json)) { fprintf(stderr, "bench: the JSON file could not be written\n"); return 1; }
+    if (json && fclose(json)) {
+        fprintf(stderr, "bench: the JSON file could not be written\n");
+        return 1;
+    }
     return 0;
 }

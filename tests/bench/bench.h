@@ -11,8 +11,9 @@
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
  *
- * Every contender of a case is measured in turn, round after round, so that all of them see the same machine. The time of a case is
- * the best of all; its spread is how much worse the worst round was. Nothing here fails because of a time. */
+ * Every contender of a case is measured in turn, round after round, so that all of them see the
+ * same machine. The time of a case is the best of all; its spread is how much worse the worst round
+ * was. Nothing here fails because of a time. */
 #ifndef EG_BENCH_H
 #define EG_BENCH_H
 #include <eingrad.h>
@@ -21,71 +22,81 @@
 enum { LEVELS = 7, CONTENDERS = 8 };
 double bench_now(void);
 
-/* -- probe.c: FLOP/s and bytes/s of `threads` threads at once -------------------------------------------------------------- */
+/* -- probe.c: FLOP/s and bytes/s of `threads` threads at once --------------------------------- */
 typedef struct probe {
-    double peak[2];                             /* f32, f64 */
-    double footprint[LEVELS];                   /* bytes touched */
-    double copy[LEVELS], read[LEVELS], write[LEVELS];   /* bytes/s; a copy of n bytes moves 2n */
+    double peak[2];                                   /* f32, f64 */
+    double footprint[LEVELS];                         /* bytes touched */
+    double copy[LEVELS], read[LEVELS], write[LEVELS]; /* bytes/s; a copy of n bytes moves 2n */
 } probe;
-void   probe_run(probe *, int threads);         /* keeps the best of what it had and what it sees now */
-double probe_moved(const probe *, double read, double written);        /* seconds in which memory moves that much */
+void probe_run(probe *, int threads); /* keeps the best of what it had and what it sees now */
+/* seconds in which memory moves that much */
+double probe_moved(const probe *, double read, double written);
 
-/* -- a contender: n calls of whatever it measures; false stops it ---------------------------------------------------------- */
+/* -- a contender: n calls of whatever it measures; false stops it ----------------------------- */
 typedef struct contender {
     const char *name;
-    bool (*run)(void *user, int64_t n);         /* NULL: in the process of a peer, which knows it by name */
+    /* NULL: in the process of a peer, which knows it by name */
+    bool (*run)(void *user, int64_t n);
     void *user;
-    const char *peer;                           /* whose process; NULL: it has the contender's name */
+    const char *peer; /* whose process; NULL: it has the contender's name */
 } contender;
 double bench_turn(const contender *, double seconds, int64_t *calls);
-typedef struct result { double best, worst; } result;      /* 0: did not run */
+typedef struct result {
+    double best, worst;
+} result; /* 0: did not run */
 
 typedef struct report {
-    const char *group, *name, *note;            /* note: NULL, or a word on how the peers did it */
+    const char *group, *name, *note; /* note: NULL, or a word on how the peers did it */
     eg_dtype dtype;
-    double flop, read, written;                 /* 0: not counted */
+    double flop, read, written; /* 0: not counted */
 } report;
 /* The first contender is eingrad. Measured, printed, kept. */
 void bench_case(const report *, int count, const contender *);
 bool bench_wanted(const char *group, const char *name, eg_dtype);
 
-/* -- the present configuration --------------------------------------------------------------------------------------------- */
+/* -- the present configuration ---------------------------------------------------------------- */
 extern eg_ctx *bench_cx;
-extern int     bench_threads;
-extern bool    bench_quick;
+extern int bench_threads;
+extern bool bench_quick;
 
-/* -- peers.c: "BLIS", "OpenBLAS", "NumPy", "PyTorch" ------------------------------------------------------------------------ */
+/* -- peers.c: "BLIS", "OpenBLAS", "NumPy", "PyTorch" ------------------------------------------ */
 void bench_peers_open(int threads);
 void bench_peers_close(void);
-bool bench_ask(const char *peer, const char *line, char *reply, size_t room);  /* one line there, one back; false: it is missing */
-const char *bench_version(const char *peer);    /* NULL: it is missing */
+/* one line there, one back; false: it is missing */
+bool bench_ask(const char *peer, const char *line, char *reply, size_t room);
+const char *bench_version(const char *peer); /* NULL: it is missing */
 
-/* -- whole programs -------------------------------------------------------------------------------------------------------- */
+/* -- whole programs --------------------------------------------------------------------------- */
 void bench_wall(const char *group, const char *name, double own, double torch,
                 const char *note); /* seconds of whole programs */
-double bench_shell(char *const *argv, char *last, size_t room); /* wall seconds of a program; its last line; < 0: failed */
+/* wall seconds of a program; its last line; < 0: failed */
+double bench_shell(char *const *argv, char *last, size_t room);
 const char *bench_python(void);
-const char *bench_folder(void);                 /* where peers.py is */
+const char *bench_folder(void); /* where peers.py is */
 const char *bench_self(void);
 
-/* -- gemm.c: C[z] = A[z] B[z] ---------------------------------------------------------------------------------------------- */
+/* -- gemm.c: C[z] = A[z] B[z] ----------------------------------------------------------------- */
 typedef struct gemm {
     eg_dtype dtype;
     int64_t batch, m, n, k;
-    int64_t am, ak, bk, bn;                     /* strides in elements; c is batch·m·n row-major */
-    const int64_t *az, *bz;                     /* offsets of each batch */
-    const void *a, *b; void *c;
+    int64_t am, ak, bk, bn; /* strides in elements; c is batch·m·n row-major */
+    const int64_t *az, *bz; /* offsets of each batch */
+    const void *a, *b;
+    void *c;
 } gemm;
 bool gemm_blis(void *gemm, int64_t n);
 bool gemm_openblas(void *gemm, int64_t n);
 bool gemm_openblas_takes(const gemm *);
-const char *gemm_blis_open(int threads);        /* its version */
-const char *gemm_openblas_open(int threads, const char *path); /* $OPENBLAS, libopenblas.so.0, path; NULL: there is none */
+const char *gemm_blis_open(int threads); /* its version */
+/* $OPENBLAS, libopenblas.so.0, path; NULL: there is none */
+const char *gemm_openblas_open(int threads, const char *path);
 
 void einsum_cases(eg_dtype);
-int  einsum_serve(const char *peer, int threads, const char *library);   /* the program that bench runs itself as: BLIS, OpenBLAS */
+/* the program that bench runs itself as: BLIS, OpenBLAS */
+int einsum_serve(const char *peer, int threads, const char *library);
 void attention_cases(void);
 void module_cases(void);
 void model_cases(void);
-int  model_to_goal(int threads);                /* the program that bench runs itself as: trains `reverse` to 99 % */
+/* the program that bench runs itself as: trains `reverse` to 99 % */
+int model_to_goal(int threads);
 #endif

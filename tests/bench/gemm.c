@@ -1,10 +1,11 @@
-/* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so that its names meet nobody's. */
+/* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so
+ * that its names meet nobody's. */
 #include "bench.h"
 #include "contraction/blis_header.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* -- BLIS: any strides ----------------------------------------------------------------------------------------------------- */
+/* -- BLIS: any strides ------------------------------------------------------------------------ */
 bool gemm_blis(void *user, int64_t n)
 {
     const gemm *g = user;
@@ -13,42 +14,66 @@ bool gemm_blis(void *user, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t z = 0; z < g->batch; z++)
             if (g->dtype == EG_F32)
-                bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one, (float *)(uintptr_t)g->a + g->az[z],
-                          g->am, g->ak, (float *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &zero,
+                bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &one,
+                          (float *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
+                          (float *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &zero,
                           (float *)g->c + z * g->m * g->n, g->n, 1);
             else
-                bli_dgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &done, (double *)(uintptr_t)g->a + g->az[z],
-                          g->am, g->ak, (double *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &dzero,
+                bli_dgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, g->m, g->n, g->k, &done,
+                          (double *)(uintptr_t)g->a + g->az[z], g->am, g->ak,
+                          (double *)(uintptr_t)g->b + g->bz[z], g->bk, g->bn, &dzero,
                           (double *)g->c + z * g->m * g->n, g->n, 1);
     return true;
 }
 const char *gemm_blis_open(int threads)
 {
-    eg_kernel_info();                           /* eingrad chooses BLIS's kernels, once in a process */
+    eg_kernel_info(); /* eingrad chooses BLIS's kernels, once in a process */
     bli_thread_set_num_threads(threads);
     return bli_info_get_version_str();
 }
 
-/* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy has ----------------------- */
+/* -- OpenBLAS: CBLAS with 32-bit integers, or with 64-bit ones under the names that NumPy's copy
+ * has */
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
-typedef void sgemm32(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
-typedef void dgemm32(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *, int);
-typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float,
-                     float *, int64_t);
-typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *, int64_t, double,
-                     double *, int64_t);
-static union { void *p; sgemm32 *f; } s32;
-static union { void *p; dgemm32 *f; } d32;
-static union { void *p; sgemm64 *f; } s64;
-static union { void *p; dgemm64 *f; } d64;
-static union { void *p; void (*f)(int); } set_threads;
-static union { void *p; char *(*f)(void); } config;
+typedef void sgemm32(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                     float, float *, int);
+typedef void dgemm32(int, int, int, int, int, int, double, const double *, int, const double *, int,
+                     double, double *, int);
+typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t,
+                     const float *, int64_t, float, float *, int64_t);
+typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t,
+                     const double *, int64_t, double, double *, int64_t);
+static union {
+    void *p;
+    sgemm32 *f;
+} s32;
+static union {
+    void *p;
+    dgemm32 *f;
+} d32;
+static union {
+    void *p;
+    sgemm64 *f;
+} s64;
+static union {
+    void *p;
+    dgemm64 *f;
+} d64;
+static union {
+    void *p;
+    void (*f)(int);
+} set_threads;
+static union {
+    void *p;
+    char *(*f)(void);
+} config;
 
 static bool open_at(const char *path)
 {
     int how = RTLD_NOW | RTLD_LOCAL;
 #if defined(RTLD_DEEPBIND)
-    how |= RTLD_DEEPBIND;                       /* its calls of its own functions stay in it: BLIS exports BLAS names as well */
+    /* its calls of its own functions stay in it: BLIS exports BLAS names as well */
+    how |= RTLD_DEEPBIND;
 #endif
     void *lib = path && *path ? dlopen(path, how) : NULL;
     if (!lib) return false;
@@ -69,10 +94,17 @@ const char *gemm_openblas_open(int threads, const char *path)
 }
 
 /* a matrix whose rows or columns are contiguous: its transposition and leading dimension */
-typedef struct lead { int trans; int64_t ld; } lead;
+typedef struct lead {
+    int trans;
+    int64_t ld;
+} lead;
 static lead lead_of(int64_t rows, int64_t columns, int64_t rs, int64_t cs)
 {
-    if (cs == 1 || columns == 1) return (lead){ PLAIN, rows == 1 || rs < columns ? columns : rs };
+    if (cs == 1 || columns == 1) return (lead)
+        {
+            PLAIN
+            , rows == 1 || rs < columns ? columns : rs
+        };
     if (rs == 1 || rows == 1) return (lead){ TRANSPOSED, cs < rows ? rows : cs };
     return (lead){ 0, 0 };
 }
@@ -90,10 +122,14 @@ bool gemm_openblas(void *user, int64_t n)
             const void *y = (const char *)g->b + g->bz[z] * (g->dtype == EG_F32 ? 4 : 8);
             void *c = (char *)g->c + z * g->m * g->n * (g->dtype == EG_F32 ? 4 : 8);
             int m = (int)g->m, w = (int)g->n, k = (int)g->k;
-            if (s64.p && g->dtype == EG_F32) s64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
-            else if (s64.p) d64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
-            else if (g->dtype == EG_F32) s32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
-            else d32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
+            if (s64.p && g->dtype == EG_F32)
+                s64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
+            else if (s64.p)
+                d64.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, a.ld, y, b.ld, 0, c, w);
+            else if (g->dtype == EG_F32)
+                s32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
+            else
+                d32.f(ROW_MAJOR, a.trans, b.trans, m, w, k, 1, x, (int)a.ld, y, (int)b.ld, 0, c, w);
         }
     return true;
 }

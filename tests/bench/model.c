@@ -1,22 +1,29 @@
-/* model.c: what is not contraction alone: the tape, rows, training. PyTorch does the same (peers.py). */
+/* model.c: what is not contraction alone: the tape, rows, training. PyTorch does the same
+ * (peers.py). */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
-static void measure(const char *group, const char *name, const char *line, double bytes, bool (*run)(void *, int64_t), void *user)
+static void measure(const char *group, const char *name, const char *line, double bytes,
+                    bool (*run)(void *, int64_t), void *user)
 {
     char reply[256];
     if (!bench_wanted(group, name, EG_F32)) return;
     contender list[CONTENDERS] = { { .name = "eingrad", .run = run, .user = user } };
     int n = 1;
-    if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2)) list[n++] = (contender){ .name = "PyTorch" };
-    if (n > 1 && !strcmp(group, "train")) list[n++] = (contender){ .name = "PyTorch, fused Adam", .peer = "PyTorch" };
+    if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
+        list[n++] = (contender){ .name = "PyTorch" };
+    if (n > 1 && !strcmp(group, "train"))
+        list[n++] = (contender){ .name = "PyTorch, fused Adam", .peer = "PyTorch" };
     bench_case(&(report){ group, name, NULL, EG_F32, 0, bytes / 2, bytes / 2 }, n, list);
 }
 
-/* -- the tape -------------------------------------------------------------------------------------------------------------- */
-typedef struct leaves { eg_tensor *x, *w, *b; } leaves;
-static bool add(void *user, int64_t n)          /* scopes of 100, so that one push and pop counts little */
+/* -- the tape --------------------------------------------------------------------------------- */
+typedef struct leaves {
+    eg_tensor *x, *w, *b;
+} leaves;
+/* scopes of 100, so that one push and pop counts little */
+static bool add(void *user, int64_t n)
 {
     const leaves *l = user;
     for (int64_t k = 0; k < n;) {
@@ -26,7 +33,7 @@ static bool add(void *user, int64_t n)          /* scopes of 100, so that one pu
     }
     return !eg_error(bench_cx);
 }
-static eg_tensor *graph20(const leaves *l)      /* 20 operations */
+static eg_tensor *graph20(const leaves *l) /* 20 operations */
 {
     eg_tensor *h = l->x;
     for (int k = 0; k < 4; k++) {
@@ -42,20 +49,26 @@ static bool gradient20(void *user, int64_t n)
         eg_mark m = eg_push(bench_cx);
         eg_tensor *dxs[3];
         eg_tensor *y = graph20(l);
-        eg_nograd(bench_cx, true);              /* as eg_step and PyTorch have it: the gradient has no history of its own */
+        /* as eg_step and PyTorch have it: the gradient has no history of its own */
+        eg_nograd(bench_cx, true);
         eg_grad(y, NULL, 3, (eg_tensor *[]){ l->x, l->w, l->b }, dxs);
         eg_nograd(bench_cx, false);
         eg_pop(bench_cx, m);
     }
     return !eg_error(bench_cx);
 }
-/* Hessian times v of one attention layer, 8 sequences of 16, 4 heads of 16: Σ y² by Wq, Wk, Wv, Wo */
-typedef struct layer { eg_tensor *x, *w[4], *v[4]; } layer;
+/* Hessian times v of one attention layer, 8 sequences of 16, 4 heads of 16: Σ y² by Wq, Wk, Wv, Wo
+ */
+typedef struct layer {
+    eg_tensor *x, *w[4], *v[4];
+} layer;
 static eg_tensor *attention(const layer *l)
 {
-    eg_tensor *q = eg_einsum("bim,mhd->bihd", l->x, l->w[0]), *k = eg_einsum("bim,mhd->bihd", l->x, l->w[1]);
+    eg_tensor *q = eg_einsum("bim,mhd->bihd", l->x, l->w[0]),
+              *k = eg_einsum("bim,mhd->bihd", l->x, l->w[1]);
     eg_tensor *a = eg_softmax("b h i [j]", eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), .25));
-    eg_tensor *y = eg_einsum("bhij,bjhd,hdm->bim", a, eg_einsum("bim,mhd->bihd", l->x, l->w[2]), l->w[3]);
+    eg_tensor *y =
+        eg_einsum("bhij,bjhd,hdm->bim", a, eg_einsum("bim,mhd->bihd", l->x, l->w[2]), l->w[3]);
     return eg_sum(NULL, eg_square(y));
 }
 static bool hessian_product(void *user, int64_t n)
@@ -75,21 +88,27 @@ static bool hessian_product(void *user, int64_t n)
 static void tape(void)
 {
     eg_mark m = eg_push(bench_cx);
-    leaves l = { eg_uniform(bench_cx, 0, 1, 64), eg_uniform(bench_cx, 0, 1, 64), eg_uniform(bench_cx, 0, 1, 64) };
+    leaves l = { eg_uniform(bench_cx, 0, 1, 64), eg_uniform(bench_cx, 0, 1, 64),
+                 eg_uniform(bench_cx, 0, 1, 64) };
     eg_nograd(bench_cx, true);
     measure("tape", "add, 64 numbers, nothing recorded", "op add plain", 0, add, &l);
     eg_nograd(bench_cx, false);
     measure("tape", "add, 64 numbers, recorded", "op add recorded", 0, add, &l);
-    measure("tape", "20 operations on 64 numbers, forward and gradient", "op graph20", 0, gradient20, &l);
+    measure("tape", "20 operations on 64 numbers, forward and gradient", "op graph20", 0,
+            gradient20, &l);
     layer a = { .x = eg_uniform(bench_cx, -1, 1, 8, 16, 64) };
     for (int k = 0; k < 8; k++)
-        *(k < 4 ? &a.w[k] : &a.v[k - 4]) = k % 4 < 3 ? eg_uniform(bench_cx, -.2, .2, 64, 4, 16) : eg_uniform(bench_cx, -.2, .2, 4, 16, 64);
+        *(k < 4 ? &a.w[k] : &a.v[k - 4]) = k % 4 < 3 ? eg_uniform(bench_cx, -.2, .2, 64, 4, 16)
+                                                     : eg_uniform(bench_cx, -.2, .2, 4, 16, 64);
     measure("tape", "Hessian times v, one attention layer", "op hvp", 0, hessian_product, &a);
     eg_pop(bench_cx, m);
 }
 
-/* -- rows ------------------------------------------------------------------------------------------------------------------ */
-typedef struct row { const char *name; eg_tensor *x, *gain, *bias, *seed; } row;
+/* -- rows ------------------------------------------------------------------------------------- */
+typedef struct row {
+    const char *name;
+    eg_tensor *x, *gain, *bias, *seed;
+} row;
 static eg_tensor *forward(const row *r)
 {
     if (!strcmp(r->name, "softmax")) return eg_softmax("... [j]", r->x);
@@ -111,35 +130,44 @@ static bool rows_gradient(void *user, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         eg_mark m = eg_push(bench_cx);
         eg_tensor *dxs[3];
-        eg_grad(forward(r), r->seed, r->gain ? 3 : 1, (eg_tensor *[]){ r->x, r->gain, r->bias }, dxs);
+        eg_grad(forward(r), r->seed, r->gain ? 3 : 1, (eg_tensor *[]){ r->x, r->gain, r->bias },
+                dxs);
         eg_pop(bench_cx, m);
     }
     return !eg_error(bench_cx);
 }
 static void rows(void)
 {
-    static const struct { const char *name; int rank; int64_t dims[4]; } table[] = {
-        { "softmax", 4, { 64, 4, 16, 16 } },  { "softmax", 3, { 32, 512, 512 } },
-        { "layernorm", 3, { 64, 16, 64 } },   { "layernorm", 2, { 8192, 512 } },
-        { "gelu", 3, { 64, 16, 256 } },       { "gelu", 2, { 8192, 1024 } },
+    static const struct {
+        const char *name;
+        int rank;
+        int64_t dims[4];
+    } table[] = {
+        { "softmax", 4, { 64, 4, 16, 16 } }, { "softmax", 3, { 32, 512, 512 } },
+        { "layernorm", 3, { 64, 16, 64 } },  { "layernorm", 2, { 8192, 512 } },
+        { "gelu", 3, { 64, 16, 256 } },      { "gelu", 2, { 8192, 1024 } },
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         for (int g = 0; g < 2; g++) {
             char shape[64] = "", name[128], line[128];
             double n = 1;
             for (int a = 0; a < table[k].rank; a++) {
-                snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", a ? "x" : "",
-                         (long long)table[k].dims[a]);
+                snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld",
+                         a ? "x" : "", (long long)table[k].dims[a]);
                 n *= (double)table[k].dims[a];
             }
-            snprintf(name, sizeof name, "%s %s%s", table[k].name, shape, g ? ", forward and gradient" : "");
+            snprintf(name, sizeof name, "%s %s%s", table[k].name, shape,
+                     g ? ", forward and gradient" : "");
             if (!bench_wanted("rows", name, EG_F32)) continue;
-            snprintf(line, sizeof line, "op rows %s %s %s", table[k].name, shape, g ? "gradient" : "forward");
+            snprintf(line, sizeof line, "op rows %s %s %s", table[k].name, shape,
+                     g ? "gradient" : "forward");
             eg_mark m = eg_push(bench_cx);
             bool norm = !strcmp(table[k].name, "layernorm");
             int64_t width = table[k].dims[table[k].rank - 1];
-            row r = { table[k].name, eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims),
-                      norm ? eg_ones(bench_cx, width) : NULL, norm ? eg_zeros(bench_cx, width) : NULL,
+            row r = { table[k].name,
+                      eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims),
+                      norm ? eg_ones(bench_cx, width) : NULL,
+                      norm ? eg_zeros(bench_cx, width) : NULL,
                       eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, table[k].dims) };
             eg_nograd(bench_cx, !g);
             measure("rows", name, line, g ? 0 : 8 * n, g ? rows_gradient : rows_forward, &r);
@@ -148,7 +176,8 @@ static void rows(void)
         }
 }
 
-/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with padding ------------------- */
+/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with
+ * padding */
 enum { BATCH = 64, LENGTH = 16 };
 typedef struct training {
     eg_transformer *net;
@@ -164,7 +193,8 @@ static bool train_step(void *user, int64_t n)
         const int64_t dims[] = { BATCH, LENGTH };
         eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims),
                   *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
-        eg_tensor *logits = eg_transformer_run(t->net, index, .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) });
+        eg_tensor *logits = eg_transformer_run(
+            t->net, index, .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) });
         eg_step(t->opt, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF));
         eg_pop(bench_cx, m);
     }
@@ -183,8 +213,11 @@ static bool characters_step(void *user, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         eg_mark m = eg_push(bench_cx);
         const int64_t dims[] = { 8, 128 };
-        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims), *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
-        eg_step(t->opt, eg_cross_entropy("b l [v]", eg_transformer_run(t->net, index, .where = "j <= i"), target));
+        eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims),
+                  *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
+        eg_step(t->opt,
+                eg_cross_entropy("b l [v]", eg_transformer_run(t->net, index, .where = "j <= i"),
+                                 target));
         eg_pop(bench_cx, m);
     }
     return !eg_error(bench_cx);
@@ -197,7 +230,8 @@ static void characters(void)
     training *t = calloc(1, sizeof *t);
     eg_params *params = eg_params_open(bench_cx);
     if (!t) return;
-    t->net = eg_transformer_new(params, "", .vocabulary = 65, .length = 128, .d_model = 384, .heads = 6, .layers = 6);
+    t->net = eg_transformer_new(params, "", .vocabulary = 65, .length = 128, .d_model = 384,
+                                .heads = 6, .layers = 6);
     t->opt = eg_adam(params, .lr = 1e-3);
     eg_dice dice = { 1, 0, 0 };
     for (int k = 0; k < 8 * 128; k++) t->index[k] = 3 + (int)eg_roll(&dice, 62);
@@ -212,12 +246,15 @@ static void train(void)
     training *t = calloc(1, sizeof *t);
     if (!t) return;
     eg_params *params = eg_params_open(bench_cx);
-    t->net = eg_transformer_new(params, "", .vocabulary = 29, .length = LENGTH, .d_model = 64, .heads = 4, .layers = 2);
+    t->net = eg_transformer_new(params, "", .vocabulary = 29, .length = LENGTH, .d_model = 64,
+                                .heads = 4, .layers = 2);
     t->opt = eg_adam(params, .lr = 3e-3);
     eg_dice dice = { 1, 0, 0 };
     for (int b = 0; b < BATCH; b++) {
         int n = 4 + (int)eg_roll(&dice, 13);
-        for (int l = 0; l < n; l++) t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26), t->keep[b * LENGTH + l] = true;
+        for (int l = 0; l < n; l++)
+            t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26),
+                                  t->keep[b * LENGTH + l] = true;
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
     }
     measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
@@ -249,9 +286,11 @@ static void goal(void)
     snprintf(path, sizeof path, "%s/peers.py", bench_folder());
     for (int r = 0; r < (bench_quick ? 1 : 3); r++) {
         double a =
-            bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL }, own_last, sizeof own_last);
+            bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL },
+                        own_last, sizeof own_last);
         double b = bench_version("PyTorch")
-                       ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path, "--to-goal", threads, NULL },
+                       ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path,
+                                                 "--to-goal", threads, NULL },
                                      torch_last, sizeof torch_last)
                        : -1;
         if (a > 0 && (own == 0 || a < own)) own = a;

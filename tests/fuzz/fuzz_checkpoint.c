@@ -1,8 +1,10 @@
-/* fuzz_checkpoint.c: damaged and hostile checkpoints through load, predict, a step, save, load. Nothing may crash; loading n bytes takes
- * at most 8 n + 64 MB; what was loaded and saved can be loaded.
+/* fuzz_checkpoint.c: damaged and hostile checkpoints through load, predict, a step, save, load.
+ * Nothing may crash; loading n bytes takes at most 8 n + 64 MB; what was loaded and saved can be
+ * loaded.
  *
- * libFuzzer: the input is a checkpoint. -DFUZZ_MAIN (tests/mutate_checkpoint): COUNT [FIRST] runs so many mutated checkpoints, from
- * number FIRST on; --seeds FOLDER writes the sound ones that they are made from. */
+ * libFuzzer: the input is a checkpoint. -DFUZZ_MAIN (tests/mutate_checkpoint): COUNT [FIRST] runs
+ * so many mutated checkpoints, from number FIRST on; --seeds FOLDER writes the sound ones that they
+ * are made from. */
 #include <eingrad/train.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,7 +17,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 enum { SPARE = 64 << 20, BATCH_MOST = 64 };
 
-static struct { long loaded, stepped; size_t memory; double seconds; } seen;
+static struct {
+    long loaded, stepped;
+    size_t memory;
+    double seconds;
+} seen;
 
 static double spent(void)
 {
@@ -29,14 +35,14 @@ static const char *path_of(const char *name)
     static char path[2][128];
     static int k;
     k ^= 1;
-    snprintf(path[k], sizeof *path, "%s/eg_fuzz_%ld_%s", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (long)getpid(), name);
+    snprintf(path[k], sizeof *path, "%s/eg_fuzz_%ld_%s",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (long)getpid(), name);
     return path[k];
 }
 
 static void check(bool good, const char *what, eg_ctx *cx)
 {
-    if (good)
-        return;
+    if (good) return;
     fprintf(stderr, "%s: %s\n", what, eg_error(cx) ? eg_error(cx) : "no error");
     abort();
 }
@@ -80,8 +86,7 @@ static void load(const char *path, size_t bytes)
     seen.memory = memory > seen.memory ? memory : seen.memory;
     seen.seconds = took > seen.seconds ? took : seen.seconds;
     seen.loaded += t != NULL;
-    if (t)
-        use(cx, t);
+    if (t) use(cx, t);
     eg_close(cx);
 }
 
@@ -111,17 +116,22 @@ static size_t seed_size[SEEDS];
 /* Small models of each kind: a task, pairs with each model, a corpus. */
 static bool make_seed(int k, const char *path)
 {
-    static const char pairs[] = "12\t21\n34\t43\n56\t65\n78\t87\n13\t31\n24\t42\n57\t75\n68\t86\n14\t41\n15\t51\n16\t61\n17\t71\n";
-    static const char text[] = "abababbabaabbabaababbabbaababababbabaabbabaababbabbaababababbabaabbabaababbabbaab";
-    static const char *const model[SEEDS] = { "encoder", "encoder", "decoder", "seq2seq", "decoder" };
+    static const char pairs[] = "12\t21\n34\t43\n56\t65\n78\t87\n13\t31\n24\t42\n57\t75\n68\t86\n14"
+                                "\t41\n15\t51\n16\t61\n17\t71\n";
+    static const char text[] =
+        "abababbabaabbabaababbabbaababababbabaabbabaababbabbaababababbabaabbabaababbabbaab";
+    static const char *const model[SEEDS] = { "encoder", "encoder", "decoder", "seq2seq",
+                                              "decoder" };
     eg_ctx *cx = eg_open(.threads = 1);
-    eg_data *d = !k ? eg_data_task(cx, eg_task_find("sort")) : k < SEEDS - 1 ? eg_data_parse(cx, pairs, "pairs")
-                    : eg_data_corpus_of(cx, text, sizeof text - 1, "/nowhere/text");
-    eg_trainer *t = eg_trainer_new(d, .model = model[k], .layers = 1, .d_model = 8, .heads = 2, .width = 8, .batch = 4, .steps = 20,
-                                   .context = k == SEEDS - 1 ? 4 : 0, .micro_batches = k == 2 ? 2 : 1, .dropout = k == 1 ? 0.1 : 0);
+    eg_data *d = !k              ? eg_data_task(cx, eg_task_find("sort"))
+                 : k < SEEDS - 1 ? eg_data_parse(cx, pairs, "pairs")
+                                 : eg_data_corpus_of(cx, text, sizeof text - 1, "/nowhere/text");
+    eg_trainer *t =
+        eg_trainer_new(d, .model = model[k], .layers = 1, .d_model = 8, .heads = 2, .width = 8,
+                       .batch = 4, .steps = 20, .context = k == SEEDS - 1 ? 4 : 0,
+                       .micro_batches = k == 2 ? 2 : 1, .dropout = k == 1 ? 0.1 : 0);
     bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_save(t, path);
-    if (!good)
-        fprintf(stderr, "%s\n", eg_error(cx));
+    if (!good) fprintf(stderr, "%s\n", eg_error(cx));
     eg_close(cx);
     return good;
 }
@@ -133,12 +143,10 @@ static bool make_seeds(const char *folder)
         snprintf(path, sizeof path, "%s/%d.safetensors", folder ? folder : "", k);
         const char *to = folder ? path : path_of("seed");
         FILE *f = make_seed(k, to) ? fopen(to, "rb") : NULL;
-        if (!f)
-            return false;
+        if (!f) return false;
         seed_size[k] = fread(seed_bytes[k], 1, MOST - 4096, f);
         fclose(f);
-        if (!folder)
-            unlink(to);
+        if (!folder) unlink(to);
     }
     return true;
 }
@@ -146,26 +154,28 @@ static bool make_seeds(const char *folder)
 int main(int count, char **argument)
 {
     bool seeds = count == 3 && !strcmp(argument[1], "--seeds");
-    if (!make_seeds(seeds ? argument[2] : NULL))
-        return 1;
-    long n = seeds ? 0 : count > 1 ? strtol(argument[1], NULL, 10) : 1000, first = count > 2 && !seeds ? strtol(argument[2], NULL, 10) : 0;
-    for (int k = 0; k < SEEDS; k++)
-        LLVMFuzzerTestOneInput(seed_bytes[k], seed_size[k]);
-    if (seen.loaded != SEEDS)
-        return 1;
+    if (!make_seeds(seeds ? argument[2] : NULL)) return 1;
+    long n = seeds       ? 0
+             : count > 1 ? strtol(argument[1], NULL, 10)
+                         : 1000,
+         first = count > 2 && !seeds ? strtol(argument[2], NULL, 10) : 0;
+    for (int k = 0; k < SEEDS; k++) LLVMFuzzerTestOneInput(seed_bytes[k], seed_size[k]);
+    if (seen.loaded != SEEDS) return 1;
     for (long k = first; k < first + n; k++) {
         uint64_t state = (uint64_t)k * 0x9e3779b97f4a7c15u;
-        int which = (int)(header_draw(&state) % SEEDS), changes = 1 + (header_draw(&state) % 4 == 0);
+        int which = (int)(header_draw(&state) % SEEDS),
+            changes = 1 + (header_draw(&state) % 4 == 0);
         size_t size = seed_size[which];
         memcpy(mutant, seed_bytes[which], size);
-        while (changes--)
-            size = header_change(mutant, size, MOST, &state);
+        while (changes--) size = header_change(mutant, size, MOST, &state);
         LLVMFuzzerTestOneInput(mutant, size);
     }
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
-    printf("%ld mutated checkpoints: %ld loaded, %ld trained a step; loading took at most %.1f MB and %.3f s; the process %.0f MB\n", n,
-           seen.loaded - SEEDS, seen.stepped, (double)seen.memory / 1e6, seen.seconds, (double)use.ru_maxrss / 1e3);
+    printf("%ld mutated checkpoints: %ld loaded, %ld trained a step; loading took at most %.1f MB "
+           "and %.3f s; the process %.0f MB\n",
+           n, seen.loaded - SEEDS, seen.stepped, (double)seen.memory / 1e6, seen.seconds,
+           (double)use.ru_maxrss / 1e3);
     return 0;
 }
 #endif

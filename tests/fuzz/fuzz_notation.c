@@ -1,7 +1,8 @@
 /* fuzz_notation.c: any bytes are a spec; nothing may crash, leak, loop, or fail without a sentence.
  *
- * Input: one byte of flags, one of operands, one nibble of rank and two bits of size an axis, then the string.
- * clang: -fsanitize=fuzzer,address,undefined with the static library. Without libFuzzer: -DFUZZ_MAIN reads files, or N random inputs. */
+ * Input: one byte of flags, one of operands, one nibble of rank and two bits of size an axis, then
+ * the string. clang: -fsanitize=fuzzer,address,undefined with the static library. Without
+ * libFuzzer: -DFUZZ_MAIN reads files, or N random inputs. */
 #include <notation/notation.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,24 +19,29 @@ static void bind_bytes(const uint8_t *data, size_t size)
         int64_t dim[8];
         const int rank = size ? *data & 7 : 0;
         if (size) data++, size--;
-        for (int r = 0; r < rank; r++) dim[r] = size ? *data & 7 : 2, data += size > 0, size -= size > 0;
+        for (int r = 0; r < rank; r++)
+            dim[r] = size ? *data & 7 : 2, data += size > 0, size -= size > 0;
         x[k] = eg_full_n(cx, EG_F32, 0, rank, dim);
     }
     if (n > 1 && names_only == 7) x[n - 1] = NULL;
-    char *spec = malloc(size + 1);      /* of its own length, so that a read beyond it is seen          */
+    char *spec = malloc(size + 1); /* of its own length, so that a read beyond it is seen */
     if (!spec) return;
     memcpy(spec, data, size);
     spec[size] = 0;
     const eg_given given = { "h", 1, 2 };
-    const eg_bound *b = eg__bind("fuzz", spec, flags, n, x, flags & 1 && strchr(spec, 'h') != NULL, &given);
-    free(spec);                         /* what is bound does not look at the caller's string           */
+    const eg_bound *b =
+        eg__bind("fuzz", spec, flags, n, x, flags & 1 && strchr(spec, 'h') != NULL, &given);
+    free(spec); /* what is bound does not look at the caller's string */
     if (!b && n && !eg_error(cx)) abort();
     if (b) {
         for (int k = 0; k <= b->terms; k++) {
             if (k == b->terms && !b->arrow) break;
             const eg_bound_term *t = k < b->terms ? &b->term[k] : &b->out;
             int m = 0;
-            for (int r = 0; r < t->rank; r++) { if (t->first[r] != m || t->last[r] < m) abort(); m = t->last[r]; }
+            for (int r = 0; r < t->rank; r++) {
+                if (t->first[r] != m || t->last[r] < m) abort();
+                m = t->last[r];
+            }
             if (m != t->items || m > EG_RANK_MAX) abort();
             for (int i = 0; i < m; i++) {
                 if (t->item[i].axis >= b->axes || b->axis[t->item[i].axis].size < 0) abort();
@@ -62,8 +68,45 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifdef FUZZ_MAIN
 int main(int argc, char **argv)
 {
-    static const char *const piece[] = { "i", "j", "ij", "h", "d", "batch", "batc", " ", " ", ",", "->", "(", ")", "[", "]", "...", "1", "=2", "h=2", "<", "<=", "==", "|i|", "|", "&", "!",
-        "+", "-", "*", "/", "%", "3", "64", "i", "j", "key", "9223372036854775807", "\xc3", "-1" };
+    static const char *const piece[] = { "i",
+                                         "j",
+                                         "ij",
+                                         "h",
+                                         "d",
+                                         "batch",
+                                         "batc",
+                                         " ",
+                                         " ",
+                                         ",",
+                                         "->",
+                                         "(",
+                                         ")",
+                                         "[",
+                                         "]",
+                                         "...",
+                                         "1",
+                                         "=2",
+                                         "h=2",
+                                         "<",
+                                         "<=",
+                                         "==",
+                                         "|i|",
+                                         "|",
+                                         "&",
+                                         "!",
+                                         "+",
+                                         "-",
+                                         "*",
+                                         "/",
+                                         "%",
+                                         "3",
+                                         "64",
+                                         "i",
+                                         "j",
+                                         "key",
+                                         "9223372036854775807",
+                                         "\xc3",
+                                         "-1" };
     uint64_t state = 1, count = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
     for (uint64_t k = 0; k < count; k++) {
         uint8_t input[512];

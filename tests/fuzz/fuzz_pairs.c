@@ -1,5 +1,5 @@
-/* fuzz_pairs.c: any bytes are a file of pairs, and a text. What is read is asked for every example, and its vocabulary writes what it reads.
- * Built as fuzz_npy.c says. */
+/* fuzz_pairs.c: any bytes are a file of pairs, and a text. What is read is asked for every example,
+ * and its vocabulary writes what it reads. Built as fuzz_npy.c says. */
 #include <eingrad/train.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 static void ask(eg_ctx *cx, const eg_data *d)
 {
-    if (!d != !!eg_error(cx))
-        abort();
+    if (!d != !!eg_error(cx)) abort();
     eg_example e;
     for (int64_t k = 0; d && !eg_data_free(d) && k < eg_data_size(d); k++) {
         char text[EG_LONGEST * 64];
         int32_t again[EG_LONGEST];
-        if (eg_data_example(d, 7, (uint64_t)k, &e) || e.inputs < 1 || e.outputs < 1 || e.inputs > EG_LONGEST || e.outputs > EG_LONGEST)
+        if (eg_data_example(d, 7, (uint64_t)k, &e) || e.inputs < 1 || e.outputs < 1 ||
+            e.inputs > EG_LONGEST || e.outputs > EG_LONGEST)
             abort();
         eg_data_held_out(d, &e);
         size_t n = eg_data_write(d, e.inputs, e.input, text, sizeof text);
@@ -23,16 +23,14 @@ static void ask(eg_ctx *cx, const eg_data *d)
             abort();
     }
     for (int k = 0; d && k < eg_data_symbols(d); k++)
-        if (!eg_data_symbol(d, k))
-            abort();
+        if (!eg_data_symbol(d, k)) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     char *text = malloc(count + 1);
-    if (!text)
-        return 0;
+    if (!text) return 0;
     memcpy(text, bytes, count);
     text[count] = 0;
     ask(cx, eg_data_parse(cx, text, "pairs"));

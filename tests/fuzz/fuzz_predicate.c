@@ -1,5 +1,7 @@
-/* fuzz_predicate.c: any bytes are a predicate over three axes; nothing may crash, leak, loop, or fail without a sentence, and rows and tiles say
- * what single places say. Input: one byte of the sizes of i, j, key; the sizes are 1 … 8, 1 … 8, 1 … 4; then the string. Built as fuzz_npy.c says. */
+/* fuzz_predicate.c: any bytes are a predicate over three axes; nothing may crash, leak, loop, or
+ * fail without a sentence, and rows and tiles say what single places say. Input: one byte of the
+ * sizes of i, j, key; the sizes are 1 … 8, 1 … 8, 1 … 4; then the string. Built as fuzz_npy.c says.
+ */
 #include <notation/notation.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +11,21 @@ static eg_ctx *cx;
 
 static void where_bytes(const uint8_t *data, size_t size)
 {
-    const int64_t sizes[3] = { 1 + (data[0] & 7), 1 + (data[0] >> 3 & 7), 1 + (data[0] >> 6) }, low[3] = { 0, 1, 0 };
-    const eg_axis_name i = { "i", 1, sizes[0], 0 }, j = { "j", 1, sizes[1], 0 }, key = { "key", 3, sizes[2], 0 };
+    const int64_t sizes[3] = { 1 + (data[0] & 7), 1 + (data[0] >> 3 & 7), 1 + (data[0] >> 6) },
+                  low[3] = { 0, 1, 0 };
+    const eg_axis_name i = { "i", 1, sizes[0], 0 }, j = { "j", 1, sizes[1], 0 },
+                       key = { "key", 3, sizes[2], 0 };
     char *text = malloc(size);
     if (!text) return;
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
-    const eg_predicate *p = eg__where_parse(cx, "fuzz", text, 3, (const eg_axis_name *const[]){ &i, &j, &key });
+    const eg_predicate *p =
+        eg__where_parse(cx, "fuzz", text, 3, (const eg_axis_name *const[]){ &i, &j, &key });
     free(text);
-    if (!p) { if (!eg_error(cx)) abort(); return; }
+    if (!p) {
+        if (!eg_error(cx)) abort();
+        return;
+    }
     const int64_t high[3] = { 4, 5, 3 };
     const eg_three three = eg__where_tile(p, low, high, sizes);
     bool any = false, all = true;

@@ -3,7 +3,10 @@
 #include <cmath>
 #include <cstdio>
 
-static eg_tensor *product(void *, eg_tensor *const *x) { return eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])); }
+static eg_tensor *product(void *, eg_tensor *const *x)
+{
+    return eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1]));
+}
 
 int main()
 {

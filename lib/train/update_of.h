@@ -1,0 +1,136 @@
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT, NAME(x) for names.
+ */
+CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
+{
+    double sum[LANES] = { 0 }, most[LANES] = { 0 };
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES)
+        for (int l = 0; l < LANES; l++) {
+            double x = (double)g[k + l], c = CLIPPED(x, limit) * scale, a = x < 0 ? -x : x;
+            sum[l] += c * c;
+            most[l] = LARGER(most[l], a);
+        }
+    for (int l = 0; k < n; k++, l++) {
+        double x = (double)g[k], c = CLIPPED(x, limit) * scale, a = x < 0 ? -x : x;
+        sum[l] += c * c;
+        most[l] = LARGER(most[l], a);
+    }
+    eg__norms all = { 0, 0 };
+    for (int l = 0; l < LANES; l++) {
+        all.squares += sum[l];
+        all.largest = LARGER(all.largest, most[l]);
+    }
+    return all;
+}
+
+/* θ ← θ − η g;  with momentum u ← μu + keep g, θ ← θ − η (look g + ahead u) */
+CLONES static void NAME(sgd)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                             REAL *const *moment)
+{
+    const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta;
+    const REAL mu = (REAL)c->mu, keep = (REAL)c->keep, look = (REAL)c->look, ahead = (REAL)c->ahead;
+    REAL *u = moment[0];
+    const int64_t still = u ? 0 : n, moving = n - still; /* counts, so that loops vectorise */
+    for (int64_t k = 0; k < still; k++) x[k] -= eta * GRADIENT;
+    for (int64_t k = 0; k < moving; k++) {
+        REAL d = GRADIENT;
+        u[k] = mu * u[k] + keep * d;
+        x[k] -= eta * (look * d + ahead * u[k]);
+    }
+}
+
+/* m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  θ ← shrink θ − η m/(√v/root + eps);
+ * amsgrad: the largest v so far */
+CLONES static void NAME(adam)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                              REAL *const *moment)
+{
+    const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2,
+               shrink = (REAL)c->shrink;
+    const REAL b1 = (REAL)c->b1, b2 = (REAL)c->b2, c1 = (REAL)(1 - c->b1), c2 = (REAL)(1 - c->b2);
+    const REAL eta = (REAL)c->eta, root = (REAL)c->root, eps = (REAL)c->eps;
+    REAL *m = moment[0], *v = moment[1], *most = moment[2];
+    const int64_t usual = most ? 0 : n, amsgrad = n - usual;
+    for (int64_t k = 0; k < usual; k++) {
+        REAL d = GRADIENT;
+        m[k] = b1 * m[k] + c1 * d;
+        v[k] = b2 * v[k] + c2 * d * d;
+        x[k] = shrink * x[k] - eta * m[k] / (ROOT(v[k]) / root + eps);
+    }
+    for (int64_t k = 0; k < amsgrad; k++) {
+        REAL d = GRADIENT;
+        m[k] = b1 * m[k] + c1 * d;
+        v[k] = b2 * v[k] + c2 * d * d;
+        most[k] = LARGER(most[k], v[k]);
+        x[k] = shrink * x[k] - eta * m[k] / (ROOT(most[k]) / root + eps);
+    }
+}
+
+/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), v̂ = v or, with m ← αm + (1 − α) g, the
+ * variance v − m², which rounding may
+ * make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η d */
+CLONES static void NAME(rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                                 REAL *const *moment)
+{
+    const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta;
+    const REAL b2 = (REAL)c->b2, c2 = (REAL)(1 - c->b2), eps = (REAL)c->eps, mu = (REAL)c->mu;
+    REAL *v = moment[0], *u = moment[1], *m = moment[2];
+    for (int64_t k = 0; k < n; k++) {
+        REAL d = GRADIENT, spread;
+        spread = v[k] = b2 * v[k] + c2 * d * d;
+        if (m) {
+            m[k] = b2 * m[k] + c2 * d;
+            spread = LARGER(v[k] - m[k] * m[k], 0);
+        }
+        d /= ROOT(spread) + eps;
+        if (u) d = u[k] = mu * u[k] + d;
+        x[k] -= eta * d;
+    }
+}
+
+/* v ← v + g²;  θ ← θ − η g/(√v + eps) */
+CLONES static void NAME(adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                                 REAL *const *moment)
+{
+    const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta,
+               eps = (REAL)c->eps;
+    REAL *v = moment[0];
+    for (int64_t k = 0; k < n; k++) {
+        REAL d = GRADIENT;
+        v[k] += d * d;
+        x[k] -= eta * d / (ROOT(v[k]) + eps);
+    }
+}
+
+/* clang 14 finds a cloned function only in its own file */
+eg__norms NAME(eg__norms)(int64_t n, const REAL *g, double limit, double scale)
+{
+    return NAME(norms)(n, g, limit, scale);
+}
+
+void NAME(eg__sgd)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                   REAL *const *moment)
+{
+    NAME(sgd)(n, c, x, g, moment);
+}
+
+void NAME(eg__adam)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                    REAL *const *moment)
+{
+    NAME(adam)(n, c, x, g, moment);
+}
+
+void NAME(eg__rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                       REAL *const *moment)
+{
+    NAME(rmsprop)(n, c, x, g, moment);
+}
+
+void NAME(eg__adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                       REAL *const *moment)
+{
+    NAME(adagrad)(n, c, x, g, moment);
+}
+
+#undef REAL
+#undef ROOT
+#undef NAME
