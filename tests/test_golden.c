@@ -242,8 +242,8 @@ static bool has_case(const char *name)
         if (!strcmp(apart[k][0], name)) return true;
     return false;
 }
-/* Every declaration "EG_API eg_tensor *eg_NAME(…)" with a tensor or options in the brackets; NAME without
- * _n and _with. */
+/* Every declaration "EG_API eg_tensor *eg_NAME(…)" with a tensor or options in the brackets; NAME
+ * without _n and _with. */
 static int names_in(const char *header)
 {
     char path[4096], line[2048], name[64];

@@ -1,14 +1,13 @@
-/* flash.h: attention without its weights in memory (Dao et al. 2022; Rabe, Staats 2021; the running
- * softmax of Milakov, Gimelshein 2018).
+/* attention.h: attention without its weights in memory (Dao et al. 2022; Rabe, Staats 2021; the
+ * running softmax of Milakov, Gimelshein 2018).
  *
  *   attention.c    the string and the options → an eg_attending; which form
- *   attend.c       the composed form: einsum, softmax, einsum; the meaning of all the others
- *   attend_masked.c  its products where a mask forbids numbers that are not finite; flash_masked.c:
- * the same of tiles flash.c        the rows: attention, its log-sum-exp, and their gradient
- *   flash_pass.c   the pass forward over tiles of scores
- *   flash_back.c   the pass back
- *   flash_place.c  where elements lie, what masks say of a tile
- *   flash_lanes.c  arithmetic on a tile */
+ *   composed.c       the composed form: einsum, softmax, einsum; the meaning of all the others
+ *   composed_masked.c  its products where a mask forbids numbers that are not finite;
+ * fused_masked.c: the same of tiles fused.c        the rows: attention, its log-sum-exp, and their
+ * gradient fused_forward.c   the pass forward over tiles of scores fused_backward.c   the pass back
+ *   tiles.c  where elements lie, what masks say of a tile
+ *   tile_math.c  arithmetic on a tile */
 #ifndef EG_FLASH_H
 #define EG_FLASH_H
 #include "autograd/autograd.h"
@@ -51,7 +50,7 @@ typedef struct eg_attending {
     /* masked: a predicate follows; asked: for the log-sum-exp, too */
     bool dropping, masked, asked;
     bool careful; /* there are masks, and q, k or v is not tame (eg__attend_careful) */
-    /* flash.c: what a node keeps for its gradient; what another has kept, for a forward */
+    /* fused.c: what a node keeps for its gradient; what another has kept, for a forward */
     eg_row_stats *saved, *known;
     struct eg_memo *memo;
     int64_t empty;
@@ -66,7 +65,8 @@ static inline size_t eg__attending_bytes(const eg_attending *a)
     return sizeof *a + (a->masked ? eg__where_bytes(eg__attending_where(a)) : 0);
 }
 
-/* -- attend.c: x by term, NULL where there is none; scores and weights over a->score ---------- */
+/* -- composed.c: x by term, NULL where there is none; scores and weights over a->score ----------
+ */
 /* (scale q·k + bias) / left; left is the scale where nothing is added, else 1 */
 eg_tensor *eg__attend_scores(const eg_attending *, eg_tensor *const *x, double *left);
 eg_tensor *eg__attend_weights(const eg_attending *, eg_tensor *const *x, eg_tensor *scores,
@@ -79,7 +79,7 @@ eg_tensor *eg__attend_lse(const eg_attending *, eg_tensor *const *x, eg_tensor *
 void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g, eg_tensor **d);
 /* x over a->score */
 eg_tensor *eg__attend_aligned(const eg_attending *, int term, eg_tensor *x);
-/* -- attend_masked.c */
+/* -- composed_masked.c */
 /* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is
  * not finite or is so large that products overflow (tame, rows.h). Then −inf in a bias forbids as
  * well. */
@@ -96,7 +96,7 @@ eg_tensor *eg__masked_product(const eg_attending *a, int masks, eg_tensor *const
                               const eg_labelled_tensor *u, const eg_labelled_tensor *v, int rank,
                               const uint16_t *out);
 
-/* -- flash.c ---------------------------------------------------------------------------------- */
+/* -- fused.c ---------------------------------------------------------------------------------- */
 /* no size is 0, and the kernel's side is of whole vectors */
 bool eg__flash_possible(const eg_attending *, eg_dtype);
 bool eg__flash_suits(const eg_attending *, eg_dtype); /* … and tiles pay */
@@ -106,7 +106,7 @@ eg_tensor *eg__flash(const eg_attending *, eg_tensor *const *x, int64_t *empty);
 /* y: eg__flash of the same, whose sums it reads */
 eg_tensor *eg__flash_lse(eg_attending *, const eg_tensor *y, eg_tensor *const *x);
 
-/* -- flash_lanes.c: a tile is rows of w lanes, a lane the same query (forward) or key (back) in
+/* -- tile_math.c: a tile is rows of w lanes, a lane the same query (forward) or key (back) in
  * every row; memory 64-byte aligned */
 typedef struct eg_flash_lanes {
     int lanes;                                                /* of a vector; w is a multiple */
@@ -133,7 +133,7 @@ typedef struct eg_flash_lanes {
 /* NULL: w is no multiple of any vector */
 const eg_flash_lanes *eg__flash_lanes(eg_dtype, int w);
 
-/* -- flash_place.c: where elements lie -------------------------------------------------------- */
+/* -- tiles.c: where elements lie -------------------------------------------------------- */
 enum {
     EG_AT_Q,
     EG_AT_K,
@@ -211,7 +211,8 @@ eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch ro
 void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                      uint8_t *tile);
 
-/* -- flash_pass.c, flash_back.c --------------------------------------------------------------- */
+/* -- fused_forward.c, fused_backward.c
+ * --------------------------------------------------------------- */
 #define EG_LOG2_E 1.4426950408889634
 /* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
 struct eg_row_stats {

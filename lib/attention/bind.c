@@ -1,4 +1,4 @@
-/* attention.c: y = softmax(scale q·k + bias) v, in any layout: letters say what is a batch, a head,
+/* bind.c: y = softmax(scale q·k + bias) v, in any layout: letters say what is a batch, a head,
  * a query, a key.
  *
  *   letters of …             become
@@ -7,9 +7,9 @@
  *   every other of q or k    axes of the scores: batches first, then queries; keys last, so that a
  * row lies together
  *
- * What is bound becomes an eg_attending (flash.h), on which both forms work: einsum, softmax,
- * einsum (attend.c), or tiles (flash.c), where a letter of q and y alone is a query, and one that k
- * or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
+ * What is bound becomes an eg_attending (attention.h), on which both forms work: einsum, softmax,
+ * einsum (composed.c), or tiles (fused.c), where a letter of q and y alone is a query, and one that
+ * k or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* attend.c: attention composed of public operations: einsum, softmax, einsum. It says what
+/* composed.c: attention composed of public operations: einsum, softmax, einsum. It says what
  * attention means; the fused rows have their second derivatives from here. */
 #include "attention/attention.h"
 #include <math.h>

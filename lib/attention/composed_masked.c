@@ -1,11 +1,11 @@
-/* attend_masked.c: attention's products beside masks, where operands have numbers that are not
+/* composed_masked.c: attention's products beside masks, where operands have numbers that are not
  * finite.
  *
  * The weight of a pair that a mask forbids is 0, but 0 NaN and 0 inf are NaN, so that a plain
  * einsum would let what is forbidden in. Here a number that is not finite counts in the pairs that
  * the masks allow and in no other. Everything else is einsum's, bit by bit: the einsum runs on
- * operands in which such numbers are 0, and their pairs are added one by one. attend.c comes here
- * only if an operand is not tame (rows.h), so that the usual case pays for one look at q, k and v.
+ * operands in which such numbers are 0, and their pairs are added one by one. composed.c comes here
+ * only if an operand is not tame (ops.h), so that the usual case pays for one look at q, k and v.
  */
 #include "attention/attention.h"
 #include <string.h>

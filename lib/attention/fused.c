@@ -1,6 +1,6 @@
-/* flash.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
+/* fused.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
  * its operands, its result and two numbers for each row of scores, and the gradient makes the tiles
- * again. Derivatives of the gradient are those of the composed form (attend.c), which means the
+ * again. Derivatives of the gradient are those of the composed form (composed.c), which means the
  * same: order two and more need memory for the weights. */
 #include "attention/workspace.h"
 #include <math.h>

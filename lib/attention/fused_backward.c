@@ -1,5 +1,5 @@
-/* flash_back.c: the gradients of q, k and v, from the result, its cotangent, and each row's maximum
- * and 1/Σ (Dao et al. 2022, §B).
+/* fused_backward.c: the gradients of q, k and v, from the result, its cotangent, and each row's
+ * maximum and 1/Σ (Dao et al. 2022, §B).
  *
  *   P = 2^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m:
  * dropout's, 0 or its factor dV = (m P)ᵀ g               dK = dSᵀ (scale q)               dQ =

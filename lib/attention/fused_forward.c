@@ -1,4 +1,4 @@
-/* flash_pass.c: y = softmax(scale q·k + bias) v, tile by tile.
+/* fused_forward.c: y = softmax(scale q·k + bias) v, tile by tile.
  *
  * A piece of work is a strip of one batch's queries. Block after block of keys: k and v are packed
  * into panels; each panel of queries (one lane each) makes its tile of scores [key][query] by the

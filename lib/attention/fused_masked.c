@@ -1,4 +1,4 @@
-/* flash_masked.c: tiles beside masks, where operands have numbers that are not finite.
+/* fused_masked.c: tiles beside masks, where operands have numbers that are not finite.
  *
  * A forbidden pair has the weight 0, but the products of a tile would make 0 NaN = NaN of it. Where
  * an operand is not tame, the panels that are multiplied with weights hold 0 for what is not

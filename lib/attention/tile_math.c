@@ -1,4 +1,4 @@
-/* flash_lanes.c: the arithmetic of attention's tiles. The exponential is written here, in vectors
+/* tile_math.c: the arithmetic of attention's tiles. The exponential is written here, in vectors
  * and to the base 2 (the scores come scaled by log2 e), since a call for every vector costs more
  * than its arithmetic; f32: a polynomial fitted to 2^r on [-1/2, 1/2] with the smallest relative
  * error, 9.2e-8 (Lawson's weights); f64: Taylor's to r^13, 4e-18. Every element is a lane of a

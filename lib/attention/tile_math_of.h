@@ -1,6 +1,6 @@
-/* flash_of.h: flash_lanes.c's arithmetic for one type and one vector: REAL, WORD (an integer of its
- * width), BYTES of a vector, NAME; and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is rows
- * of w lanes, w a multiple of the vector. */
+/* tile_math_of.h: tile_math.c's arithmetic for one type and one vector: REAL, WORD (an integer of
+ * its width), BYTES of a vector, NAME; and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is
+ * rows of w lanes, w a multiple of the vector. */
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));

@@ -1,4 +1,4 @@
-/* flash_place.c: where the elements of attention's operands lie, to and from panels; what predicate
+/* tiles.c: where the elements of attention's operands lie, to and from panels; what predicate
  * and masks say of a tile. */
 #include "attention/workspace.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* flash_room.h: what the two passes over tiles share. */
+/* workspace.h: what the two passes over tiles share. */
 #ifndef EG_FLASH_ROOM_H
 #define EG_FLASH_ROOM_H
 #include "attention/attention.h"
@@ -49,7 +49,7 @@ static inline bool eg__flash_tests_all(const eg_flash *f)
     return f->data[EG_AT_KEEP] || f->data[EG_AT_KEEP2] || f->careful;
 }
 
-/* flash_masked.c: what a product of weights with data[at] left out, numbers that are not finite,
+/* fused_masked.c: what a product of weights with data[at] left out, numbers that are not finite,
  * added in the pairs that allow has (NULL: all). list: the elements of the tile's rows (turned: of
  * its lanes); columns: the kind of the product's columns; out: as the product's; off: room for an
  * offset a column. Turned: the rows from … to of a block are queries, out their panels. */

@@ -1,4 +1,4 @@
-/* sweep.c: which nodes lie between results and xs, and in which order. */
+/* walk.c: which nodes lie between results and xs, and in which order. */
 #include "autograd/autograd.h"
 #include <string.h>
 

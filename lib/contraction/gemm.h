@@ -58,7 +58,7 @@ bool eg__direct(eg_ctx *, const eg_gemm *);
 /* c[m[i] + n[j]] (+)= tile[i + j·ts]; stretch[i]: so many of m from i on are neighbours */
 void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* apart.c: batches lie nearest in an operand … (small: for direct.c) */
+/* inner_batch.c: batches lie nearest in an operand … (small: for direct.c) */
 bool eg__apart_suits(const eg_gemm *, bool *small);
 bool eg__apart(eg_ctx *, const eg_gemm *); /* … so blocks of it are turned first */
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */

@@ -1,10 +1,10 @@
-/* apart.c: a product whose batches lie nearest in an operand, as in the values `ijbh,jbhd->ibhd`:
- * for one batch its numbers are a cache line apart, and packing would fetch every line once per
- * batch. Here a block of the operand (some batches, rows and k) is turned into scratch, batch by
- * batch, each line fetched once, and the block's products are made by the usual kernels. A batch
- * axis that continues c's contiguous one is turned so that both become one (`efbad,cf->abcde`: 12
- * lanes of e, 144 of d e). Blocks of k are those of the kernels, so an element's sum has the same
- * order, and the same bits, as without the detour. */
+/* inner_batch.c: a product whose batches lie nearest in an operand, as in the values
+ * `ijbh,jbhd->ibhd`: for one batch its numbers are a cache line apart, and packing would fetch
+ * every line once per batch. Here a block of the operand (some batches, rows and k) is turned into
+ * scratch, batch by batch, each line fetched once, and the block's products are made by the usual
+ * kernels. A batch axis that continues c's contiguous one is turned so that both become one
+ * (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those of the kernels, so an
+ * element's sum has the same order, and the same bits, as without the detour. */
 #include "contraction/gemm.h"
 #include <stddef.h>
 

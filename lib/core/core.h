@@ -42,7 +42,7 @@ struct eg_tensor {
     eg_ctx *cx;
     const eg_op *op; /* the row that made it; NULL for a leaf */
     const void *attr;
-    eg_tensor **in; /* operands, then (as uint64_t) the versions they had: tape.c */
+    eg_tensor **in; /* operands, then (as uint64_t) the versions they had: tensor/apply.c */
     /* st points at the own one, or at that of the tensor it is a view of */
     eg_storage *st, own;
     char *data; /* element 0 of the logical order */

@@ -1,4 +1,4 @@
-/* cache.c: a context remembers how strings were read and contractions planned. One block of memory
+/* plans.c: a context remembers how strings were read and contractions planned. One block of memory
  * in two halves: entries are appended to the newer half; when that is full the older half is
  * emptied and becomes the newer. Without memory nothing is kept. */
 #include "einsum/einsum.h"

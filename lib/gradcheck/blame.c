@@ -1,4 +1,4 @@
-/* check_blame.c: a gradient was wrong: which rule? For each node on the way the rule's cotangent
+/* blame.c: a gradient was wrong: which rule? For each node on the way the rule's cotangent
  * along a random v is held against the node alone, evaluated again with that operand moved along v:
  * by the complex step, or by differences for a row that has no c128. */
 #include "gradcheck/gradcheck.h"

@@ -68,7 +68,7 @@ static inline double eg__element(const eg_tensor *x, int64_t at)
 
 enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_TEXT = 16384 };
 
-/* -- check_trial.c: the point, and f there ---------------------------------------------------- */
+/* -- trial.c: the point, and f there ---------------------------------------------------- */
 /* A variable is a place in memory that an input reaches; entries of one or more inputs share it
  * (expand, the same tensor twice). */
 /* the first entry that has it; how many have it */
@@ -107,7 +107,7 @@ bool eg__trial_gradient(eg__trial *, double *a); /* a[out · vars + var] by reve
 /* a[var] of ⟨seed, y⟩ */
 bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);
 
-/* -- check_slope.c: derivatives along a direction --------------------------------------------- */
+/* -- slope.c: derivatives along a direction --------------------------------------------- */
 /* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
 typedef struct eg__slope {
     double n, err, left, right, bend;
@@ -123,7 +123,7 @@ bool eg__differences(eg__trial *, int64_t cell, const double *direction, eg__slo
 bool eg__forward(eg__trial *, eg_report *, const double *a);
 bool eg__off_tape(eg__trial *, eg_report *);
 
-/* -- check_paths.c: what the tape says of the inputs ------------------------------------------ */
+/* -- paths.c: what the tape says of the inputs ------------------------------------------ */
 enum { EG_SITES = 3 };
 typedef struct eg__path {
     bool alive, any; /* some path to f's result has a gradient; some path is there at all */
@@ -133,15 +133,15 @@ typedef struct eg__path {
 } eg__path;
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
-/* -- check_blame.c: which rule is wrong? Notes for those that disagree with their own forward, or
+/* -- blame.c: which rule is wrong? Notes for those that disagree with their own forward, or
  * that none does */
 /* cut: an operation without a gradient was named already */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
 
-/* -- check_mutate.c --------------------------------------------------------------------------- */
+/* -- mutate.c --------------------------------------------------------------------------- */
 bool eg__mutate(eg__trial *, double scale, eg_report *);
 
-/* -- check_report.c --------------------------------------------------------------------------- */
+/* -- report.c --------------------------------------------------------------------------- */
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* the k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none */

@@ -1,4 +1,4 @@
-/* check_mutate.c: does the check notice a wrong gradient? On each edge of the graph the cotangent
+/* mutate.c: does the check notice a wrong gradient? On each edge of the graph the cotangent
  * that a rule returned is made wrong in four ways, one at a time, and the check along a random
  * direction must fail. Only the sweep is repeated; f is called once. DeMillo, Lipton, Sayward 1978.
  */

@@ -1,4 +1,4 @@
-/* check_paths.c: what the tape says of the inputs: is there a path with a gradient from x to f's
+/* paths.c: what the tape says of the inputs: is there a path with a gradient from x to f's
  * result, and where does one end? A path ends at an operation whose gradient is zero by definition
  * or not defined: floor, detach, a comparison, a cast to an integer. */
 #include "gradcheck/gradcheck.h"

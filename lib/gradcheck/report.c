@@ -1,4 +1,4 @@
-/* check_report.c: a report in words: what was checked, the worst entries with their letters, what
+/* report.c: a report in words: what was checked, the worst entries with their letters, what
  * else was found, the cost. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* check_slope.c: derivatives along a direction: by central differences, by the complex step, by
+/* slope.c: derivatives along a direction: by central differences, by the complex step, by
  * forward mode.
  *
  * Three differences at h, h/2, h/4 and Richardson's extrapolation: D(h) = (L(x+h) − L(x−h))/2h = L'

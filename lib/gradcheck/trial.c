@@ -1,4 +1,4 @@
-/* check_trial.c: the point of a check, and f there.
+/* trial.c: the point of a check, and f there.
  *
  * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides,
  * inputs that share memory still sharing it: so f may read them as arguments or through `user`, and

@@ -1,4 +1,4 @@
-/* module.h: what the files of lib/nn share. Public headers only: a user's module is written the
+/* nn.h: what the files of lib/nn share. Public headers only: a user's module is written the
  * same way. */
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H

@@ -3,7 +3,7 @@
  *
  * f32 in a few operations on lanes, where a call of erff and one of expf cost four times as much:
  * Φ(−|x|) = e w(|x|), w Mills' ratio /√2π, here p/q of degrees 4 and 5, relative error 5.6e-9 on
- * [0, 14] (Lawson's weights: tests/reference/gauss.py), and 2^n p(r) as in flash_lanes.c. Since
+ * [0, 14] (Lawson's weights: tests/reference/gauss.py), and 2^n p(r) as in tile_math.c. Since
  * nothing cancels, Φ is right relatively in its lower tail too, but for the rounding of x²:
  * e^(−x²/2) 2^−24 x². */
 #ifndef EG_GAUSS_H

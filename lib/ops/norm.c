@@ -3,7 +3,8 @@
  *
  * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of
  * the slope needs r, and the rule of r needs x̂: all three are rows, and each derivative is again
- * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean. */
+ * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean.
+ */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* reduce.c: reductions over the bracketed axes. Every row sees them last (rows.h); its attribute is
+/* reduce.c: reductions over the bracketed axes. Every row sees them last (ops.h); its attribute is
  * how many they are. */
 #include "ops/ops.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* loop.c: one pass over up to five operands of one shape, whatever their strides.
+/* axes.c: one pass over up to five operands of one shape, whatever their strides.
  *
  * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand
  * 1: where operand 0 has zero strides), neighbours that are one run in every operand merged. The

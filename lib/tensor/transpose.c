@@ -1,9 +1,9 @@
-/* turn.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing. Squares
- * of a vector's length are turned in registers: with AVX-512 both sides use whole cache lines,
- * once, and edges are squares with masks; else a square is 16 bytes wide and the edges go element
- * by element. eg__halve draws every second number of rows together, eg__stream copies whole lines
- * past the caches, which then need not fetch them first. Nothing is computed, so what the processor
- * can do decides and no bit depends on it. */
+/* transpose.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing.
+ * Squares of a vector's length are turned in registers: with AVX-512 both sides use whole cache
+ * lines, once, and edges are squares with masks; else a square is 16 bytes wide and the edges go
+ * element by element. eg__halve draws every second number of rows together, eg__stream copies whole
+ * lines past the caches, which then need not fetch them first. Nothing is computed, so what the
+ * processor can do decides and no bit depends on it. */
 #include "tensor/tensor.h"
 #include <string.h>
 
