@@ -36,8 +36,9 @@ static int masks(const eg_attending *a, eg_tensor *const *x, eg_tensor **mask)
     return n;
 }
 /* The einsum of two terms, of the scores u where one < 0; x: by term */
-static eg_tensor *product(const eg_attending *a, eg_tensor *const *x, int one, eg_tensor *u,
-                          int two, eg_tensor *v, int rank, const uint16_t *out)
+static eg_tensor *composed_product(const eg_attending *a, eg_tensor *const *x, int one,
+                                   eg_tensor *u, int two, eg_tensor *v, int rank,
+                                   const uint16_t *out)
 {
     const uint16_t *const label[] = { one < 0 ? a->score : a->label[one], a->label[two] };
     if (!a->careful) return eg__einsum(2, (eg_tensor *[]){ u, v }, label, rank, out);
@@ -49,7 +50,7 @@ static eg_tensor *product(const eg_attending *a, eg_tensor *const *x, int one, e
         &(eg_labelled_tensor){ v, a->rank[two], label[1] }, rank, out);
 }
 /* |i + offset − j| over the two axes that count for the slopes */
-static eg_tensor *distance(const eg_attending *a, const eg_tensor *like)
+static eg_tensor *composed_distance(const eg_attending *a, const eg_tensor *like)
 {
     const double at = (double)a->offset, queries = (double)a->size[a->here],
                  keys = (double)a->size[a->there];
@@ -62,12 +63,12 @@ eg_tensor *eg__attend_scores(const eg_attending *a, eg_tensor *const *x, double 
     *left = !x[EG_ATT_BIAS] && !x[EG_ATT_SLOPES] && a->scale > 0 ? a->scale : 1;
     eg_tensor *q = *left == a->scale ? x[EG_ATT_Q] : eg_scale(x[EG_ATT_Q], a->scale);
     if (!eg_ok(q) || !eg_ok(x[EG_ATT_K])) return q;
-    eg_tensor *s = product(a, x, EG_ATT_Q, q, EG_ATT_K, x[EG_ATT_K], a->scores, a->score);
+    eg_tensor *s = composed_product(a, x, EG_ATT_Q, q, EG_ATT_K, x[EG_ATT_K], a->scores, a->score);
     if (x[EG_ATT_BIAS]) s = eg_add(s, eg__attend_aligned(a, EG_ATT_BIAS, x[EG_ATT_BIAS]));
     if (!x[EG_ATT_SLOPES] || !eg_ok(s)) return s;
     int64_t dim[EG_RANK_MAX];
     for (int k = 0; k < a->scores; k++) dim[k] = a->size[a->score[k]];
-    eg_tensor *far = eg__align_labels(distance(a, s), 2, (uint16_t[]){ a->here, a->there },
+    eg_tensor *far = eg__align_labels(composed_distance(a, s), 2, (uint16_t[]){ a->here, a->there },
                                       a->scores, a->score, dim);
     return eg_sub(s, eg_mul(eg__attend_aligned(a, EG_ATT_SLOPES, x[EG_ATT_SLOPES]), far));
 }
@@ -83,7 +84,8 @@ eg_tensor *eg__attend_weights(const eg_attending *a, eg_tensor *const *x, eg_ten
 eg_tensor *eg__attend_values(const eg_attending *a, eg_tensor *const *x, eg_tensor *weights)
 {
     if (!eg_ok(weights) || !eg_ok(x[EG_ATT_V])) return weights;
-    return product(a, x, -1, weights, EG_ATT_V, x[EG_ATT_V], a->rank[EG_ATT_Y], a->label[EG_ATT_Y]);
+    return composed_product(a, x, -1, weights, EG_ATT_V, x[EG_ATT_V], a->rank[EG_ATT_Y],
+                            a->label[EG_ATT_Y]);
 }
 eg_tensor *eg__attend_lse(const eg_attending *a, eg_tensor *const *x, eg_tensor *s)
 {
@@ -112,12 +114,12 @@ void eg__attend_gradient(const eg_attending *a, eg_tensor *const *x, eg_tensor *
     for (int t = 0; t <= EG_ATT_SLOPES; t++) d[t] = w;
     if (!eg_ok(w) || !eg_ok(g)) return;
     if (values) {
-        ds = product(a, x, EG_ATT_Y, g, EG_ATT_V, x[EG_ATT_V], a->scores, a->score);
+        ds = composed_product(a, x, EG_ATT_Y, g, EG_ATT_V, x[EG_ATT_V], a->scores, a->score);
         if (a->dropping) ds = eg__drop(&a->drop, ds);
         ds = eg__softmax_slope(w, ds, a->inner);
         eg_tensor *dropped = a->dropping ? eg__drop(&a->drop, w) : w;
-        d[EG_ATT_V] = eg_ok(dropped) ? product(a, x, -1, dropped, EG_ATT_Y, g, a->rank[EG_ATT_V],
-                                               a->label[EG_ATT_V])
+        d[EG_ATT_V] = eg_ok(dropped) ? composed_product(a, x, -1, dropped, EG_ATT_Y, g,
+                                                        a->rank[EG_ATT_V], a->label[EG_ATT_V])
                                      : dropped;
     } else
         ds = eg_mul(w, eg__attend_aligned(a, EG_ATT_Y, g));
@@ -125,15 +127,15 @@ void eg__attend_gradient(const eg_attending *a, eg_tensor *const *x, eg_tensor *
         if (t != EG_ATT_V) d[t] = ds;
     if (!eg_ok(ds)) return;
     eg_tensor *scaled = eg_scale(ds, a->scale);
-    d[EG_ATT_Q] =
-        product(a, x, -1, scaled, EG_ATT_K, x[EG_ATT_K], a->rank[EG_ATT_Q], a->label[EG_ATT_Q]);
-    d[EG_ATT_K] =
-        product(a, x, -1, scaled, EG_ATT_Q, x[EG_ATT_Q], a->rank[EG_ATT_K], a->label[EG_ATT_K]);
+    d[EG_ATT_Q] = composed_product(a, x, -1, scaled, EG_ATT_K, x[EG_ATT_K], a->rank[EG_ATT_Q],
+                                   a->label[EG_ATT_Q]);
+    d[EG_ATT_K] = composed_product(a, x, -1, scaled, EG_ATT_Q, x[EG_ATT_Q], a->rank[EG_ATT_K],
+                                   a->label[EG_ATT_K]);
     if (x[EG_ATT_BIAS])
         d[EG_ATT_BIAS] = eg__einsum(1, &ds, (const uint16_t *[]){ a->score }, a->rank[EG_ATT_BIAS],
                                     a->label[EG_ATT_BIAS]);
     if (!x[EG_ATT_SLOPES]) return;
-    eg_tensor *far = eg_neg(distance(a, ds));
+    eg_tensor *far = eg_neg(composed_distance(a, ds));
     const uint16_t *const label[] = { a->score, (uint16_t[]){ a->here, a->there } };
     d[EG_ATT_SLOPES] = eg_ok(far) ? eg__einsum(2, (eg_tensor *[]){ ds, far }, label,
                                                a->rank[EG_ATT_SLOPES], a->label[EG_ATT_SLOPES])

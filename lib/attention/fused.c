@@ -41,7 +41,8 @@ static bool keep_room(eg_tensor *y, bool stats)
     return a->saved->most && a->saved->share;
 }
 
-static void place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand, eg_dtype dtype)
+static void fused_place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand,
+                        eg_dtype dtype)
 {
     static const int at[] = { EG_AT_Q,      EG_AT_K,    EG_AT_V,    EG_AT_BIAS,
                               EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2 };
@@ -87,20 +88,20 @@ static bool forward_c128(eg_tensor *y)
 /* -- attention's gradient: dq, dk and dv one after the other in one axis ---------------------- */
 static const eg_op attention_op, gradient_op;
 static int parts_in(const eg_attending *a) { return a->rank[EG_ATT_V] < 0 ? 2 : 3; }
-static bool gradient_shape(eg_tensor *d)
+static bool fused_gradient_shape(eg_tensor *d)
 {
     int64_t n = 0;
     const eg_attending *a = d->attr;
     for (int k = 0; k < parts_in(a); k++) n += eg_size(d->in[k]);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
-static bool gradient_forward(eg_tensor *d)
+static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attending *a = d->attr;
     const eg_row_stats saved = *a->saved;
     eg_flash f;
     eg_tensor *x[EG_ATT_TERMS];
-    place(&f, a, d->in, (eg_dtype)d->dtype);
+    fused_place(&f, a, d->in, (eg_dtype)d->dtype);
     terms_of(a, d->in, x);
     f.careful = a->careful || eg__attend_careful(a, x, d->in[d->count - 1]);
     if (a->rank[EG_ATT_V] >= 0) eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, d->in[d->count - 2]);
@@ -121,7 +122,7 @@ static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
         at += n;
     }
 }
-static bool gradient_c128(eg_tensor *d)
+static bool fused_gradient_c128(eg_tensor *d)
 {
     const eg_attending *a = d->attr;
     eg_tensor *x[EG_ATT_TERMS], *first[EG_ATT_KEEP];
@@ -139,7 +140,7 @@ static bool gradient_c128(eg_tensor *d)
     return true;
 }
 /* ⟨c, d⟩ of the composed gradient, differentiated by its operands and by g */
-static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *c, int i)
+static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attending *a = d->attr;
     const int last = d->count - 1, parts = parts_in(a);
@@ -199,11 +200,11 @@ static const eg_op gradient_op = {
     .equation = "d = (dS k, dS^T q, P^T g), dS = P (g v - g y)",
     .gradient = "of the composed form",
     .arity = -1,
-    .shape = gradient_shape,
-    .forward = gradient_forward,
-    .rule = gradient_rule,
+    .shape = fused_gradient_shape,
+    .forward = fused_gradient_forward,
+    .rule = fused_gradient_rule,
     .samples = gradient_samples,
-    .forward_c128 = gradient_c128,
+    .forward_c128 = fused_gradient_c128,
 };
 
 /* q, k, v from one pass; bias and slopes from the composed form. */
@@ -246,7 +247,7 @@ static bool attention_forward(eg_tensor *y)
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
     if ((eg__recording(y->cx) || a->asked) && !keep_room(y, true)) return false;
-    place(&f, a, y->in, (eg_dtype)y->dtype);
+    fused_place(&f, a, y->in, (eg_dtype)y->dtype);
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     return eg__flash_forward(y->cx, &f, a->saved, &a->empty);
 }
@@ -287,7 +288,7 @@ static double log_sum_of(double most, double share)
 {
     return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share);
 }
-static bool lse_forward(eg_tensor *y)
+static bool fused_lse_forward(eg_tensor *y)
 {
     eg_attending *a = (eg_attending *)y->attr;
     eg_flash f;
@@ -297,7 +298,7 @@ static bool lse_forward(eg_tensor *y)
         a->saved = a->known;
         a->known = NULL;
     }
-    place(&f, a, y->in, (eg_dtype)y->dtype);
+    fused_place(&f, a, y->in, (eg_dtype)y->dtype);
     if (!known && !eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
     const int64_t queries = f.list[EG_KIND_QUERY].total;
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
@@ -326,7 +327,7 @@ static const eg_op lse_op = {
     .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
     .arity = -1,
     .shape = attention_shape,
-    .forward = lse_forward,
+    .forward = fused_lse_forward,
     .rule = attention_rule,
     .samples = lse_samples,
     .forward_c128 = forward_c128,
@@ -356,7 +357,7 @@ bool eg__flash_suits(const eg_attending *a, eg_dtype dtype)
 
 /* A batch letter that an operand lacks is expanded: its gradient is then summed by the view's rule.
  */
-static eg_tensor *whole(eg_attending *a, int term, eg_tensor *x)
+static eg_tensor *fused_whole(eg_attending *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
@@ -378,7 +379,8 @@ static eg_tensor *whole(eg_attending *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-static eg_tensor *apply(const eg_op *op, const eg_attending *a, eg_tensor *const *x, int64_t *empty)
+static eg_tensor *fused_apply(const eg_op *op, const eg_attending *a, eg_tensor *const *x,
+                              int64_t *empty)
 {
     const size_t bytes = eg__attending_bytes(a);
     eg_attending *b = eg__alloc(x[0]->cx, bytes);
@@ -387,17 +389,17 @@ static eg_tensor *apply(const eg_op *op, const eg_attending *a, eg_tensor *const
     eg_tensor *operand[EG_ATT_TERMS], *all[EG_ATT_TERMS];
     memcpy(all, x, sizeof all);
     for (int t = 0; t <= EG_ATT_V; t++)
-        if (b->rank[t] >= 0 && !eg_ok(all[t] = whole(b, t, all[t]))) return all[t];
+        if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
     eg_tensor *y = eg_apply(op, b, bytes, operands_of(b, all, operand), operand);
     if (eg_ok(y) && empty) *empty = ((const eg_attending *)y->attr)->empty;
     return y;
 }
 eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty)
 {
-    return apply(&attention_op, a, x, empty);
+    return fused_apply(&attention_op, a, x, empty);
 }
 eg_tensor *eg__flash_lse(eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
 {
     a->known = y->attr ? ((const eg_attending *)y->attr)->saved : NULL;
-    return apply(&lse_op, a, x, NULL);
+    return fused_apply(&lse_op, a, x, NULL);
 }

@@ -33,12 +33,12 @@ typedef struct room { /* of one thread */
     eg_run *runs;
     int64_t *off;
 } room;
-static size_t lay_out(const back *w, char *base, room *r)
+static size_t backward_lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
                   n = f->narrow;
-    const int64_t dn = eg__up(d, n), en = eg__up(e, n), tile = w->block * f->wide * x;
+    const int64_t dn = eg__round_up(d, n), en = eg__round_up(e, n), tile = w->block * f->wide * x;
     int64_t deep = d > e ? d : e;
     if (deep < w->block) deep = w->block;
     if (deep < w->strip) deep = w->strip;
@@ -77,7 +77,7 @@ static size_t lay_out(const back *w, char *base, room *r)
                 f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL; \
             T sum = 0;                                                                    \
             for (int64_t c = 0, n; yi && c < e; c += n) {                                 \
-                n = eg__least(last, e - c);                                               \
+                n = eg__min64(last, e - c);                                               \
                 const T *gc = gi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_G, c),            \
                         *yc = yi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_Y, c);            \
                 for (int64_t k = 0; k < n; k++) sum += gc[k * gs] * yc[k * ys];           \
@@ -109,9 +109,9 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, e
     const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
     if (e)
         eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_G, 1, s, allow,
-                         r->dv + p * row * eg__up(e, n), r->off);
+                         r->dv + p * row * eg__round_up(e, n), r->off);
     eg__flash_repair(f, b, rows, EG_KIND_DOT, EG_AT_Q, f->a->scale, ds, allow,
-                     r->dk + p * row * eg__up(d, n), r->off);
+                     r->dk + p * row * eg__round_up(d, n), r->off);
     eg__flash_repair_turned(f, b, keys, EG_KIND_DOT, EG_AT_K, live, ds, allow, dq, r->off);
 }
 
@@ -167,9 +167,9 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->stay, f->a->drop.factor);
     if (e)
         eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e,
-                          true, r->dv + p * wide * eg__up(e, n) * x);
+                          true, r->dv + p * wide * eg__round_up(e, n) * x);
     eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true,
-                      r->dk + p * wide * eg__up(d, n) * x);
+                      r->dk + p * wide * eg__round_up(d, n) * x);
     if (f->careful) back_repair(w, r, b, live, rows, keys, p, allow, dq);
     memset(r->ds, 0, (size_t)(live.from * row));
     memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
@@ -178,7 +178,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
 
 /* dS of a panel of keys, [query][key], as panels of queries over the group's keys:
  * turned[panel][key][query] */
-static void turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys, bool dead)
+static void backward_turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys,
+                          bool dead)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -190,7 +191,7 @@ static void turn(const back *w, const room *r, int64_t queries, int64_t g, int64
         if (dead)
             memset(to, 0, (size_t)(wide * wide * f->width));
         else
-            eg__pack((size_t)f->width, wide, eg__least(wide, queries - i), off, wide, 1, &run,
+            eg__pack((size_t)f->width, wide, eg__min64(wide, queries - i), off, wide, 1, &run,
                      r->ds + i * wide * f->width, to, wide);
     }
 }
@@ -201,7 +202,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
-                  dn = eg__up(d, f->narrow);
+                  dn = eg__round_up(d, f->narrow);
     const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
     const eg_three t = eg__flash_where(f, b, queries, strip);
     if (t == EG_NONE) return;
@@ -209,28 +210,29 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
                *g = f->data[EG_AT_G] + b->at[EG_AT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_AT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_AT_Q, q, r->qq, r->runs);
-    f->lanes->scale(eg__up(w->block * d, f->lanes->lanes), r->qd, f->a->scale * EG_LOG2_E);
-    f->lanes->scale(eg__up(w->block * dn, f->lanes->lanes), r->qq, f->a->scale);
+    f->lanes->scale(eg__round_up(w->block * d, f->lanes->lanes), r->qd, f->a->scale * EG_LOG2_E);
+    f->lanes->scale(eg__round_up(w->block * dn, f->lanes->lanes), r->qq, f->a->scale);
     if (e) {
         eg__flash_pack(f, f->narrow, queries, values, EG_AT_G, g, r->ge, r->runs);
         eg__flash_pack(f, f->narrow, values, queries, EG_AT_G, g, r->gg, r->runs);
     }
     if (f->careful) {
-        f->lanes->finite(eg__up(queries.count * dn, f->lanes->lanes), r->qq);
+        f->lanes->finite(eg__round_up(queries.count * dn, f->lanes->lanes), r->qq);
         if (e)
-            f->lanes->finite(eg__up(queries.count * eg__up(e, f->narrow), f->lanes->lanes), r->gg);
+            f->lanes->finite(
+                eg__round_up(queries.count * eg__round_up(e, f->narrow), f->lanes->lanes), r->gg);
     }
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
-        const int64_t group = eg__least(GROUP, panels - p), keys = group * wide;
+        const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
         bool any = false;
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             const bool made = tile(
                 w, r, b, queries,
-                (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__least(wide, strip.count - from) },
+                (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
                 p + k, t, dq);
-            turn(w, r, queries.count, k, keys, !made);
+            backward_turn(w, r, queries.count, k, keys, !made);
             any |= made;
         }
         for (int64_t i = 0; any && i < queries.count; i += wide)
@@ -243,10 +245,10 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
                       int at, const char *from)
 {
     if (!f->data[at]) return;
-    const int64_t columns = f->list[kind].total, step = eg__up(columns, f->narrow) * f->width;
+    const int64_t columns = f->list[kind].total, step = eg__round_up(columns, f->narrow) * f->width;
     for (int64_t i = 0; i < lanes.count; i += f->wide)
         eg__flash_unpack(
-            f, (eg_stretch){ lanes.kind, lanes.from + i, eg__least(f->wide, lanes.count - i) },
+            f, (eg_stretch){ lanes.kind, lanes.from + i, eg__min64(f->wide, lanes.count - i) },
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
@@ -258,7 +260,7 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
     for (int64_t i = 0; i < w->blocks; i++)
         write_out(f, b,
                   (eg_stretch){ EG_KIND_QUERY, i * w->block,
-                                eg__least(w->block, queries - i * w->block) },
+                                eg__min64(w->block, queries - i * w->block) },
                   EG_KIND_DOT, EG_AT_DQ, dq + i * ((int64_t)w->part / w->blocks));
 }
 
@@ -268,19 +270,19 @@ static void back_piece(void *user, int64_t piece, int thread)
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
-                  dn = eg__up(d, f->narrow);
+                  dn = eg__round_up(d, f->narrow);
     const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total;
     const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
     room r;
-    lay_out(w, w->room + w->each * (size_t)thread, &r);
+    backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
     memset(dq, 0, w->part);
     means(f, &b, r.mean);
-    const int64_t begin = piece % w->splits * w->split, end = eg__least(keys, begin + w->split);
+    const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {
-        const eg_stretch strip = { EG_KIND_KEY, j, eg__least(w->strip, end - j) };
+        const eg_stretch strip = { EG_KIND_KEY, j, eg__min64(w->strip, end - j) };
         const char *k = f->data[EG_AT_K] + b.at[EG_AT_K] * x;
         eg__flash_pack(f, wide, strip, dots, EG_AT_K, k, r.kd, r.runs);
         if (e)
@@ -289,20 +291,21 @@ static void back_piece(void *user, int64_t piece, int thread)
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
         /* whole panels of keys, the last ones' rest 0 */
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
-            const int64_t n = eg__least(GROUP * wide, strip.count - p), whole = eg__up(n, wide);
+            const int64_t n = eg__min64(GROUP * wide, strip.count - p),
+                          whole = eg__round_up(n, wide);
             for (int64_t c = 0; c < d; c += f->narrow)
                 eg__flash_pack(f, f->narrow,
-                               (eg_stretch){ EG_KIND_DOT, c, eg__least(f->narrow, d - c) },
+                               (eg_stretch){ EG_KIND_DOT, c, eg__min64(f->narrow, d - c) },
                                (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k,
                                r.kk + (p * dn + c * whole) * x, r.runs);
         }
         if (f->careful) f->lanes->finite(w->strip * dn, r.kk);
         memset(r.dk, 0, (size_t)(w->strip * dn * x));
-        memset(r.dv, 0, (size_t)(w->strip * eg__up(e, f->narrow) * x));
+        memset(r.dv, 0, (size_t)(w->strip * eg__round_up(e, f->narrow) * x));
         for (int64_t i = 0; i < w->blocks; i++)
             block(w, &r, &b,
                   (eg_stretch){ EG_KIND_QUERY, i * w->block,
-                                eg__least(w->block, queries - i * w->block) },
+                                eg__min64(w->block, queries - i * w->block) },
                   strip, dq + i * ((int64_t)w->part / w->blocks));
         write_out(f, &b, strip, EG_KIND_DOT, EG_AT_DK, r.dk);
         write_out(f, &b, strip, EG_KIND_VALUE, EG_AT_DV, r.dv);
@@ -327,20 +330,21 @@ bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
                   batches = f->list[EG_KIND_BATCH].total;
     const int64_t d = f->list[EG_KIND_DOT].total;
     back w = { .f = f, .saved = saved };
-    w.block = eg__least(BLOCK / f->narrow * f->narrow, eg__up(queries, f->narrow));
+    w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
-    w.turned = eg__up(w.block, f->wide);
-    w.strip = eg__least(PANELS * f->wide, eg__up(keys, f->wide));
+    w.turned = eg__round_up(w.block, f->wide);
+    w.strip = eg__min64(PANELS * f->wide, eg__round_up(keys, f->wide));
     const int64_t strips = (keys + w.strip - 1) / w.strip,
-                  want = batches >= PIECES ? 1 : eg__least(PIECES / batches, strips);
+                  want = batches >= PIECES ? 1 : eg__min64(PIECES / batches, strips);
     w.split = (strips + want - 1) / want * w.strip;
     w.splits = (keys + w.split - 1) / w.split;
-    w.part = (size_t)(w.blocks * eg__up(w.turned * eg__up(d, f->narrow) * f->width, 64));
-    const int team = (int)eg__least(
+    w.part =
+        (size_t)(w.blocks * eg__round_up(w.turned * eg__round_up(d, f->narrow) * f->width, 64));
+    const int team = (int)eg__min64(
         eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_KIND_VALUE].total), GRAIN),
         EG_FLASH_TEAM);
     room r;
-    w.each = lay_out(&w, NULL, &r);
+    w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
     if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team + parts))) return false;
     w.parts = w.room + w.each * (size_t)team;

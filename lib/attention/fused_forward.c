@@ -27,18 +27,18 @@ typedef struct room { /* of one thread */
     eg_run *runs;
     int64_t *off;
 } room;
-static size_t lay_out(const forward *w, char *base, room *r)
+static size_t forward_lay_out(const forward *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
                   deep = d > w->block ? d : w->block;
     eg_taking t = { base, 0 };
     r->q = eg__take(&t, w->strip * d * x);
-    r->o = eg__take(&t, w->strip * eg__up(e, f->narrow) * x);
+    r->o = eg__take(&t, w->strip * eg__round_up(e, f->narrow) * x);
     r->most = eg__take(&t, w->strip * x);
     r->total = eg__take(&t, w->strip * x);
     r->k = eg__take(&t, w->block * d * x);
-    r->v = eg__take(&t, w->block * eg__up(e, f->narrow) * x);
+    r->v = eg__take(&t, w->block * eg__round_up(e, f->narrow) * x);
     r->s = eg__take(&t, w->block * f->wide * x);
     r->bias = eg__take(&t, f->data[EG_AT_BIAS] ? w->block * f->wide * x : 0);
     r->fade = eg__take(&t, f->wide * x);
@@ -68,7 +68,7 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
         if (all == EG_NONE && live.tested - live.test == rows.count) return;
     }
     char *lane = r->most + p * f->wide * x, *total = r->total + p * f->wide * x,
-         *o = r->o + p * f->wide * eg__up(e, n) * x;
+         *o = r->o + p * f->wide * eg__round_up(e, n) * x;
     eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + live.from * d * x, n * d * x,
                       rows.count, false, r->s);
     if (f->data[EG_AT_BIAS]) {
@@ -108,8 +108,8 @@ static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_s
         }                                                                                         \
     } while (0)
 /* A panel's sums → its results; how many of its queries had nothing to attend to. */
-static int64_t finish(const forward *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                      int64_t p)
+static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
+                              eg_stretch queries, int64_t p)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, e = f->list[EG_KIND_VALUE].total, lanes = queries.count;
@@ -123,7 +123,7 @@ static int64_t finish(const forward *w, const room *r, const eg_flash_batch *b, 
     else
         FINISH(float);
     if (f->data[EG_AT_Y]) {
-        char *o = r->o + p * eg__up(e, f->narrow) * x;
+        char *o = r->o + p * eg__round_up(e, f->narrow) * x;
         f->lanes->fade(f->wide, e, o, r->fade);
         eg__flash_unpack(f, queries, (eg_stretch){ EG_KIND_VALUE, 0, e }, EG_AT_Y, o,
                          f->data[EG_AT_Y] + b->at[EG_AT_Y] * x);
@@ -139,17 +139,17 @@ static void forward_piece(void *user, int64_t piece, int thread)
                   keys = f->list[EG_KIND_KEY].total;
     const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
     room r;
-    lay_out(w, w->room + w->each * (size_t)thread, &r);
+    forward_lay_out(w, w->room + w->each * (size_t)thread, &r);
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->strips, &b);
     const int64_t from = piece % w->strips * w->strip;
     const eg_stretch strip = { EG_KIND_QUERY, from,
-                               eg__least(w->strip, f->list[EG_KIND_QUERY].total - from) };
-    const int64_t lanes = eg__up(strip.count, f->wide);
+                               eg__min64(w->strip, f->list[EG_KIND_QUERY].total - from) };
+    const int64_t lanes = eg__round_up(strip.count, f->wide);
     eg__flash_pack(f, f->wide, strip, dots, EG_AT_Q, f->data[EG_AT_Q] + b.at[EG_AT_Q] * x, r.q,
                    r.runs);
     f->lanes->scale(lanes * d, r.q, f->a->scale * EG_LOG2_E);
-    memset(r.o, 0, (size_t)(lanes * eg__up(e, f->narrow) * x));
+    memset(r.o, 0, (size_t)(lanes * eg__round_up(e, f->narrow) * x));
     memset(r.total, 0, (size_t)(lanes * x));
     for (int64_t i = 0; i < lanes; i++)
         if (x == 8)
@@ -157,7 +157,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
         else
             ((float *)(void *)r.most)[i] = -INFINITY;
     for (int64_t j = 0; j < keys; j += w->block) {
-        const eg_stretch block = { EG_KIND_KEY, j, eg__least(w->block, keys - j) };
+        const eg_stretch block = { EG_KIND_KEY, j, eg__min64(w->block, keys - j) };
         const eg_three t = eg__flash_where(f, &b, strip, block);
         if (t == EG_NONE) continue;
         eg__flash_pack(f, f->narrow, block, dots, EG_AT_K, f->data[EG_AT_K] + b.at[EG_AT_K] * x,
@@ -166,16 +166,17 @@ static void forward_piece(void *user, int64_t piece, int thread)
             eg__flash_pack(f, f->narrow, values, block, EG_AT_V,
                            f->data[EG_AT_V] + b.at[EG_AT_V] * x, r.v, r.runs);
         if (e && f->careful)
-            f->lanes->finite(eg__up(eg__up(e, f->narrow) * block.count, f->lanes->lanes), r.v);
+            f->lanes->finite(
+                eg__round_up(eg__round_up(e, f->narrow) * block.count, f->lanes->lanes), r.v);
         for (int64_t i = 0; i < strip.count; i += f->wide)
             panel(w, &r, &b,
-                  (eg_stretch){ EG_KIND_QUERY, from + i, eg__least(f->wide, strip.count - i) },
+                  (eg_stretch){ EG_KIND_QUERY, from + i, eg__min64(f->wide, strip.count - i) },
                   i / f->wide, block, t);
     }
     for (int64_t i = 0; i < strip.count; i += f->wide)
-        w->empty[thread] +=
-            finish(w, &r, &b,
-                   (eg_stretch){ EG_KIND_QUERY, from + i, eg__least(f->wide, strip.count - i) }, i);
+        w->empty[thread] += forward_finish(
+            w, &r, &b, (eg_stretch){ EG_KIND_QUERY, from + i, eg__min64(f->wide, strip.count - i) },
+            i);
 }
 
 bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved, int64_t *empty)
@@ -186,15 +187,15 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     forward w = { .f = f, .saved = saved, .empty = none };
     const int64_t work =
         batches * queries * keys * (f->list[EG_KIND_DOT].total + f->list[EG_KIND_VALUE].total);
-    const int team = (int)eg__least(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
+    const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
     /* long, since keys are packed for each; but work for all */
-    w.strip = eg__least(eg__up(STRIP, f->wide), eg__up(queries, f->wide));
+    w.strip = eg__min64(eg__round_up(STRIP, f->wide), eg__round_up(queries, f->wide));
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
-        w.strip = eg__up(w.strip / 2, f->wide);
+        w.strip = eg__round_up(w.strip / 2, f->wide);
     w.strips = (queries + w.strip - 1) / w.strip;
-    w.block = eg__least(BLOCK / f->narrow * f->narrow, eg__up(keys, f->narrow));
+    w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     room r;
-    w.each = lay_out(&w, NULL, &r);
+    w.each = forward_lay_out(&w, NULL, &r);
     if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team))) return false;
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
     *empty = 0;

@@ -38,7 +38,7 @@ void eg__flash_repair_turned(const eg_flash *f, const eg_flash_batch *b, eg_stre
                              eg_kind columns, int at, eg_live rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off)
 {
-    const int64_t wide = f->wide, panel = eg__up(f->list[columns].total, f->narrow) * wide;
+    const int64_t wide = f->wide, panel = eg__round_up(f->list[columns].total, f->narrow) * wide;
     const double times = 1;
     eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
 #define ROWS_OF_A_LANE                                                                       \

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* -- lists of axes ---------------------------------------------------------------------------- */
-static eg_flash_axis *append(eg_flash *f, int axis, int score)
+static eg_flash_axis *tiles_append(eg_flash *f, int axis, int score)
 {
     eg_flash_list *l = &f->list[f->a->kind[axis]];
     l->axis[l->n] = (eg_flash_axis){ .size = f->a->size[axis], .axis = axis, .score = score };
@@ -27,9 +27,9 @@ void eg__flash_open(eg_flash *f, const eg_attending *a, eg_dtype dtype)
     if (a->rank[EG_ATT_V] < 0) f->list[EG_KIND_VALUE].total = 0;
     int64_t step = 1, draw[EG_RANK_MAX];
     for (int s = a->scores; s-- > 0; step *= a->size[a->score[s]]) draw[s] = step;
-    for (int s = 0; s < a->scores; s++) append(f, a->score[s], s)->step[EG_AT_DRAW] = draw[s];
+    for (int s = 0; s < a->scores; s++) tiles_append(f, a->score[s], s)->step[EG_AT_DRAW] = draw[s];
     for (int x = 0; x < a->axes; x++)
-        if (a->kind[x] == EG_KIND_DOT || a->kind[x] == EG_KIND_VALUE) append(f, x, -1);
+        if (a->kind[x] == EG_KIND_DOT || a->kind[x] == EG_KIND_VALUE) tiles_append(f, x, -1);
 }
 static void step_to(eg_flash *f, int at, int axis, int64_t step)
 {
@@ -71,7 +71,7 @@ void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, in
     const eg_flash_axis *last = &l->axis[l->n - 1];
     for (int64_t done = 0, run; done < count; done += run) {
         const int64_t base = eg__flash_at(f, kind, at, from + done);
-        run = eg__least(count - done, last->size - (from + done) % last->size);
+        run = eg__min64(count - done, last->size - (from + done) % last->size);
         for (int64_t i = 0; i < run; i++) off[done + i] = base + i * last->step[at];
     }
 }
@@ -85,7 +85,7 @@ static int runs_of(const eg_flash *f, eg_stretch s, int at, eg_run *run)
     int n = 0;
     for (int64_t i = s.from, end = s.from + s.count; i < end; i += run[n++].n)
         run[n] =
-            (eg_run){ eg__flash_at(f, s.kind, at, i), eg__least(end - i, size - i % size), step };
+            (eg_run){ eg__flash_at(f, s.kind, at, i), eg__min64(end - i, size - i % size), step };
     return n;
 }
 void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at,
@@ -94,7 +94,7 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
     const int runs = runs_of(f, depth, at, run);
     for (int64_t i = 0; i < rows.count; i += w) {
         int64_t off[EG_KERNEL_SIDE];
-        const int64_t n = eg__least(w, rows.count - i);
+        const int64_t n = eg__min64(w, rows.count - i);
         eg__flash_offsets(f, rows.kind, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
         /* irregular */
@@ -113,14 +113,14 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
                   size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
-        n = eg__least(EG_KERNEL_SIDE, columns.count - c);
+        n = eg__min64(EG_KERNEL_SIDE, columns.count - c);
         eg__flash_offsets(f, columns.kind, at, columns.from + c, n, off);
         bool near = true;
         for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
         for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes that lie evenly */
             const char *from = tile + (c * w + i) * x;
             char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
-            run = eg__least(lanes.count - i, size - (lanes.from + i) % size);
+            run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
             if (near) {
                 eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
                 continue;
@@ -205,7 +205,7 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     box(f, lanes, c.low, c.high);
     *l = (eg_live){ .from = -1, .test = -1 };
     for (int64_t j = 0, n; j < rows.count; j += n) {
-        n = eg__least(f->narrow, rows.count - j);
+        n = eg__min64(f->narrow, rows.count - j);
         box(f, (eg_stretch){ rows.kind, rows.from + j, n }, c.low, c.high);
         const eg_three t = eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
         if (t == EG_NONE && l->from < 0) continue;
@@ -215,14 +215,14 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
         if (l->test < 0) l->test = j;
         last = j + n;
     }
-    l->tested = eg__least(last, l->to);
+    l->tested = eg__min64(last, l->to);
     if (l->test < 0 || l->test > l->tested) l->test = l->tested;
     return l->from >= 0;
 }
 
 /* What one query may see of some keys. */
-static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
-                uint8_t *out)
+static void tiles_row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+                      uint8_t *out)
 {
     const eg_flash_list *l = &f->list[EG_KIND_KEY];
     const eg_flash_axis *last = &l->axis[l->n - 1];
@@ -232,7 +232,7 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
         memcpy(index, b->index, sizeof index);
         index_of(f, EG_KIND_QUERY, query, index);
         for (int64_t done = 0, run; done < keys.count; done += run) {
-            run = eg__least(keys.count - done, last->size - (keys.from + done) % last->size);
+            run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
             index_of(f, EG_KIND_KEY, keys.from + done, index);
             eg__where_row(eg__attending_where(f->a), last->score, run, index, b->size, out + done);
         }
@@ -242,7 +242,7 @@ static void row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_st
         const uint8_t *mask =
             (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_KIND_QUERY, m, query);
         for (int64_t done = 0, run; done < keys.count; done += run) {
-            run = eg__least(keys.count - done, last->size - (keys.from + done) % last->size);
+            run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
             const uint8_t *from = mask + eg__flash_at(f, EG_KIND_KEY, m, keys.from + done);
             for (int64_t k = 0; k < run; k++) out[done + k] &= from[k * last->step[m]];
         }
@@ -307,7 +307,7 @@ static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_
     }
     for (int64_t done = 0, n; done < rows.count; done += n) {
         uint8_t line[256];
-        n = eg__least((int64_t)sizeof line, rows.count - done);
+        n = eg__min64((int64_t)sizeof line, rows.count - done);
         for (int64_t i = 0; i < lanes.count; i++) {
             fn(f, b, lanes.from + i, (eg_stretch){ EG_KIND_KEY, rows.from + done, n }, line);
             for (int64_t j = 0; j < n; j++) tile[(done + j) * w + i] = line[j];
@@ -319,7 +319,7 @@ static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_
 eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
                          eg_stretch lanes, uint8_t *tile)
 {
-    lay(f, b, rows, lanes, tile, row);
+    lay(f, b, rows, lanes, tile, tiles_row);
     const int64_t all = rows.count * lanes.count;
     int64_t yes = 0;
     for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];

@@ -5,8 +5,6 @@
 
 /* threads; the number of the context's buffer */
 enum { EG_FLASH_TEAM = 64, EG_FLASH_SCRATCH = 4 };
-static inline int64_t eg__least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t eg__up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
 
 /* stretches of one buffer; base NULL: only counted */
 typedef struct eg_taking {
@@ -16,7 +14,7 @@ typedef struct eg_taking {
 static inline char *eg__take(eg_taking *t, int64_t bytes)
 {
     char *p = t->base ? t->base + t->taken : NULL;
-    t->taken += eg__up(bytes, 64);
+    t->taken += eg__round_up(bytes, 64);
     return p;
 }
 

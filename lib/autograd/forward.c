@@ -23,7 +23,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* -- the sweep -------------------------------------------------------------------------------- */
-static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
+static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
     const eg_tensor *outer = s->cx->blame;
     bool moves = false;
@@ -49,8 +49,8 @@ static bool push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 }
 
 /* ts[k] = tangent of ys[k] along vs. */
-static bool tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys, int count,
-                     eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **ts)
+static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys,
+                             int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **ts)
 {
     eg_sweep s = { .cx = cx, .who = who };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
@@ -64,7 +64,7 @@ static bool tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const 
         if (eg__sweep_has(&s, xs[k]) && vs[k]) s.d[xs[k]->slot] = had ? eg_add(had, vs[k]) : vs[k];
     }
     for (int64_t k = 0; k < s.n; k++) {
-        if (!push(&s, s.node[k], dx, &t)) return false;
+        if (!forward_push(&s, s.node[k], dx, &t)) return false;
         if (t) s.d[k] = s.d[k] ? eg_add(s.d[k], t) : t;
     }
     for (int k = 0; k < results; k++) {
@@ -105,7 +105,7 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
     eg_ctx *cx = y ? y->cx : eg__context_of("jvp", count, xs);
     eg_tensor *t;
     return cx && inputs(cx, "jvp", y, count, xs, vs) &&
-                   tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
+                   forward_tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
                ? t
                : eg__poison(cx);
 }
@@ -127,21 +127,22 @@ int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, 
         good = false;
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
-    good = g && recorded_grad(y, count, xs, g) && tangents(cx, "hvp", count, g, count, xs, vs, hv);
+    good = g && recorded_grad(y, count, xs, g) &&
+           forward_tangents(cx, "hvp", count, g, count, xs, vs, hv);
     if (!good && hv)
         for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 
 /* -- Jacobian: rows by reverse mode or columns by forward mode, whichever are fewer ----------- */
-static eg_tensor *line(eg_tensor *y, eg_tensor *x, bool rows, eg_tensor *seed)
+static eg_tensor *forward_line(eg_tensor *y, eg_tensor *x, bool rows, eg_tensor *seed)
 {
     eg_tensor *d;
     return !rows ? eg_jvp(y, 1, &x, &seed) : eg_grad(y, seed, 1, &x, &d) ? eg__poison(y->cx) : d;
 }
 
 /* The k-th of n lines of an all-zero matrix but for its diagonal: a seed. */
-static eg_tensor *unit(const eg_tensor *like, int64_t n, int64_t k)
+static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
 {
     eg_tensor *e = eg__zeros(like->cx, (eg_dtype)like->dtype, like->rank, like->dim);
     if (!e || k >= n) return e;
@@ -173,8 +174,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
         eg_tensor *all = eg__new(cx, (eg_dtype)x->dtype, 2, (int64_t[]){ ny, nx });
         for (int64_t k = 0; k < n && all; k++) {
             eg_mark m = eg_push(cx);
-            eg_tensor *e = unit(seeded, n, k),
-                      *d = e ? eg_reshape_n(line(y, x, rows, e), 1, &length) : NULL;
+            eg_tensor *e = forward_unit(seeded, n, k),
+                      *d = e ? eg_reshape_n(forward_line(y, x, rows, e), 1, &length) : NULL;
             eg_tensor *to = eg_ok(d) ? eg__alias(all, 1, &length, &all->stride[rows ? 1 : 0],
                                                  k * all->stride[rows ? 0 : 1])
                                      : NULL;
@@ -185,8 +186,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     }
     eg_tensor **each = eg__alloc(cx, (size_t)n * sizeof *each);
     for (int64_t k = 0; each && k < n; k++) {
-        eg_tensor *e = unit(seeded, n, k);
-        each[k] = e ? eg_reshape_n(line(y, x, rows, e), 1, &length) : eg__poison(cx);
+        eg_tensor *e = forward_unit(seeded, n, k);
+        each[k] = e ? eg_reshape_n(forward_line(y, x, rows, e), 1, &length) : eg__poison(cx);
         if (cx->failed) return eg__poison(cx);
     }
     return each ? eg_reshape_n(eg_stack_n(rows ? 0 : 1, (int)n, each), rank, dim) : eg__poison(cx);

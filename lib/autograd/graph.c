@@ -7,7 +7,7 @@ typedef struct list {
     eg_tensor **t;
     int64_t n, room;
 } list;
-static bool append(eg_ctx *cx, list *l, eg_tensor *t)
+static bool graph_append(eg_ctx *cx, list *l, eg_tensor *t)
 {
     if (l->n == l->room) {
         eg_tensor **more =
@@ -28,7 +28,7 @@ static bool history(const char *who, eg_tensor *y, list *all)
     eg_ctx *cx = y->cx;
     const uint64_t number = ++cx->sweep;
     list stack = { 0 };
-    if (!append(cx, &stack, y)) return false;
+    if (!graph_append(cx, &stack, y)) return false;
     while (stack.n) {
         eg_tensor *t = stack.t[stack.n - 1];
         const bool entered = t->sweep == number;
@@ -36,14 +36,14 @@ static bool history(const char *who, eg_tensor *y, list *all)
             stack.n--;
             if (t->slot != ENTERED) continue; /* on the stack twice, and done */
             t->slot = all->n;
-            if (!append(cx, all, t)) return false;
+            if (!graph_append(cx, all, t)) return false;
             continue;
         }
         t->sweep = number;
         t->slot = ENTERED;
         for (int i = t->count; i-- > 0;) {
             if (!eg__operand_lives(t, i)) return eg__operand_gone(cx, who, t, i);
-            if (t->in[i]->sweep != number && !append(cx, &stack, t->in[i])) return false;
+            if (t->in[i]->sweep != number && !graph_append(cx, &stack, t->in[i])) return false;
         }
     }
     return true;
@@ -119,9 +119,9 @@ static void node_dot(const writer *w, const eg_tensor *t)
     }
 }
 
-static int each(const char *who, FILE *f, eg_tensor *y,
-                void (*write)(const writer *, const eg_tensor *), const char *head,
-                const char *tail)
+static int graph_each(const char *who, FILE *f, eg_tensor *y,
+                      void (*write)(const writer *, const eg_tensor *), const char *head,
+                      const char *tail)
 {
     if (!y || !eg__check(who, y)) return -1;
     if (!f) {
@@ -141,9 +141,12 @@ static int each(const char *who, FILE *f, eg_tensor *y,
     if (good && ferror(f)) eg_fail(y->cx, "%s: the file cannot be written", who);
     return good && !ferror(f) ? 0 : -1;
 }
-int eg_graph_print(FILE *f, eg_tensor *y) { return each("graph_print", f, y, node_text, "", ""); }
+int eg_graph_print(FILE *f, eg_tensor *y)
+{
+    return graph_each("graph_print", f, y, node_text, "", "");
+}
 int eg_graph_dot(FILE *f, eg_tensor *y)
 {
-    return each("graph_dot", f, y, node_dot,
-                "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
+    return graph_each("graph_dot", f, y, node_dot,
+                      "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
 }

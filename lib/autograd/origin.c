@@ -51,7 +51,7 @@ static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Add
     return -1;
 }
 /* ISO C has no cast from void * to a function */
-static bool find(void *so, const char *name, void *function)
+static bool origin_find(void *so, const char *name, void *function)
 {
     void *p = so ? dlsym(so, name) : NULL;
     memcpy(function, &p, sizeof p);
@@ -62,7 +62,7 @@ void eg__lines_open(eg__lines *l)
     dw *f = (dw *)(void *)l->room;
     bool all = true;
     *l = (eg__lines){ .so = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL) };
-#define FIND(name) all = find(l->so, #name, &f->name) && all;
+#define FIND(name) all = origin_find(l->so, #name, &f->name) && all;
     FUNCTIONS(FIND)
     if (!all) return;
     f->callbacks =

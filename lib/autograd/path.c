@@ -8,7 +8,7 @@ static bool open_at(const eg_tensor *t, int i)
 }
 
 /* Depth first; slot: what the node's operands have said so far. */
-static bool search(eg_tensor *y, const eg_tensor *x)
+static bool path_search(eg_tensor *y, const eg_tensor *x)
 {
     eg_ctx *cx = y->cx;
     typedef struct visit {
@@ -56,7 +56,7 @@ eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut)
     if (cut) *cut = NULL;
     if (!cx || !eg__check_all(cx, "path_to", 2, (eg_tensor *[]){ y, x })) return EG_NO_PATH;
     const eg_mark m = eg_push(cx);
-    const eg_path path = search(y, x) ? (eg_path)y->slot : EG_NO_PATH;
+    const eg_path path = path_search(y, x) ? (eg_path)y->slot : EG_NO_PATH;
     eg_pop(cx, m);
     const uint64_t number = cx->sweep;
     /* the cut nearest to x on one of the ways */

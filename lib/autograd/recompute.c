@@ -26,7 +26,7 @@ typedef struct reads {
     int n, room;
     eg_tensor **x;
 } reads;
-static bool push(eg_ctx *cx, reads *r, eg_tensor *x)
+static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
 {
     if (r->n == r->room) {
         eg_tensor **more =
@@ -38,12 +38,12 @@ static bool push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-static bool outside(eg_tensor *y, uint64_t born, reads *found)
+static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
     eg_ctx *cx = y->cx;
     const uint64_t number = ++cx->sweep;
     reads stack = { 0 };
-    if (!push(cx, &stack, y)) return false;
+    if (!recompute_push(cx, &stack, y)) return false;
     while (stack.n) {
         const eg_tensor *t = stack.x[--stack.n];
         for (int i = 0; i < t->count; i++) {
@@ -51,7 +51,7 @@ static bool outside(eg_tensor *y, uint64_t born, reads *found)
             if (x->sweep == number) continue;
             x->sweep = number;
             x->slot = -1;
-            if (!push(cx, x->seq <= born ? found : &stack, x)) return false;
+            if (!recompute_push(cx, x->seq <= born ? found : &stack, x)) return false;
         }
     }
     return true;
@@ -80,7 +80,7 @@ static eg_tensor *replay(eg_tensor *y)
     reads now = { 0 };
     const bool tensor = eg_ok(r) && r->cx == cx,
                like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
-    if (like && !outside(r, born, &now)) return NULL;
+    if (like && !recompute_outside(r, born, &now)) return NULL;
     bool same = like && now.n == y->count;
     for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
     if (same) return r;
@@ -125,7 +125,7 @@ static bool again_forward_c128(eg_tensor *y)
     const eg_op *unsupported;
     reads found = { 0 };
     if (s->y->dtype == EG_C128) return again_forward(y);
-    if (!outside(s->y, y->seq, &found)) return false;
+    if (!recompute_outside(s->y, y->seq, &found)) return false;
     if (found.n != y->count)
         eg_fail(
             y->cx,
@@ -200,12 +200,16 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* For the table test: a function of two inputs and of one more that it reads through `user`. */
-static eg_tensor *sampled(void *user, eg_tensor *const *x)
+static eg_tensor *recompute_sampled(void *user, eg_tensor *const *x)
 {
     return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
 }
-static eg_tensor *again_call(eg_tensor *const *x) { return eg_checkpoint(sampled, x[2], 2, x); }
-static const eg_sample again_samples[] = { { again_call, "3x4, 4x2, 3x2", -1, 1 }, { 0 } };
+static eg_tensor *recompute_again_call(eg_tensor *const *x)
+{
+    return eg_checkpoint(recompute_sampled, x[2], 2, x);
+}
+static const eg_sample again_samples[] = { { recompute_again_call, "3x4, 4x2, 3x2", -1, 1 },
+                                           { 0 } };
 static const eg_op again_op = {
     .name = "checkpoint",
     .equation = "y = f(x_1 ... x_n), computed again in the sweep",
@@ -227,7 +231,7 @@ static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
-    if (!outside(r, born, &found)) return eg__poison(cx);
+    if (!recompute_outside(r, born, &found)) return eg__poison(cx);
     if (!found.n) return eg_keep(r); /* a constant */
     s->y = r;
     cx->top = inner->outer;

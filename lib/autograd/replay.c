@@ -13,7 +13,7 @@
 
 /* Is what t read of operand i what evaluating it again gives? A repeated node gives what it had
  * when it was made. */
-static bool fresh(const eg_sweep *s, const eg_tensor *t, int i)
+static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_tensor *x = t->in[i];
     const bool repeated = eg__sweep_at(s, x) && x->count && x->st == &x->own;
@@ -26,7 +26,7 @@ static bool fresh(const eg_sweep *s, const eg_tensor *t, int i)
 }
 
 /* t's row on c128, if an operand of t moves; NULL: it stays, or an error, or a row that cannot. */
-static eg_tensor *again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupported)
+static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupported)
 {
     eg_tensor **in = NULL;
     for (int i = 0; i < t->count && !in; i++)
@@ -38,7 +38,7 @@ static eg_tensor *again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupport
         return NULL;
     }
     for (int i = 0; i < t->count; i++) {
-        if (!fresh(s, t, i)) return NULL;
+        if (!replay_fresh(s, t, i)) return NULL;
         in[i] = eg__sweep_at(s, t->in[i]);
         if (!in[i]) in[i] = eg__is_float(t->in[i]->dtype) ? eg_cast(t->in[i], EG_C128) : t->in[i];
     }
@@ -67,7 +67,7 @@ static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_te
         eg_tensor *t = s.node[n], *z = NULL;
         for (int k = 0; k < count && zs; k++)
             if (xs[k] == t) z = zs[k];
-        if (!z) z = again(&s, t, unsupported);
+        if (!z) z = replay_again(&s, t, unsupported);
         for (int k = 0; k < count && vs && !s.cx->failed; k++)
             if (xs[k] == t) z = moved(t, z, vs[k]);
         if (s.cx->failed || *unsupported) return NULL;

@@ -38,7 +38,7 @@ static waiting *list_of(reverse *r, int64_t k)
     if (!*w && (*w = eg__alloc(r->s.cx, sizeof **w))) **w = (waiting){ 0 };
     return *w;
 }
-static bool append(reverse *r, const eg_tensor *x, eg__addend *p)
+static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
 {
     waiting *w = list_of(r, x->slot);
     if (!w) return false;
@@ -59,7 +59,7 @@ static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int
     eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
     if (!p) return false;
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
-    return append(r, x, p);
+    return reverse_append(r, x, p);
 }
 /* x's cotangent so far keeps its place in the order. */
 static bool wait_with_sum(reverse *r, eg_tensor *x)
@@ -107,7 +107,7 @@ static bool hand_on(reverse *r, int64_t k)
     for (eg__addend *p = w->first, *next; p; p = next) {
         next = p->next;
         p->depth++;
-        if (!append(r, t->in[0], p)) return false;
+        if (!reverse_append(r, t->in[0], p)) return false;
     }
     return true;
 }
@@ -128,7 +128,7 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     return cx->failed ? NULL : c;
 }
 /* What waits for node k, as one tensor. */
-static bool settle(reverse *r, int64_t k)
+static bool reverse_settle(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
     waiting *w = waiting_for(r, k);
@@ -175,7 +175,7 @@ static bool pull(reverse *r, int64_t k)
     eg_sweep *s = &r->s;
     eg_ctx *cx = s->cx;
     if (hand_on(r, k)) return true;
-    if (cx->failed || !settle(r, k) || !call_hooks(s, k)) return false;
+    if (cx->failed || !reverse_settle(r, k) || !call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
     r->mine = ++cx->pulls;

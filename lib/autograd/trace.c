@@ -29,7 +29,7 @@ static bool odd_one(const eg_tensor *x, oddity wanted, int64_t *index, double *v
     return false;
 }
 
-static bool trace(const eg_tensor *y)
+static bool trace_trace_it(const eg_tensor *y)
 {
     int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
     double value, had;
@@ -55,7 +55,7 @@ bool eg_trace(eg_ctx *cx, bool on)
 {
     if (!cx) return false;
     const bool old = cx->hooks.result != NULL;
-    cx->hooks.result = on ? trace : NULL;
+    cx->hooks.result = on ? trace_trace_it : NULL;
     return old;
 }
 

@@ -54,7 +54,7 @@ bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 }
 
 /* Room for one more element in a scratch buffer, which grows by doubling. */
-static void *room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
+static void *walk_room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
 {
     if (n < *have) return old;
     int64_t more = *have ? 2 * *have : 256;
@@ -77,10 +77,10 @@ typedef struct walk {
     int64_t stack_room, order_room;
 } walk;
 
-static bool append(walk *w, eg_tensor *t)
+static bool walk_append(walk *w, eg_tensor *t)
 {
     eg_sweep *s = w->s;
-    if (!(w->order = room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
+    if (!(w->order = walk_room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
         return false;
     t->slot = s->n;
     w->order[s->n++] = t;
@@ -95,7 +95,7 @@ static bool mark(const eg_sweep *s, eg_tensor *t)
     t->slot = SEEN;
     return target;
 }
-static bool seen(const eg_sweep *s, const eg_tensor *t)
+static bool walk_seen(const eg_sweep *s, const eg_tensor *t)
 {
     return t->sweep == s->number && t->slot != TARGET;
 }
@@ -110,10 +110,11 @@ static bool visit_from(walk *w, eg_tensor *y)
     eg_sweep *s = w->s;
     int64_t depth = 0;
     eg_tensor *enter = y;
-    if (seen(s, y)) return true;
+    if (walk_seen(s, y)) return true;
     for (;;) {
         if (enter) {
-            if (!(w->stack = room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room)))
+            if (!(w->stack =
+                      walk_room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room)))
                 return false;
             w->stack[depth] = (visit){ .t = enter,
                                        .wanted = mark(s, enter),
@@ -127,18 +128,18 @@ static bool visit_from(walk *w, eg_tensor *y)
             if (!eg__operand_lives(v->t, i)) return eg__operand_gone(s->cx, s->who, v->t, i);
             eg_tensor *x = v->t->in[i];
             if (x->seq < w->oldest || !eg__is_float(x->dtype)) continue;
-            if (seen(s, x))
+            if (walk_seen(s, x))
                 v->wanted |= x->slot != SEEN;
             else if (!ends(s, x))
                 enter = x;
             else if (mark(s, x)) {
-                if (!append(w, x)) return false;
+                if (!walk_append(w, x)) return false;
                 v->wanted = true;
             }
             continue;
         }
         const bool wanted = v->wanted;
-        if (wanted && !append(w, v->t)) return false;
+        if (wanted && !walk_append(w, v->t)) return false;
         if (--depth == 0) return true;
         w->stack[depth - 1].wanted |= wanted;
     }

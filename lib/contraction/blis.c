@@ -30,7 +30,7 @@
 
 /* -- what the processor can do ---------------------------------------------------------------- */
 typedef enum need { NOTHING, AVX, AVX_FMA, AVX2, AVX512, NEVER } need;
-static bool has(need n)
+static bool blis_has(need n)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_cpu_init();
@@ -42,7 +42,7 @@ static bool has(need n)
     case AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               has(AVX2);
+               blis_has(AVX2);
     case NEVER: return false;
     }
 #endif
@@ -293,14 +293,14 @@ static const family *family_wanted(const char *given, char *note, size_t room)
 {
     const family *want = given ? asked(given) : NULL;
     *note = 0;
-    if (want && has(want->need)) return want;
+    if (want && blis_has(want->need)) return want;
     if (given)
         snprintf(note, room,
                  want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
                       : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family",
                  given);
     for (int k = 0; k < FAMILIES; k++)
-        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && has(families[k].need))
+        if ((families[k].own || families[k].id == BLIS_ARCH_GENERIC) && blis_has(families[k].need))
             return &families[k];
     return family_of(BLIS_ARCH_GENERIC);
 }
@@ -350,7 +350,7 @@ static void choose(void)
 {
     chosen[0] = plain[0];
     chosen[1] = plain[1];
-    isa = has(AVX512) ? EG_ISA_AVX512 : has(AVX2) ? EG_ISA_AVX2 : EG_ISA_PLAIN;
+    isa = blis_has(AVX512) ? EG_ISA_AVX512 : blis_has(AVX2) ? EG_ISA_AVX2 : EG_ISA_PLAIN;
     const char *version = BLIS_AT_RUN_TIME;
     if (!version || strncmp(version, GENERATION, strlen(GENERATION)) != 0 ||
         (GENERATION[0] == '1' && version[1] && version[1] != '.')) {

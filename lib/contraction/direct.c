@@ -21,7 +21,6 @@ typedef struct small {
     scatter_run *scatter;
     tile_run *tile[2][2][ALONE_MOST];
 } small;
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -161,29 +160,27 @@ static const small *small_of(eg_dtype dtype)
 }
 #endif
 
-static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
-
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
-static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
 
 /* Columns of b that are used before the next strip of a comes: as many as stay in the second-level
  * cache, by the lines they lie in. Where the sum is short the result's rows are what moves: then
  * one tile's. */
 static int64_t block_of(const eg_gemm *g, const small *s)
 {
-    const int64_t w = (int64_t)width_of(g), k = least(g->k.total, EG_KC);
-    const int64_t apart = least(64, w * least(size_of(g->k.axis[0].sb), size_of(g->n.axis[0].sb)));
+    const int64_t w = (int64_t)width_of(g), k = eg__min64(g->k.total, EG_KC);
+    const int64_t apart =
+        eg__min64(64, w * eg__min64(eg__abs64(g->k.axis[0].sb), eg__abs64(g->n.axis[0].sb)));
     const int64_t most = k <= SHORT && g->n.total > 8 * s->most
                              ? s->most
                              : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
-    return least(most, (g->n.total + s->most - 1) / s->most * s->most);
+    return eg__min64(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
 /* a is read in place if its rows lie along vectors, and do not meet in a cache set where every tile
  * of columns comes back to them */
-static bool in_place(const eg_gemm *g)
+static bool direct_in_place(const eg_gemm *g)
 {
     return g->m.axis[0].sa == 1 && (g->n.total <= 2 * TILE_MOST || g->k.total <= TILE_MOST ||
-                                    size_of(g->k.axis[0].sa) * (int64_t)width_of(g) <= NEAR);
+                                    eg__abs64(g->k.axis[0].sa) * (int64_t)width_of(g) <= NEAR);
 }
 
 bool eg__direct_suits(const eg_gemm *g)
@@ -196,7 +193,7 @@ bool eg__direct_suits(const eg_gemm *g)
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
            g->m.total <= 2 * s->lanes;
 }
-static void cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into blocks */
+static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into blocks */
 {
     t->block = block;
     t->blocks = (g->n.total + block - 1) / block;
@@ -206,13 +203,13 @@ static void cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into blocks 
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
-    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .in_place = in_place(g) };
+    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .in_place = direct_in_place(g) };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
-    t.room = t.in_place ? 0 : t.strip * least(g->k.total, EG_KC) * (int64_t)width_of(g);
+    t.room = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
     t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
             (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > EG_FAR;
-    cut(&t, g, block_of(g, s));
+    direct_cut(&t, g, block_of(g, s));
     return t;
 }
 
@@ -245,17 +242,18 @@ typedef struct ahead {
 static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx, const eg_axis *y,
                       int64_t sy)
 {
-    if (size_of(sx) > size_of(sy)) return ahead_of(from, w, y, sy, x, sx);
+    if (eg__abs64(sx) > eg__abs64(sy)) return ahead_of(from, w, y, sy, x, sx);
     if (sx < 0) from += w * sx * (x->size - 1);
-    sx = w * size_of(sx);
+    sx = w * eg__abs64(sx);
     if (w * sy == sx * x->size) return (ahead){ from, 1, 0, sx * x->size * y->size, LINE, 0 };
     return (ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > LINE ? sx : LINE, 0 };
 }
 static int64_t lines_of(const ahead *x) { return x->rows * ((x->bytes + x->line - 1) / x->line); }
-static void ask(ahead *x, int64_t lines)
+static void direct_ask(ahead *x, int64_t lines)
 {
     while (lines > 0 && x->rows > 0) {
-        const int64_t n = least(lines, (x->bytes - x->at + x->line - 1) / x->line), line = x->line;
+        const int64_t n = eg__min64(lines, (x->bytes - x->at + x->line - 1) / x->line),
+                      line = x->line;
         const char *from = x->row + x->at;
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
         lines -= n;
@@ -335,11 +333,11 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
     int64_t lines[2] = { 0, 0 }; /* for each tile */
     columns of = { 0, 0, 0 };
     for (int64_t left = -1, u = from; u < to; u++) {
-        const int64_t i = strip * t->strip, lanes = least(t->strip, m->size - i);
+        const int64_t i = strip * t->strip, lanes = eg__min64(t->strip, m->size - i);
         const int v = lanes > s->lanes, whole = lanes == (v + 1) * s->lanes;
         if (left != block * t->block) {
             left = block * t->block;
-            of = columns_of(least(t->block, n->size - left), s->most);
+            of = columns_of(eg__min64(t->block, n->size - left), s->most);
         }
         if (t->far && strip == 0 && block == 0) {
             const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
@@ -350,7 +348,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             for (int x = 0; x < 2; x++) lines[x] = (lines_of(&next[x]) + calls - 1) / calls;
         }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
-            const int64_t kc = least(EG_KC, k->size - p);
+            const int64_t kc = eg__min64(EG_KC, k->size - p);
             int64_t ak;
             const char *a =
                 rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, room, &ak);
@@ -358,7 +356,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
-                for (int x = 0; x < 2; x++) ask(&next[x], lines[x]);
+                for (int x = 0; x < 2; x++) direct_ask(&next[x], lines[x]);
                 s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc,
                                             g->add || p > 0);
                 b += w * cols * n->sb;
@@ -378,16 +376,16 @@ typedef struct shared {
     int64_t pieces;
     char *room;
 } shared;
-static void run(const eg_gemm *g, int64_t from, int64_t to, char *room)
+static void direct_run(const eg_gemm *g, int64_t from, int64_t to, char *room)
 {
     (g->tiling.single ? singles : strips)(g, from, to, room);
 }
-static void piece(void *user, int64_t k, int thread)
+static void direct_piece(void *user, int64_t k, int thread)
 {
     const shared *s = user;
     const int64_t units = s->g->tiling.units;
-    run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces,
-        s->room ? s->room + s->g->tiling.room * thread : NULL);
+    direct_run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces,
+               s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
 /* For a team, blocks are smaller where units are few, so that nobody waits long for the last one,
@@ -400,7 +398,8 @@ static eg_gemm for_team(const eg_gemm *g, int team)
                   others = t->strips * g->batch.total;
     const int64_t want = (4 * team + others - 1) / others,
                   most = g->n.total < pays ? 1 : g->n.total / pays;
-    if (want > t->blocks) cut(t, g, up(g->n.total, least(want, most)) / least(want, most));
+    if (want > t->blocks)
+        direct_cut(t, g, eg__round_up(g->n.total, eg__min64(want, most)) / eg__min64(want, most));
     return own;
 }
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
@@ -416,10 +415,10 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
                   ? near
                   : eg__scratch(cx, 0, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
-    const shared s = { g, least(t->units, 4 * team), p };
+    const shared s = { g, eg__min64(t->units, 4 * team), p };
     if (team > 1)
-        eg__parallel(cx, team, s.pieces, piece, (void *)(uintptr_t)&s);
+        eg__parallel(cx, team, s.pieces, direct_piece, (void *)(uintptr_t)&s);
     else
-        run(g, 0, t->units, p);
+        direct_run(g, 0, t->units, p);
     return true;
 }

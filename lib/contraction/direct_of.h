@@ -47,7 +47,7 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
                                  bool add)
 {
     for (int64_t i = 0, len; i < rows; i += len) {
-        len = least(least(stretch[i], rows - i), LANES);
+        len = eg__min64(eg__min64(stretch[i], rows - i), LANES);
         const MASK mask = MASK_OF(len);
         const REAL *from = (const REAL *)tile + i;
         REAL *c = (REAL *)cv + m[i];

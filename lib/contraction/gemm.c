@@ -18,9 +18,6 @@
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 }; /* multiply-adds that are worth a thread: some 30 µs */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
-
 /* -- where elements lie ----------------------------------------------------------------------- */
 eg_place eg__place(const eg_list *l, int64_t i)
 {
@@ -50,7 +47,7 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
         base += index[x] * STRIDE(x);
     }
     for (int64_t done = 0; done < count;) {
-        int64_t run = least(count - done, size - index[last]), at = base;
+        int64_t run = eg__min64(count - done, size - index[last]), at = base;
         for (int64_t q = 0; q < run; q++, at += step) off[done + q] = at;
         done += run;
         base += run * step;
@@ -74,7 +71,7 @@ static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_
     const int64_t size = l->axis[l->n - 1].size, step = STRIDE(l->n - 1);
     int n = 0;
     while (count > 0) {
-        int64_t len = least(count, size - from % size), at;
+        int64_t len = eg__min64(count, size - from % size), at;
         eg__offsets(l, which, from, 1, &at);
         run[n++] = (eg_run){ at, len, step };
         from += len;
@@ -107,20 +104,21 @@ typedef struct shape {
     const eg_kernel *kernel;
 } shape;
 
-static size_t room(int64_t block, int64_t kc, int w, size_t width)
+static size_t gemm_room(int64_t block, int64_t kc, int w, size_t width)
 {
-    const int64_t lists = 3 * block * 8 + up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
-    return (size_t)up(block * kc * (int64_t)width, 64) + (size_t)up(lists, 64);
+    const int64_t lists =
+        3 * block * 8 + eg__round_up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
+    return (size_t)eg__round_up(block * kc * (int64_t)width, 64) + (size_t)eg__round_up(lists, 64);
 }
-static side take(char *p, int64_t block, int64_t kc, int w, size_t width)
+static side gemm_take(char *p, int64_t block, int64_t kc, int w, size_t width)
 {
     side s;
     s.panels = p;
-    p += up(block * kc * (int64_t)width, 64);
+    p += eg__round_up(block * kc * (int64_t)width, 64);
     s.from = (int64_t *)(void *)p;
     s.to = s.from + block;
     s.stride = s.to + block;
-    s.stretch = s.stride + up(block, w) / w;
+    s.stretch = s.stride + eg__round_up(block, w) / w;
     s.run = (eg_run *)(void *)(s.stretch + block);
     return s;
 }
@@ -130,14 +128,14 @@ static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_
     eg__offsets(l, which, from, count, s->from);
     eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
     for (int64_t i = 0; i < count; i += w)
-        s->stride[i / w] = regular(s->to + i, least(w, count - i));
+        s->stride[i / w] = regular(s->to + i, eg__min64(w, count - i));
     for (int64_t i = count - 1; i >= 0; i--)
         s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
 static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src,
                  int64_t kc, size_t width)
 {
-    int64_t i = panel * w, rows = least(w, count - i);
+    int64_t i = panel * w, rows = eg__min64(w, count - i);
     eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src,
              s->panels + (size_t)(panel * w * kc) * width, kc);
 }
@@ -152,10 +150,10 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
     const int64_t trs = kn->rows ? nr : 1, tcs = kn->rows ? 1 : mr;
     for (int64_t j = 0; j < nc; j += nr) {
         const char *pb = b->panels + (size_t)(j * kc) * s->width;
-        const int64_t cs = b->stride[j / nr], cols = least(nr, nc - j);
+        const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, nc - j);
         for (int64_t i = 0; i < mc; i += mr) {
             const char *pa = a->panels + (size_t)(i * kc) * s->width;
-            const int64_t rs = a->stride[i / mr], rows = least(mr, mc - i);
+            const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
             if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                 (kn->rows ? cs == 1 : rs == 1)) {
                 kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
@@ -181,15 +179,15 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
     char *pc = g->c + at.c * (int64_t)w;
     for (int64_t j = from; j < to; j += s->nc) {
-        int64_t nc = least(s->nc, to - j);
+        int64_t nc = eg__min64(s->nc, to - j);
         tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
         for (int64_t p = 0; p < g->k.total; p += EG_KC) {
-            int64_t kc = least(EG_KC, g->k.total - p);
+            int64_t kc = eg__min64(EG_KC, g->k.total - p);
             int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run),
                 ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
             for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
-                int64_t mc = least(s->mc, g->m.total - i);
+                int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
                 tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
@@ -215,7 +213,7 @@ static void dealt_piece(void *user, int64_t i, int thread)
 {
     const crew *c = user;
     alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
-          least(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
+          eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
 {
@@ -228,13 +226,13 @@ static void block_piece(void *user, int64_t i, int thread)
     const crew *c = user;
     side *a = &c->a[thread];
     const int mr = c->s->kernel->mr;
-    const int64_t from = i * c->s->mc, mc = least(c->s->mc, c->g->m.total - from);
+    const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
     const int ra = runs(&c->g->k, offsetof(eg_axis, sa), c->p, c->kc, a->run);
     tables(a, &c->g->m, offsetof(eg_axis, sa), from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
 }
-static void together(eg_ctx *cx, int team, crew *c)
+static void gemm_together(eg_ctx *cx, int team, crew *c)
 {
     const shape *s = c->s;
     const eg_gemm *g = c->g;
@@ -242,12 +240,13 @@ static void together(eg_ctx *cx, int team, crew *c)
     c->pb = g->b + c->at.b * (int64_t)s->width;
     c->pc = g->c + c->at.c * (int64_t)s->width;
     for (int64_t j = 0; j < g->n.total; j += s->nc) {
-        c->nc = least(s->nc, g->n.total - j);
+        c->nc = eg__min64(s->nc, g->n.total - j);
         tables(c->b, &g->n, offsetof(eg_axis, sb), j, c->nc, s->kernel->nr);
         for (c->p = 0; c->p < g->k.total; c->p += EG_KC) {
-            c->kc = least(EG_KC, g->k.total - c->p);
+            c->kc = eg__min64(EG_KC, g->k.total - c->p);
             c->rb = runs(&g->k, offsetof(eg_axis, sb), c->p, c->kc, c->b->run);
-            eg__parallel(cx, team, up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece, c);
+            eg__parallel(cx, team, eg__round_up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece,
+                         c);
             eg__parallel(cx, team, (g->m.total + s->mc - 1) / s->mc, block_piece, c);
         }
     }
@@ -257,10 +256,10 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),
                 .width = g->dtype == EG_F64 ? 8 : 4,
-                .kc = least(EG_KC, g->k.total) };
+                .kc = eg__min64(EG_KC, g->k.total) };
     const int mr = s.kernel->mr, nr = s.kernel->nr;
-    s.mc = least(up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
-    s.nc = least(up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
+    s.mc = eg__min64(eg__round_up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
+    s.nc = eg__min64(eg__round_up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
 
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
     int team = eg__team(cx, work, GRAIN);
@@ -275,20 +274,21 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     if (dealt && batches < 4 * team) {
         const int64_t want = low ? 4 * team : g->n.total >= 1024 * team ? 2 * team : team;
         c.shares = (want + batches - 1) / batches;
-        c.width = up((g->n.total + c.shares - 1) / c.shares, nr);
+        c.width = eg__round_up((g->n.total + c.shares - 1) / c.shares, nr);
         c.shares = (g->n.total + c.width - 1) / c.width;
     }
-    if (team > 1 && !dealt) s.mc = least(s.mc, up((g->m.total + 2 * team - 1) / (2 * team), mr));
-    if (c.width < s.nc) s.nc = up(c.width, nr);
-    const size_t ra = room(s.mc, s.kc, mr, s.width), rb = room(s.nc, s.kc, nr, s.width);
+    if (team > 1 && !dealt)
+        s.mc = eg__min64(s.mc, eg__round_up((g->m.total + 2 * team - 1) / (2 * team), mr));
+    if (c.width < s.nc) s.nc = eg__round_up(c.width, nr);
+    const size_t ra = gemm_room(s.mc, s.kc, mr, s.width), rb = gemm_room(s.nc, s.kc, nr, s.width);
     char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
     if (!p) return false;
     side a[TEAM_MAX], b[TEAM_MAX];
     c.a = a;
     c.b = b;
     for (int t = 0; t < team; t++) {
-        a[t] = take(p + (size_t)t * (ra + rb), s.mc, s.kc, mr, s.width);
-        b[t] = take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
+        a[t] = gemm_take(p + (size_t)t * (ra + rb), s.mc, s.kc, mr, s.width);
+        b[t] = gemm_take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
     }
     if (dealt)
         eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
@@ -296,7 +296,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         for (int64_t i = 0; i < batches; i++) {
             c.at = eg__place(&g->batch, i);
             if (team > 1)
-                together(cx, team, &c);
+                gemm_together(cx, team, &c);
             else
                 alone(&s, g, c.at, 0, g->n.total, a, b);
         }

@@ -26,13 +26,12 @@ typedef struct blocks {
     part part[2];
 } blocks;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t stride(const eg_axis *x, size_t which)
 {
     return *(const int64_t *)((const char *)x + which);
 }
-static int64_t first(const eg_list *l) { return l->n ? l->axis[0].size : 1; }
-static int64_t inner(const eg_list *l) { return l->total / first(l); }
+static int64_t inner_first(const eg_list *l) { return l->n ? l->axis[0].size : 1; }
+static int64_t inner(const eg_list *l) { return l->total / inner_first(l); }
 static bool near(const eg_list *l, size_t which)
 {
     for (int i = 0; i < l->n; i++)
@@ -63,7 +62,7 @@ static void group_of(blocks *b, const eg_list *batch, size_t which)
 
 /* Sizes of blocks, by the shape alone. False: no operand is like that, or the least block is too
  * large. */
-static bool plan(const eg_gemm *g, blocks *b)
+static bool inner_plan(const eg_gemm *g, blocks *b)
 {
     const eg_list *rows[2] = { &g->m, &g->n };
     const int64_t w = g->dtype == EG_F64 ? 8 : 4;
@@ -81,10 +80,10 @@ static bool plan(const eg_gemm *g, blocks *b)
         any |= together;
     }
     if (!any) return false;
-    b->z = first(&b->group);
-    b->m = first(&g->m);
-    b->n = first(&g->n);
-    b->k = g->k.n == 1 ? least(first(&g->k), EG_KC) : first(&g->k);
+    b->z = inner_first(&b->group);
+    b->m = inner_first(&g->m);
+    b->n = inner_first(&g->n);
+    b->k = g->k.n == 1 ? eg__min64(inner_first(&g->k), EG_KC) : inner_first(&g->k);
     for (int s = 0; s < 2; s++) {
         if (!b->part[s].apart) continue;
         int64_t *r = s ? &b->n : &b->m;
@@ -109,7 +108,7 @@ static bool plan(const eg_gemm *g, blocks *b)
 }
 
 /* -- a block: elements [at, at + size) of a list's first axis --------------------------------- */
-static eg_list cut(const eg_list *l, int64_t size, eg_axis *room)
+static eg_list inner_cut(const eg_list *l, int64_t size, eg_axis *room)
 {
     eg_list c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
     for (int i = 0; i < l->n; i++) room[i] = l->axis[i];
@@ -135,7 +134,7 @@ typedef struct turning {
     const char *src;
     char *dst;
 } turning;
-static void piece(void *user, int64_t number, int thread)
+static void inner_piece(void *user, int64_t number, int thread)
 {
     (void)thread;
     const turning *t = user;
@@ -154,8 +153,8 @@ static void piece(void *user, int64_t number, int thread)
 }
 /* a line more, so that what is apart does not meet in one cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
-static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group,
-                 eg_list *rows, const eg_list *k, const char *src)
+static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group,
+                       eg_list *rows, const eg_list *k, const char *src)
 {
     /* x: the nearer of the two; the small kernels read a along its rows */
     const eg_list *x = k, *y = rows;
@@ -173,8 +172,8 @@ static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list
         t.ys = padded(x->total * group->total);
     }
     const int team = eg__team(cx, x->total * y->total * group->total, 1 << 17);
-    t.pieces = least(y->total, 4 * team);
-    eg__parallel(cx, team, t.pieces, piece, &t);
+    t.pieces = eg__min64(y->total, 4 * team);
+    eg__parallel(cx, team, t.pieces, inner_piece, &t);
     restride(group, s, t.zs);
     restride(x, s, 1);
     restride(y, s, t.ys);
@@ -187,12 +186,12 @@ static void turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list
 bool eg__apart_suits(const eg_gemm *g, bool *small)
 {
     blocks b;
-    if (!plan(g, &b)) return false;
+    if (!inner_plan(g, &b)) return false;
     eg_axis room[3];
     eg_gemm one = *g;
-    if (g->m.n == 1) one.m = cut(&g->m, b.m, &room[0]);
-    if (g->n.n == 1) one.n = cut(&g->n, b.n, &room[1]);
-    if (g->k.n == 1) one.k = cut(&g->k, b.k, &room[2]);
+    if (g->m.n == 1) one.m = inner_cut(&g->m, b.m, &room[0]);
+    if (g->n.n == 1) one.n = inner_cut(&g->n, b.n, &room[1]);
+    if (g->k.n == 1) one.k = inner_cut(&g->k, b.k, &room[2]);
     *small = eg__direct_suits(&one);
     return true;
 }
@@ -200,7 +199,7 @@ bool eg__apart_suits(const eg_gemm *g, bool *small)
 bool eg__apart(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;
-    if (!plan(g, &b)) return false;
+    if (!inner_plan(g, &b)) return false;
     const size_t w = g->dtype == EG_F64 ? 8 : 4;
     const eg_list *rows[2] = { &g->m, &g->n };
     for (int s = 0; s < 2; s++) {
@@ -216,15 +215,16 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
     const int64_t W = (int64_t)w;
     for (int64_t r = 0; r < b.rest.total; r++) {
         const eg_place rest = eg__place(&b.rest, r);
-        for (int64_t z = 0; z < first(&b.group); z += b.z)
-            for (int64_t k = 0; k < first(&g->k); k += b.k)
-                for (int64_t i = 0; i < first(&g->m); i += b.m)
-                    for (int64_t j = 0; j < first(&g->n); j += b.n) {
+        for (int64_t z = 0; z < inner_first(&b.group); z += b.z)
+            for (int64_t k = 0; k < inner_first(&g->k); k += b.k)
+                for (int64_t i = 0; i < inner_first(&g->m); i += b.m)
+                    for (int64_t j = 0; j < inner_first(&g->n); j += b.n) {
                         eg_gemm one = { .dtype = g->dtype, .add = g->add || k > 0 };
-                        one.batch = cut(&b.group, least(b.z, first(&b.group) - z), room[0]);
-                        one.m = cut(&g->m, least(b.m, first(&g->m) - i), room[1]);
-                        one.n = cut(&g->n, least(b.n, first(&g->n) - j), room[2]);
-                        one.k = cut(&g->k, least(b.k, first(&g->k) - k), room[3]);
+                        one.batch =
+                            inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), room[0]);
+                        one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), room[1]);
+                        one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), room[2]);
+                        one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), room[3]);
                         const size_t of_a = offsetof(eg_axis, sa), of_b = offsetof(eg_axis, sb),
                                      of_c = offsetof(eg_axis, sc);
                         one.a = g->a + W * (rest.a + offset(&b.group, z, of_a) +
@@ -237,8 +237,8 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                         for (int s = 0; s < 2; s++) {
                             if (!b.part[s].apart) continue;
                             const char **from = s ? &one.b : &one.a;
-                            turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
-                                 &one.k, *from);
+                            inner_turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
+                                       &one.k, *from);
                             *from = b.part[s].room;
                         }
                         if (small) one.tiling = eg__direct_tiling(&one);

@@ -52,9 +52,6 @@ typedef struct tile {
 MAP(map_f32, float)
 MAP(map_f64, double)
 
-static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 typedef struct job {
     const eg_list *tiles;
     const eg_axis *ax, *ay;
@@ -63,13 +60,13 @@ typedef struct job {
     char *c;
     bool turn, far, add;
 } job;
-static void unit(const job *j, int64_t u)
+static void map_unit(const job *j, int64_t u)
 {
     const eg_axis *ax = j->ax, *ay = j->ay;
     const eg_place at = eg__place(j->tiles, u / (j->by * j->bx));
     const int64_t iy = u % (j->by * j->bx) / j->bx * j->ny, ix = u % j->bx * j->nx;
-    const tile t = { .rows = least(j->ny, ay->size - iy),
-                     .n = least(j->nx, ax->size - ix),
+    const tile t = { .rows = eg__min64(j->ny, ay->size - iy),
+                     .n = eg__min64(j->nx, ax->size - ix),
                      .ra = ay->sa,
                      .sa = ax->sa,
                      .rb = ay->sb,
@@ -86,11 +83,12 @@ static void unit(const job *j, int64_t u)
     else
         map_f64(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
 }
-static void piece(void *user, int64_t k, int thread)
+static void map_piece(void *user, int64_t k, int thread)
 {
     (void)thread;
     const job *j = user;
-    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++) unit(j, u);
+    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++)
+        map_unit(j, u);
 }
 
 bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, const void *b, void *c,
@@ -104,8 +102,8 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
     bool turned = false;
     for (int i = 0; i < out->n - 1; i++) /* does another axis move less in a (or in b)? */
         for (int s = 0; s < 2; s++) {
-            int64_t here = size_of(s ? out->axis[i].sb : out->axis[i].sa),
-                    of_x = size_of(s ? out->axis[x].sb : out->axis[x].sa);
+            int64_t here = eg__abs64(s ? out->axis[i].sb : out->axis[i].sa),
+                    of_x = eg__abs64(s ? out->axis[x].sb : out->axis[x].sa);
             if (here == 1 && of_x > 1 && out->axis[i].size > 2 && !turned) {
                 y = i;
                 turned = true;
@@ -124,13 +122,13 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
     }
     /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
      * some thousand elements in all */
-    j.nx = least(ax->size, turned ? TURN_X : 1 << 14);
-    j.ny = least(ay->size, turned ? TURN_Y : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
+    j.nx = eg__min64(ax->size, turned ? TURN_X : 1 << 14);
+    j.ny = eg__min64(ay->size, turned ? TURN_Y : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
     j.bx = (ax->size + j.nx - 1) / j.nx;
     j.by = (ay->size + j.ny - 1) / j.ny;
     j.units = tiles.total * j.by * j.bx;
     const int team = eg__team(cx, out->total, 1 << 16);
-    j.pieces = team > 1 ? least(j.units, 8 * team) : 1;
-    eg__parallel(cx, team, j.pieces, piece, &j);
+    j.pieces = team > 1 ? eg__min64(j.units, 8 * team) : 1;
+    eg__parallel(cx, team, j.pieces, map_piece, &j);
     return true;
 }

@@ -95,11 +95,12 @@ static double exact(int n, const set *const *op, const set *out, const double *s
 }
 /* The subtree of subset s; its leaves are leaf[0 …], its inner nodes are taken from *free; returns
  * its root. */
-static int grow(tree *tr, const table *t, unsigned s, const int *leaf, const int *nodes, int *used)
+static int order_grow(tree *tr, const table *t, unsigned s, const int *leaf, const int *nodes,
+                      int *used)
 {
     if (!(s & (s - 1))) return leaf[__builtin_ctz(s)];
-    int l = grow(tr, t, s ^ t[s].split, leaf, nodes, used),
-        r = grow(tr, t, t[s].split, leaf, nodes, used);
+    int l = order_grow(tr, t, s ^ t[s].split, leaf, nodes, used),
+        r = order_grow(tr, t, t[s].split, leaf, nodes, used);
     int me = nodes[(*used)++];
     tr->child[me][0] = l;
     tr->child[me][1] = r;
@@ -200,16 +201,16 @@ static bool improve(tree *tr, int root, const double *size, int words, double li
         inner[i] = inner[inners - 1 - i];
         inner[inners - 1 - i] = k;
     }
-    grow(tr, t, (1u << leaves) - 1, leaf, inner, &used);
+    order_grow(tr, t, (1u << leaves) - 1, leaf, inner, &used);
     return true;
 }
 
 /* -- the answer ------------------------------------------------------------------------------- */
-static int emit(const tree *tr, int node, int *next, int (*pairs)[2])
+static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
 {
     if (node < tr->n) return node;
-    int l = emit(tr, tr->child[node][0], next, pairs),
-        r = emit(tr, tr->child[node][1], next, pairs);
+    int l = order_emit(tr, tr->child[node][0], next, pairs),
+        r = order_emit(tr, tr->child[node][1], next, pairs);
     int me = (*next)++;
     pairs[me - tr->n][0] = l < r ? l : r;
     pairs[me - tr->n][1] = l < r ? r : l;
@@ -264,7 +265,7 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
         }
         tr.cost = exact(n, op, out, size, words, limit, t.exact);
         if (!(tr.cost < INFINITY)) return false;
-        grow(&tr, t.exact, (1u << n) - 1, leaf, nodes, &used);
+        order_grow(&tr, t.exact, (1u << n) - 1, leaf, nodes, &used);
         best = tr;
     } else {
         static const double weights[] = { 1, 0.5, 0, 2, 0.25, 4 };
@@ -286,7 +287,7 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
         if (!found) return false;
     }
     int next = n;
-    emit(&best, 2 * n - 2, &next, pairs);
+    order_emit(&best, 2 * n - 2, &next, pairs);
     if (cost) {
         c.flops += best.cost;
         for (int k = n; k < 2 * n - 2; k++) {

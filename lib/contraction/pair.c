@@ -10,8 +10,6 @@
 #include "contraction/gemm.h"
 #include <string.h>
 
-static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
-
 /* x outside y: does x continue y in every operand? */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
@@ -33,22 +31,23 @@ static int fuse(int n, eg_axis *x)
 
 /* The axis that moves least goes innermost: by its stride in c, else in a and b; ties by the other
  * strides. */
-static int64_t nearest(const eg_axis *x)
+static int64_t pair_nearest(const eg_axis *x)
 {
-    int64_t a = size_of(x->sa), b = size_of(x->sb);
-    return x->sc ? size_of(x->sc) : !a ? b : !b ? a : a < b ? a : b;
+    int64_t a = eg__abs64(x->sa), b = eg__abs64(x->sb);
+    return x->sc ? eg__abs64(x->sc) : !a ? b : !b ? a : a < b ? a : b;
 }
-static bool outside(const eg_axis *x, const eg_axis *y)
+static bool pair_outside(const eg_axis *x, const eg_axis *y)
 {
-    int64_t p = nearest(x), q = nearest(y);
-    return p != q ? p > q : size_of(x->sa) + size_of(x->sb) > size_of(y->sa) + size_of(y->sb);
+    int64_t p = pair_nearest(x), q = pair_nearest(y);
+    return p != q ? p > q
+                  : eg__abs64(x->sa) + eg__abs64(x->sb) > eg__abs64(y->sa) + eg__abs64(y->sb);
 }
 static eg_list list(eg_axis *first, int n)
 {
     eg_list l = { .n = n, .total = 1, .axis = first };
     for (int i = 0; i < n; i++) l.total *= first[i].size;
     for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && outside(&first[j], &first[j - 1]); j--) {
+        for (int j = i; j > 0 && pair_outside(&first[j], &first[j - 1]); j--) {
             eg_axis t = first[j];
             first[j] = first[j - 1];
             first[j - 1] = t;
@@ -56,7 +55,7 @@ static eg_list list(eg_axis *first, int n)
     return l;
 }
 
-static void zero(eg_dtype dtype, const eg_list *out, char *c)
+static void pair_zero(eg_dtype dtype, const eg_list *out, char *c)
 {
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
     const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* integers end in i64 */
@@ -70,7 +69,7 @@ static void zero(eg_dtype dtype, const eg_list *out, char *c)
 }
 
 /* Lists are made at the end of the pairing's axes, one after the other. */
-static eg_list take(eg_pairing *p, int n, const eg_axis *x)
+static eg_list pair_take(eg_pairing *p, int n, const eg_axis *x)
 {
     eg_axis *first = p->axis + p->axes;
     memcpy(first, x, (size_t)n * sizeof *x);
@@ -102,9 +101,9 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
     eg_lonely *l = &p->lonely[of_b];
     nkept = fuse(nkept, kept); /* an axis of c never fuses with one that is not of c */
     ngone = fuse(ngone, gone);
-    *l = (eg_lonely){ .out = take(p, nkept, kept),
+    *l = (eg_lonely){ .out = pair_take(p, nkept, kept),
                       .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
-    l->k = take(p, ngone, gone);
+    l->k = pair_take(p, ngone, gone);
 }
 
 static void exchange(eg_pairing *p)
@@ -145,8 +144,8 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
         else
             summed[nsummed++] = y;
     }
-    p->gemm.batch = take(p, nfree, free_axes);
-    p->gemm.k = take(p, nsummed, summed);
+    p->gemm.batch = pair_take(p, nfree, free_axes);
+    p->gemm.k = pair_take(p, nsummed, summed);
     p->way = !eg__is_float(p->gemm.dtype) ? EG_WAY_PLAIN : nsummed ? EG_WAY_SUM : EG_WAY_MAP;
 }
 
@@ -179,7 +178,7 @@ static bool single(roles *r, eg_dtype dtype)
     for (int i = 1; i < r->n[N - side]; i++)
         if (other[i].size > other[best].size) best = i;
     for (int i = 0; i < r->n[N - side]; i++)
-        if (size_of(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
+        if (eg__abs64(side ? other[i].sa : other[i].sb) == 1 && other[i].size >= SHORTEST) best = i;
     if (other[best].size < SHORTEST || v * other[best].size * r->axis[K]->size < LEAST_WORK)
         return false;
     along[!side] = best;
@@ -192,13 +191,13 @@ static bool single(roles *r, eg_dtype dtype)
     }
     return true;
 }
-static void product(eg_pairing *p, const roles *r)
+static void pair_product(eg_pairing *p, const roles *r)
 {
     eg_gemm *g = &p->gemm;
-    g->batch = take(p, r->n[BATCH], r->axis[BATCH]);
-    g->m = take(p, r->n[M], r->axis[M]);
-    g->n = take(p, r->n[N], r->axis[N]);
-    g->k = take(p, r->n[K], r->axis[K]);
+    g->batch = pair_take(p, r->n[BATCH], r->axis[BATCH]);
+    g->m = pair_take(p, r->n[M], r->axis[M]);
+    g->n = pair_take(p, r->n[N], r->axis[N]);
+    g->k = pair_take(p, r->n[K], r->axis[K]);
 
     /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or
      * along n. */
@@ -245,7 +244,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
         int m = 0;
         for (int i = 0; i < n; i++)
             if (x[i].in_c) x[m++] = x[i];
-        p->gemm.batch = take(p, m, x);
+        p->gemm.batch = pair_take(p, m, x);
         p->way = EG_WAY_ZERO;
         return;
     }
@@ -280,12 +279,12 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     const eg_pairing before = *p;
     roles alone = role;
     if (single(&alone, dtype)) {
-        product(p, &alone);
+        pair_product(p, &alone);
         if (p->way == EG_WAY_DIRECT || (p->way == EG_WAY_APART && p->gemm.m.axis[0].sc == 1))
             return;
         *p = before;
     }
-    product(p, &role);
+    pair_product(p, &role);
 }
 
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
@@ -306,7 +305,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
     switch (p->way) {
     case EG_WAY_NOTHING: return true;
     case EG_WAY_ZERO:
-        if (!add) zero(dtype, &p->gemm.batch, c);
+        if (!add) pair_zero(dtype, &p->gemm.batch, c);
         return true;
     case EG_WAY_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
     case EG_WAY_MAP: return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);

@@ -3,7 +3,7 @@
 #include "contraction/contraction.h"
 #include <string.h>
 
-static int find(const uint16_t *label, int n, uint16_t what)
+static int program_find(const uint16_t *label, int n, uint16_t what)
 {
     for (int k = 0; k < n; k++)
         if (label[k] == what) return k;
@@ -13,7 +13,7 @@ static void side_of(eg_side *s, const eg_labelled *x)
 {
     s->n = 0;
     for (int k = 0; k < x->rank; k++) {
-        int at = find(s->label, s->n, x->label[k]);
+        int at = program_find(s->label, s->n, x->label[k]);
         if (at < 0) {
             at = s->n++;
             s->label[at] = x->label[k];
@@ -106,8 +106,8 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
     for (int k = 0; k < numbers; k++)
-        if (!gone[k] && find(d->side[k].label, d->side[k].n, label) >= 0) return true;
-    return find(d->out.label, d->out.n, label) >= 0;
+        if (!gone[k] && program_find(d->side[k].label, d->side[k].n, label) >= 0) return true;
+    return program_find(d->out.label, d->out.n, label) >= 0;
 }
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 {
@@ -118,7 +118,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     for (int turn = 0; turn < 3; turn++) {
         const eg_side *from = turn == 2 ? b : a, *other = turn == 2 ? a : b;
         for (int k = 0; k < from->n; k++) {
-            const bool shared = find(other->label, other->n, from->label[k]) >= 0;
+            const bool shared = program_find(other->label, other->n, from->label[k]) >= 0;
             if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
             if (c->n == EG_RANK_MAX) {
                 eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes",
@@ -206,7 +206,7 @@ int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
     int n = 0;
     for (int s = 0; s < 3; s++)
         for (int k = 0; all[s] && k < all[s]->n; k++) {
-            int at = find(seen, n, all[s]->label[k]);
+            int at = program_find(seen, n, all[s]->label[k]);
             if (at < 0) {
                 at = n++;
                 seen[at] = all[s]->label[k];
@@ -231,14 +231,15 @@ int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 }
 
 /* -- pairings --------------------------------------------------------------------------------- */
-static size_t up(size_t n) { return (n + 15) / 16 * 16; }
+static size_t program_up(size_t n) { return (n + 15) / 16 * 16; }
 static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; }
 
 size_t eg__program_bytes(const eg_draft *d)
 {
-    size_t bytes = up(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
-    for (int s = 0; s < d->steps; s++) bytes += up(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
-    return bytes + (diagonal(d) ? up(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
+    size_t bytes = program_up(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
+    for (int s = 0; s < d->steps; s++)
+        bytes += program_up(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
+    return bytes + (diagonal(d) ? program_up(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
 static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis,
@@ -246,13 +247,13 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg
 {
     eg_pairing *p = (eg_pairing *)(void *)*room;
     eg__pairing(p, dtype, axes, axis, two);
-    *room += up(eg__pairing_bytes(axes));
+    *room += program_up(eg__pairing_bytes(axes));
     return p;
 }
 eg_program *eg__program(void *room, const eg_draft *d)
 {
     eg_program *p = room;
-    char *next = (char *)room + up(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
+    char *next = (char *)room + program_up(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
     *p = (eg_program){ .count = d->task->count, .steps = d->steps, .room = d->room };
     for (int k = 0; k < d->out.n; k++) p->empty |= d->out.size[k] == 0;
     eg_axis axis[3 * EG_RANK_MAX];

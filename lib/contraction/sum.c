@@ -22,9 +22,6 @@ typedef struct plan {
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
 } plan;
 
-static int64_t size_of(int64_t x) { return x < 0 ? -x : x; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* halves onto halves: the sum of a vector's lanes, in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
 #define REAL         float
@@ -56,7 +53,7 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 #include "contraction/sum_of.h"
 
 /* l without its axis `at`, in `room` */
-static eg_list without(const eg_list *l, int at, eg_axis *room)
+static eg_list sum_without(const eg_list *l, int at, eg_axis *room)
 {
     eg_list r = { .n = 0, .total = 1, .axis = room };
     for (int i = 0; i < l->n; i++)
@@ -66,11 +63,11 @@ static eg_list without(const eg_list *l, int at, eg_axis *room)
         }
     return r;
 }
-static int nearest(const eg_list *l)
+static int sum_nearest(const eg_list *l)
 {
     int best = -1;
     for (int i = 0; i < l->n; i++)
-        if (l->axis[i].sa && (best < 0 || size_of(l->axis[i].sa) < size_of(l->axis[best].sa)))
+        if (l->axis[i].sa && (best < 0 || eg__abs64(l->axis[i].sa) < eg__abs64(l->axis[best].sa)))
             best = i;
     return best;
 }
@@ -80,18 +77,18 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const eg_list *k, c
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];
     plan p = { .out = out, .k_total = k->total };
-    int xk = nearest(k), xo = nearest(out);
+    int xk = sum_nearest(k), xo = sum_nearest(out);
     if (xk < 0) xk = k->n - 1;
-    p.across =
-        xo >= 0 && out->axis[xo].size >= 8 && size_of(out->axis[xo].sa) < size_of(k->axis[xk].sa);
+    p.across = xo >= 0 && out->axis[xo].size >= 8 &&
+               eg__abs64(out->axis[xo].sa) < eg__abs64(k->axis[xk].sa);
     if (p.across) {
         p.x = out->axis[xo];
-        p.others = without(out, xo, room_others);
+        p.others = sum_without(out, xo, room_others);
         p.rest = *k;
         p.parts = (k->total + PART_ROWS - 1) / PART_ROWS;
     } else {
         p.x = k->axis[xk];
-        p.rest = without(k, xk, room);
+        p.rest = sum_without(k, xk, room);
         p.per_row = p.x.size >= BLOCK ? (p.x.size + BLOCK - 1) / BLOCK : 0;
         p.rows = p.per_row ? 0 : BLOCK / p.x.size;
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;

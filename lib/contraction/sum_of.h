@@ -70,7 +70,7 @@ EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t
     REAL sum[4];
     for (int64_t r = 0; r < rows; r += 4) {
         const REAL *pa[4], *pb[4];
-        const int64_t here = least(4, rows - r);
+        const int64_t here = eg__min64(4, rows - r);
         for (int64_t q = 0; q < 4; q++) {
             pa[q] = a + (r + q) * ra;
             pb[q] = b ? b + (r + q) * rb : NULL;
@@ -123,11 +123,11 @@ static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t fro
         if (p->per_row) {
             const eg_place at = eg__place(&p->rest, t / p->per_row);
             const int64_t i = t % p->per_row * BLOCK;
-            sum = NAME(dot)(least(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa,
+            sum = NAME(dot)(eg__min64(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa,
                             b ? b + at.b + i * p->x.sb : NULL, p->x.sb);
         } else {
             eg_walk w;
-            int64_t r = t * p->rows, end = least(r + p->rows, p->rest.total);
+            int64_t r = t * p->rows, end = eg__min64(r + p->rows, p->rest.total);
             for (eg__walk_to(&w, &p->rest, r); r < end; r++, eg__walk_on(&w))
                 sum += NAME(dot)(p->x.size, a + w.at.a, p->x.sa, b ? b + w.at.b : NULL, p->x.sb);
         }
@@ -156,7 +156,7 @@ static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b,
     eg_walk w;
     eg__walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
-        int rows = (int)least(ROWS, to - r);
+        int rows = (int)eg__min64(ROWS, to - r);
         for (int q = 0; q < rows; q++, eg__walk_on(&w)) {
             pa[q] = a + w.at.a;
             pb[q] = b ? b + w.at.b : NULL;
@@ -194,7 +194,7 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     if (!p->across) {
         const eg_place at = eg__place(p->out, o);
         const REAL sum = NAME(along)(p, a + at.a, b ? b + at.b : NULL, part * PART,
-                                     least(p->blocks, (part + 1) * PART));
+                                     eg__min64(p->blocks, (part + 1) * PART));
         if (p->parts > 1)
             partial[part * p->out->total + o] = sum;
         else
@@ -203,10 +203,10 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     }
     REAL sum[NAME(CHUNK)];
     const eg_place at = eg__place(&p->others, o / p->chunks);
-    const int64_t i = o % p->chunks * p->chunk, n = least(p->chunk, p->x.size - i);
+    const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     NAME(across)
     (p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
-     least(p->rest.total, (part + 1) * PART_ROWS), sum);
+     eg__min64(p->rest.total, (part + 1) * PART_ROWS), sum);
     if (p->parts > 1) {
         memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum,
                (size_t)n * sizeof *sum);
@@ -237,7 +237,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
              u += n) {
             const eg_place at = eg__place(out, u);
-            n = least(end - u, x->size - u % x->size);
+            n = eg__min64(end - u, x->size - u % x->size);
             NAME(dots)
             (n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb,
              j->p->x.sb, j->c + at.c, x->sc, j->add);
@@ -256,14 +256,14 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
     if (team > 1 && p->across) { /* columns do not meet: a share each, of four lines at least */
         const int64_t want = team / (p->parts * p->others.total), lines = p->x.size / NAME(LANES);
         if (want > 1 && lines >= 4 * want)
-            p->chunk = least(p->chunk, (lines + want - 1) / want * NAME(LANES));
+            p->chunk = eg__min64(p->chunk, (lines + want - 1) / want * NAME(LANES));
     }
     p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 &&
         !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial)))
         return false;
-    const int64_t pieces = team > 1 ? least(units, 8 * team) : 1;
+    const int64_t pieces = team > 1 ? eg__min64(units, 8 * team) : 1;
     eg__parallel(cx, team, pieces, NAME(piece),
                  &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
     if (p->parts > 1)

@@ -12,15 +12,15 @@ typedef struct affine {
     int rank;
     uint16_t label[];
 } affine;
-static const uint16_t *letters(const eg_tensor *y, int k)
+static const uint16_t *affine_letters(const eg_tensor *y, int k)
 {
     const affine *a = y->attr;
     const uint16_t *x = a->label, *w = x + y->in[0]->rank, *out = w + y->in[1]->rank;
     return k == 0 ? x : k == 1 ? w : k == 2 ? out + a->rank - y->in[2]->rank : out;
 }
-static const uint16_t *out_of(const eg_tensor *y) { return letters(y, 3); }
+static const uint16_t *out_of(const eg_tensor *y) { return affine_letters(y, 3); }
 
-static bool fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t *dim)
+static bool affine_fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t *dim)
 {
     char have[256], want[256];
     bool same = b->rank <= rank;
@@ -35,14 +35,14 @@ static bool affine_shape(eg_tensor *y)
 {
     const eg_call *c = ((const affine *)y->attr)->call;
     const int rank = ((const affine *)y->attr)->rank;
-    const uint16_t *const label[] = { letters(y, 0), letters(y, 1) };
+    const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
 /* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without
  * a loop's preparations */
 enum { FEW = 1 << 13 };
-static void spread(eg_tensor *y, const eg_tensor *b)
+static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
     int64_t size = 1, row = 1;
     bool plain = true;
@@ -67,12 +67,13 @@ static void spread(eg_tensor *y, const eg_tensor *b)
 static bool affine_forward(eg_tensor *y)
 {
     const eg_call *c = ((const affine *)y->attr)->call;
-    spread(y, y->in[2]);
+    affine_spread(y, y->in[2]);
     if (c)
         return eg__program_run(y->cx, c->program,
                                (const void *[]){ y->in[0]->data, y->in[1]->data }, y->data, true);
     return eg__einsum_into(y, true, &eg__any_order, 2, y->in,
-                           (const uint16_t *[]){ letters(y, 0), letters(y, 1) }, out_of(y));
+                           (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
+                           out_of(y));
 }
 /* The cotangents of x and W are those of the einsum, and known under the same name. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -86,12 +87,12 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *again = eg__einsum_call(y->cx, &w);
     if (again) return again;
     return eg__einsum_said(&w, &eg__any_order, n, in,
-                           (const uint16_t *[]){ out_of(y), letters(y, i ? 0 : 1) }, y->in[i]->rank,
-                           letters(y, i));
+                           (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
+                           y->in[i]->rank, affine_letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    const uint16_t *const label[] = { letters(y, 0), letters(y, 1) };
+    const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
     eg_tensor *sum = dx[2] ? eg_expand_n(dx[2], y->rank, y->dim) : NULL;
     for (int i = 0; i < 2; i++) {
         if (!dx[i]) continue;
@@ -101,12 +102,15 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
     }
     return sum;
 }
-static eg_tensor *linear(eg_tensor *const *x) { return eg_affine("bi,io->bo", x[0], x[1], x[2]); }
+static eg_tensor *affine_linear(eg_tensor *const *x)
+{
+    return eg_affine("bi,io->bo", x[0], x[1], x[2]);
+}
 static eg_tensor *heads(eg_tensor *const *x)
 {
     return eg_affine("ibm,mhd->bihd", x[0], x[1], x[2]);
 }
-static const eg_sample affine_samples[] = { { linear, "3x4, 4x2, 2", 0, 0 },
+static const eg_sample affine_samples[] = { { affine_linear, "3x4, 4x2, 2", 0, 0 },
                                             { heads, "2x3x2, 2x2x2, 2x2", 0, 0 },
                                             { 0 } };
 static const eg_op affine_op = {
@@ -125,7 +129,7 @@ static const eg_op affine_op = {
 
 /* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
  * groups, nor integers. */
-static bool plain(const eg_reading *r, const eg_tensor *x)
+static bool affine_plain(const eg_reading *r, const eg_tensor *x)
 {
     const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
@@ -140,15 +144,15 @@ static bool plain(const eg_reading *r, const eg_tensor *x)
         for (int i = 0; i < part[k]->items; i++) plain &= in[part[k]->letter[i]] != 1 << k;
     return plain;
 }
-static eg_tensor *made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
+static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
 {
     eg_tensor *y = c ? eg__apply(cx, &affine_op, c->attr, c->attr_size, 3, x) : eg__poison(cx);
     if (y->attr) ((affine *)(uintptr_t)y->attr)->call = NULL;
     return y;
 }
 /* planning may end r */
-static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
-                          eg_tensor *const *x)
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
+                                 eg_tensor *const *x)
 {
     union {
         affine a;
@@ -165,10 +169,11 @@ static eg_tensor *planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const size_t size = sizeof u.a + (size_t)(next - u.a.label) * sizeof *next;
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
-    if (!fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
+    if (!affine_fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
     if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x); /* refuses */
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
-    return made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order), x);
+    return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
+                       x);
 }
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
@@ -179,7 +184,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     if (!spec) return eg_fail(cx, "affine: the spec is NULL");
     const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };
     const eg_call *c = eg__call_find(cx, &what);
-    if (c) return made(cx, c, given);
+    if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
             return eg_fail(cx, "affine: x is %s but %s is %s; eg_cast one of them",
@@ -187,7 +192,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
                            eg_type_name(given[k]->dtype));
     const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
-    if (plain(r, x)) return planned(cx, &what, r, in);
+    if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);
     eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */
     if (!eg_ok(y)) return y;
     if (y->dtype != b->dtype) b = eg_cast(b, (eg_dtype)y->dtype);

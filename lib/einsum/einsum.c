@@ -25,16 +25,16 @@ static const uint16_t *labels_of(const eg_tensor *y, int k)
 }
 static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->count); }
 
-static int find(const uint16_t *label, int n, uint16_t what)
+static int einsum_find(const uint16_t *label, int n, uint16_t what)
 {
     for (int k = 0; k < n; k++)
         if (label[k] == what) return k;
     return -1;
 }
-static bool distinct(const uint16_t *label, int n)
+static bool einsum_distinct(const uint16_t *label, int n)
 {
     for (int k = 1; k < n; k++)
-        if (find(label, k, label[k]) >= 0) return false;
+        if (einsum_find(label, k, label[k]) >= 0) return false;
     return true;
 }
 
@@ -47,7 +47,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     int order[EG_RANK_MAX];
     for (int r = 0; r < rank; r++)
         for (int k = 0; k < count; k++) {
-            const int at = find(label[k], x[k]->rank, out[r]);
+            const int at = einsum_find(label[k], x[k]->rank, out[r]);
             if (at >= 0) {
                 dim[r] = x[k]->dim[at];
                 break;
@@ -57,7 +57,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     while (count > 1 && batch > 0) {
         bool everywhere = true;
         for (int k = 0; k < count && everywhere; k++)
-            everywhere = find(label[k], x[k]->rank, out[batch - 1]) >= 0;
+            everywhere = einsum_find(label[k], x[k]->rank, out[batch - 1]) >= 0;
         if (!everywhere) break;
         batch--;
     }
@@ -94,9 +94,9 @@ static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x,
     p->task = (eg_contraction){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
-static const eg_program *planned(eg_ctx *cx, const eg_key *key, int count, eg_tensor *const *x,
-                                 const uint16_t *const *label, const eg_labelled *out,
-                                 const eg_order_args *order)
+static const eg_program *einsum_planned(eg_ctx *cx, const eg_key *key, int count,
+                                        eg_tensor *const *x, const uint16_t *const *label,
+                                        const eg_labelled *out, const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
@@ -130,10 +130,10 @@ static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x,
         if (order->steps >= 0 && !order->path) key.fits = false;
     }
     const eg_program *p = eg__cache_find(cx, &key);
-    return p ? p : planned(cx, &key, count, x, label, out, order);
+    return p ? p : einsum_planned(cx, &key, count, x, label, out, order);
 }
-static bool run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
-                bool add)
+static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
+                       bool add)
 {
     const void *data[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) data[k] = x[k]->data;
@@ -166,12 +166,12 @@ static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX];
-    if (l->call) return run(y->cx, l->call->program, y->count, y->in, y->data, false);
+    if (l->call) return einsum_run(y->cx, l->call->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
     const eg_program *p = program_of(y->cx, y->count, y->in, label,
                                      &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
                                      &(eg_order_args){ .limit = l->limit, .steps = -1 });
-    return p && run(y->cx, p, y->count, y->in, y->data, false);
+    return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
 }
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -198,11 +198,11 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     int64_t dim[EG_RANK_MAX];
     int nhave = 0, nall = 0;
     for (int k = 0; k < x->rank; k++) {
-        if (find(all, nall, mine[k]) >= 0) continue;
+        if (einsum_find(all, nall, mine[k]) >= 0) continue;
         dim[nall] = x->dim[k];
         all[nall++] = mine[k];
         for (int j = 0; j < n; j++)
-            if (find(label[j], in[j]->rank, mine[k]) >= 0) {
+            if (einsum_find(label[j], in[j]->rank, mine[k]) >= 0) {
                 have[nhave++] = mine[k];
                 break;
             }
@@ -211,7 +211,7 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
         return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
     eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
-        if (find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
+        if (einsum_find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
 }
@@ -238,7 +238,7 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* The string, from the labels: its own letters where it had letters, else others. */
-static char *put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
+static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
 {
     for (int k = 0; k < n; k++) {
         int c = label[k] < EG_LETTERS && isalpha(label[k]) ? label[k] : 0;
@@ -247,8 +247,8 @@ static char *put(const eg_tensor *y, char *at, const uint16_t *label, int n, uin
         for (int l = 'a'; !c && l <= 'z'; l++) {
             bool taken = name[l] != 0;
             for (int o = 0; o <= y->count && !taken; o++)
-                taken = find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank,
-                             (uint16_t)l) >= 0;
+                taken = einsum_find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank,
+                                    (uint16_t)l) >= 0;
             if (!taken) {
                 c = l;
                 name[l] = (uint16_t)(label[k] + 1);
@@ -267,17 +267,20 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
     if (need > room) return NULL;
     char *at = out;
     for (int k = 0; k < y->count; k++) {
-        at = put(y, at, labels_of(y, k), y->in[k]->rank, name);
+        at = einsum_put(y, at, labels_of(y, k), y->in[k]->rank, name);
         *at++ = k < y->count - 1 ? ',' : '-';
     }
     *at++ = '>';
-    *put(y, at, labels_out(y), y->rank, name) = 0;
+    *einsum_put(y, at, labels_out(y), y->rank, name) = 0;
     return out;
 }
 
 static eg_tensor *ij_jk(eg_tensor *const *x) { return eg_einsum("ij,jk->ik", x[0], x[1]); }
-static eg_tensor *scores(eg_tensor *const *x) { return eg_einsum("ibhd,jbhd->ijbh", x[0], x[1]); }
-static eg_tensor *trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
+static eg_tensor *einsum_scores(eg_tensor *const *x)
+{
+    return eg_einsum("ibhd,jbhd->ijbh", x[0], x[1]);
+}
+static eg_tensor *einsum_trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
 static eg_tensor *embed(eg_tensor *const *x) { return eg_einsum("i->ii", x[0]); }
 static eg_tensor *lonely(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
 static eg_tensor *hyper(eg_tensor *const *x)
@@ -288,19 +291,19 @@ static eg_tensor *chained(eg_tensor *const *x)
 {
     return eg_einsum("ab,bc,cd,->ad", x[0], x[1], x[2], x[3]);
 }
-static eg_tensor *merged(eg_tensor *const *x)
+static eg_tensor *einsum_merged(eg_tensor *const *x)
 {
     return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]);
 }
 static const eg_sample einsum_samples[] = {
     { ij_jk, "3x4, 4x2", 0, 0 },
-    { scores, "3x2x2x4, 2x2x2x4", 0, 0 },
-    { trace, "3x3x2", 0, 0 },
+    { einsum_scores, "3x2x2x4, 2x2x2x4", 0, 0 },
+    { einsum_trace, "3x3x2", 0, 0 },
     { embed, "4", 0, 0 },
     { lonely, "2x3x3, 4", 0, 0 },
     { hyper, "3x2, 3x4, 3x2", 0, 0 },
     { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
-    { merged, "2x3x4, 2x2x3", 0, 0 },
+    { einsum_merged, "2x3x4, 2x2x3", 0, 0 },
     { 0 },
 };
 static const eg_op einsum_op = {
@@ -332,7 +335,8 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size
     *(const eg_call **)kept = c;
     return c;
 }
-static eg_tensor *made(eg_ctx *cx, const labels *l, size_t size, int count, eg_tensor *const *x)
+static eg_tensor *einsum_made(eg_ctx *cx, const labels *l, size_t size, int count,
+                              eg_tensor *const *x)
 {
     eg_tensor *y = eg__apply(cx, &einsum_op, l, size, count, x);
     if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
@@ -352,7 +356,7 @@ eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *
 eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
 {
     const eg_call *c = eg__call_find(cx, what);
-    return c ? made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
+    return c ? einsum_made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
 }
 eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count,
                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
@@ -363,11 +367,11 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
     /* only the order changes: a view */
     if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) &&
-        distinct(out, out_rank) && distinct(label[0], out_rank)) {
+        einsum_distinct(out, out_rank) && einsum_distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) {
-            axes[r] = find(label[0], out_rank, out[r]);
+            axes[r] = einsum_find(label[0], out_rank, out[r]);
             same &= axes[r] == r;
         }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
@@ -398,14 +402,14 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     const eg_labelled to = { out_rank, dim, stride, out };
     if (any) {
         l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
-        return l->call ? made(cx, l, size, count, x) : eg__poison(cx);
+        return l->call ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
     }
     const eg_call brief = { .rank = out_rank,
                             .dim = dim,
                             .stride = stride,
                             .program = program_of(cx, count, x, label, &to, how) };
     l->call = &brief;
-    return brief.program ? made(cx, l, size, count, x) : eg__poison(cx);
+    return brief.program ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,
@@ -414,5 +418,5 @@ bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int 
     const eg_program *p =
         program_of(target->cx, count, x, label,
                    &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
-    return p && run(target->cx, p, count, x, target->data, add);
+    return p && einsum_run(target->cx, p, count, x, target->data, add);
 }

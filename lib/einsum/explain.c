@@ -9,8 +9,8 @@ typedef struct text {
     char *s;
     size_t n, room;
 } text;
-static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(text *t, const char *format, ...)
+static void explain_put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void explain_put(text *t, const char *format, ...)
 {
     for (;;) {
         va_list list;
@@ -31,7 +31,7 @@ static void put(text *t, const char *format, ...)
 }
 static char *taken(text *t)
 {
-    if (!t->s) put(t, "%s", "");
+    if (!t->s) explain_put(t, "%s", "");
     char *s = t->s;
     *t = (text){ .cx = t->cx };
     return s;
@@ -44,28 +44,28 @@ typedef struct names {
 } names;
 static void put_name(text *t, const names *n, uint16_t axis)
 {
-    put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text);
+    explain_put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text);
 }
 static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
 static void put_term(text *t, const names *n, int count, const uint16_t *label)
 {
     for (int k = 0; k < count; k++) {
         if (k && of_dots(n, label[k]) && of_dots(n, label[k - 1])) continue;
-        if (k && n->apart) put(t, " ");
+        if (k && n->apart) explain_put(t, " ");
         put_name(t, n, label[k]);
     }
 }
 static const char *comma(const names *n) { return n->apart ? ", " : ","; }
 static const char *arrow(const names *n) { return n->apart ? " -> " : "->"; }
 
-static int find(const uint16_t *label, int n, uint16_t what)
+static int explain_find(const uint16_t *label, int n, uint16_t what)
 {
     for (int k = 0; k < n; k++)
         if (label[k] == what) return k;
     return -1;
 }
-static const char *gradient(text *t, const names *n, int count, const eg_labelled *x,
-                            const eg_labelled *out, int i)
+static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
+                                    const eg_labelled *out, int i)
 {
     /* the labels of operand i that others know; those it alone has */
     uint16_t have[EG_RANK_MAX], gone[EG_RANK_MAX];
@@ -77,27 +77,27 @@ static const char *gradient(text *t, const names *n, int count, const eg_labelle
             const eg_labelled *o = k < count ? &x[k] : out;
             for (int q = 0; k != i && q < o->rank; q++) known |= o->label[q] == x[i].label[r];
         }
-        repeats |= find(x[i].label, r, x[i].label[r]) >= 0;
+        repeats |= explain_find(x[i].label, r, x[i].label[r]) >= 0;
         if (known)
             have[nhave++] = x[i].label[r];
-        else if (find(gone, ngone, x[i].label[r]) < 0)
+        else if (explain_find(gone, ngone, x[i].label[r]) < 0)
             gone[ngone++] = x[i].label[r];
     }
-    put(t, "d%d: ", i + 1);
+    explain_put(t, "d%d: ", i + 1);
     put_term(t, n, out->rank, out->label);
     for (int k = 0; k < count; k++)
         if (k != i) {
-            put(t, "%s", comma(n));
+            explain_put(t, "%s", comma(n));
             put_term(t, n, x[k].rank, x[k].label);
         }
-    put(t, "%s", arrow(n));
+    explain_put(t, "%s", arrow(n));
     put_term(t, n, nhave, have);
     if (ngone) {
-        put(t, ", repeated along ");
+        explain_put(t, ", repeated along ");
         put_term(t, n, ngone, gone);
     }
     if (ngone && repeats) {
-        put(t, ", on the diagonal of ");
+        explain_put(t, ", on the diagonal of ");
         put_term(t, n, x[i].rank, x[i].label);
     }
     return taken(t);
@@ -130,8 +130,8 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     for (int side = 0; side < 2; side++) {
         const eg_side *x = side ? b : a, *y = side ? a : b;
         for (int k = 0; x && k < x->n; k++) {
-            const bool other = y && find(y->label, y->n, x->label[k]) >= 0,
-                       out = find(c->label, c->n, x->label[k]) >= 0;
+            const bool other = y && explain_find(y->label, y->n, x->label[k]) >= 0,
+                       out = explain_find(c->label, c->n, x->label[k]) >= 0;
             *(side ? &of_b : &of_a) *= x->stride[k] || x->size[k] < 2 ? (double)x->size[k] : 1;
             if (side && other) continue;
             const int role = b && other && out ? 0 : out ? 1 : other ? 2 : 3;
@@ -141,7 +141,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
                 product *= (double)x->size[k];
             int64_t *const count[] = { &e->batch, side ? &e->n : &e->m, &e->k };
             if (role < 3) *count[role] *= x->size[k];
-            put(&roles[role], " ");
+            explain_put(&roles[role], " ");
             put_name(&roles[role], n, x->label[k]);
         }
     }
@@ -164,31 +164,31 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
 
     put_term(t, n, a->n, a->label);
     if (b) {
-        put(t, "%s", comma(n));
+        explain_put(t, "%s", comma(n));
         put_term(t, n, b->n, b->label);
     }
-    put(t, "%s", arrow(n));
+    explain_put(t, "%s", arrow(n));
     put_term(t, n, c->n, c->label);
     e->spec = taken(t);
     static const char *const role[2][4] = { { "", "kept", "", "summed" },
                                             { "batch", "free", "summed", "summed first" } };
     for (int r = 0; r < 4; r++)
-        if (roles[r].n) put(t, "%s%s%s", t->n ? ", " : "", role[b != NULL][r], roles[r].s);
-    if (!t->n) put(t, "scalars");
+        if (roles[r].n) explain_put(t, "%s%s%s", t->n ? ", " : "", role[b != NULL][r], roles[r].s);
+    if (!t->n) explain_put(t, "scalars");
     e->roles = taken(t);
 }
 
 /* -- the whole -------------------------------------------------------------------------------- */
-static void put_number(text *t, double x) { put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
+static void put_number(text *t, double x) { explain_put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {
-    put(t, "(");
-    for (int k = 0; k < rank; k++) put(t, "%s%lld", k ? ", " : "", (long long)dim[k]);
-    put(t, rank == 1 ? ",)" : ")");
+    explain_put(t, "(");
+    for (int k = 0; k < rank; k++) explain_put(t, "%s%lld", k ? ", " : "", (long long)dim[k]);
+    explain_put(t, rank == 1 ? ",)" : ")");
 }
 static void put_who(text *t, int number, int count)
 {
-    put(t, number <= count ? "%d" : "#%d", number <= count ? number : number - count);
+    explain_put(t, number <= count ? "%d" : "#%d", number <= count ? number : number - count);
 }
 
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *const *given)
@@ -241,9 +241,9 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
                                       .length = b->axis[a].length,
                                       .size = b->axis[a].size };
         for (int k = 0; k < o->count; k++)
-            if (find(in[k].label, in[k].rank, (uint16_t)a) >= 0)
+            if (explain_find(in[k].label, in[k].rank, (uint16_t)a) >= 0)
                 letter[a].operands |= (uint64_t)1 << k;
-        const bool kept = find(out.label, out.rank, (uint16_t)a) >= 0;
+        const bool kept = explain_find(out.label, out.rank, (uint16_t)a) >= 0;
         letter[a].role = !kept ? EG_SUMMED
                          : o->count > 1 && __builtin_popcountll(letter[a].operands) == o->count
                              ? EG_BATCH
@@ -257,67 +257,68 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
     }
     if (eg__is_float(dtype))
         for (int k = 0; k < o->count; k++) {
-            gradients[k] = gradient(&t, &n, o->count, in, &out, k);
+            gradients[k] = explain_gradient(&t, &n, o->count, in, &out, k);
             e->gradients++;
         }
 
-    put(&t, "einsum %s  %s ", b->spec, eg_type_name(dtype));
+    explain_put(&t, "einsum %s  %s ", b->spec, eg_type_name(dtype));
     for (int k = 0; k < o->count; k++) {
-        put(&t, "%s", k ? ", " : "");
+        explain_put(&t, "%s", k ? ", " : "");
         put_dims(&t, given[k]->rank, given[k]->dim);
     }
-    put(&t, " -> ");
+    explain_put(&t, " -> ");
     put_dims(&t, r->rank, r->dim);
     for (int a = 0; a < b->axes; a++) {
-        put(&t, "\n  %.*s = %lld: %s", letter[a].length, letter[a].name, (long long)letter[a].size,
-            letter[a].role == EG_BATCH  ? "batch, of every operand"
-            : letter[a].role == EG_FREE ? "free, of operand"
-                                        : "summed, of operand");
+        explain_put(&t, "\n  %.*s = %lld: %s", letter[a].length, letter[a].name,
+                    (long long)letter[a].size,
+                    letter[a].role == EG_BATCH  ? "batch, of every operand"
+                    : letter[a].role == EG_FREE ? "free, of operand"
+                                                : "summed, of operand");
         for (int k = 0; letter[a].role != EG_BATCH && k < o->count; k++)
-            if (letter[a].operands >> k & 1) put(&t, " %d", k + 1);
+            if (letter[a].operands >> k & 1) explain_put(&t, " %d", k + 1);
     }
     for (int s = 0; s < d.steps; s++) {
         const eg_explained_step *q = &step[s];
         if (d.steps > 1) {
-            put(&t, "\nstep %d: ", s + 1);
+            explain_put(&t, "\nstep %d: ", s + 1);
             put_who(&t, q->a, o->count);
-            put(&t, " and ");
+            explain_put(&t, " and ");
             put_who(&t, q->b, o->count);
-            if (s < d.steps - 1) put(&t, " make #%d", s + 1);
-            put(&t, ": %s", q->spec);
+            if (s < d.steps - 1) explain_put(&t, " make #%d", s + 1);
+            explain_put(&t, ": %s", q->spec);
         }
-        put(&t, "\n  %s", q->roles);
+        explain_put(&t, "\n  %s", q->roles);
         if (q->b && q->k > 1)
-            put(&t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n,
-                (long long)q->k, (long long)q->batch);
-        put(&t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
+            explain_put(&t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n,
+                        (long long)q->k, (long long)q->batch);
+        explain_put(&t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
         put_number(&t, q->multiplications);
-        put(&t, " multiplications, ");
+        explain_put(&t, " multiplications, ");
         if (q->additions > 0) {
             put_number(&t, q->additions);
-            put(&t, " terms summed without, ");
+            explain_put(&t, " terms summed without, ");
         }
         put_number(&t, q->bytes);
-        put(&t, " bytes");
+        explain_put(&t, " bytes");
     }
-    put(&t, "\ntotal: ");
+    explain_put(&t, "\ntotal: ");
     put_number(&t, e->multiplications);
-    put(&t, " multiplications, ");
+    explain_put(&t, " multiplications, ");
     if (e->additions > 0) {
         put_number(&t, e->additions);
-        put(&t, " terms summed without, ");
+        explain_put(&t, " terms summed without, ");
     }
     put_number(&t, e->bytes);
-    put(&t, " bytes; ");
+    explain_put(&t, " bytes; ");
     if (d.steps > 1) {
-        put(&t, "the largest of %d intermediates has ", d.steps - 1);
+        explain_put(&t, "the largest of %d intermediates has ", d.steps - 1);
         put_number(&t, e->largest);
-        put(&t, " bytes");
+        explain_put(&t, " bytes");
     } else
-        put(&t, "no intermediate");
-    if (e->gradients) put(&t, "\ngradient, g the cotangent of the result:");
-    for (int k = 0; k < e->gradients; k++) put(&t, "\n  %s", gradients[k]);
-    put(&t, "\n");
+        explain_put(&t, "no intermediate");
+    if (e->gradients) explain_put(&t, "\ngradient, g the cotangent of the result:");
+    for (int k = 0; k < e->gradients; k++) explain_put(&t, "\n  %s", gradients[k]);
+    explain_put(&t, "\n");
     e->text = taken(&t);
     return eg__failed(cx) ? NULL : e;
 }

@@ -52,7 +52,7 @@ eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
 }
 
 /* Copies a shape behind the plan. */
-static eg_shape kept(const eg_tensor *x, int64_t **next)
+static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
 {
     int64_t *dim = *next, *stride = dim + x->rank;
     if (x->rank) {
@@ -124,8 +124,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
                     .count = o->count,
                     .program = eg__program((char *)p + head, &d) };
     int64_t *next = (int64_t *)(void *)&p->operand[o->count];
-    p->out = kept(out, &next);
-    for (int k = 0; k < o->count; k++) p->operand[k] = kept(given[k], &next);
+    p->out = plan_kept(out, &next);
+    for (int k = 0; k < o->count; k++) p->operand[k] = plan_kept(given[k], &next);
     return p;
 }
 
@@ -174,7 +174,7 @@ static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
 }
 /* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what
  * the plan is for */
-static int refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
+static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];
     const eg_shape *s = k < 0 ? &p->out : &p->operand[k];
@@ -209,7 +209,7 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
-            return refused(p, k, x, why, room);
+            return plan_refused(p, k, x, why, room);
         if (k < 0) continue;
         if (eg__overlap(out, x))
             return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;

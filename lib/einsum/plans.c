@@ -171,15 +171,15 @@ const eg_call *eg__call_find(eg_ctx *cx, const eg_wanted *w)
     return eg__cache_match(cx, call_hash_of(w), call_same, w);
 }
 
-static size_t up(size_t n) { return (n + 15) / 16 * 16; }
+static size_t plans_up(size_t n) { return (n + 15) / 16 * 16; }
 eg_call *eg__call_new(eg_ctx *cx, const eg_wanted *w, const eg_labelled *out, size_t attr_size,
                       void **attr, size_t program_bytes, void **program)
 {
     size_t words = 2 * (size_t)out->rank;
     for (int k = 0; k < w->count; k++) words += 1 + 2 * (size_t)w->x[k]->rank;
-    const size_t at_attr = up(sizeof(eg_call) + words * sizeof(int64_t)),
+    const size_t at_attr = plans_up(sizeof(eg_call) + words * sizeof(int64_t)),
                  at_text = at_attr + attr_size;
-    const size_t at_program = up(at_text + w->length);
+    const size_t at_program = plans_up(at_text + w->length);
     char *room = eg__cache_put(cx, call_hash_of(w), at_program + program_bytes);
     if (!room && !(room = eg__alloc(cx, at_program + program_bytes))) return NULL;
     eg_call *c = (eg_call *)(void *)room;

@@ -13,7 +13,8 @@ static size_t reading_bytes(const eg_bound *b)
     return sizeof(reading) + (size_t)b->terms * sizeof(part) +
            (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
-static part part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim, uint16_t **label)
+static part strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
+                            uint16_t **label)
 {
     const part p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
     part q = p;
@@ -37,8 +38,9 @@ static const reading *reading_in(void *room, const eg_bound *b)
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
     uint16_t *label = (uint16_t *)(dim + items + b->out.rank);
-    for (int k = 0; k < b->terms; k++) r->operand[k] = part_of(b, &b->term[k], &dim, &label);
-    r->out = part_of(b, &b->out, &dim, &label);
+    for (int k = 0; k < b->terms; k++)
+        r->operand[k] = strings_part_of(b, &b->term[k], &dim, &label);
+    r->out = strings_part_of(b, &b->out, &dim, &label);
     r->rank = b->out.rank;
     r->dim = dim;
     if (r->rank) memcpy(dim, b->out.dim, (size_t)r->rank * sizeof *dim);
@@ -88,7 +90,7 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
 }
 
 /* -- out= ------------------------------------------------------------------------------------- */
-static bool fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
+static bool strings_fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
 {
     char a[256], b[256];
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
@@ -175,7 +177,8 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
                                   .path = o->path };
     if (o->out) {
         if (!eg__check_all(cx, "einsum", o->count, x) ||
-            !fits(cx, o->out, eg__einsum_type(x[0]), r) || !into(cx, o, &order, r, x, label))
+            !strings_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+            !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;

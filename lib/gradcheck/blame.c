@@ -24,7 +24,7 @@ static double dot(eg_tensor *a, eg_tensor *b, double *size)
     return sum;
 }
 /* t's operation on other operands: operand i is x, the rest as they are, or in c128. */
-static eg_tensor *again(const eg_tensor *t, int i, eg_tensor *x, bool c128)
+static eg_tensor *blame_again(const eg_tensor *t, int i, eg_tensor *x, bool c128)
 {
     eg_tensor **in = eg__alloc(t->cx, (size_t)t->count * sizeof *in);
     for (int k = 0; in && k < t->count; k++)
@@ -34,19 +34,19 @@ static eg_tensor *again(const eg_tensor *t, int i, eg_tensor *x, bool c128)
     return in ? eg_apply(t->op, t->attr, t->attr_size, t->count, in) : NULL;
 }
 /* ⟨u, ∂t/∂operand i · v⟩ without the rule. */
-static double forward(const eg_tensor *t, int i, eg_tensor *u, eg_tensor *v, double *size)
+static double blame_forward(const eg_tensor *t, int i, eg_tensor *u, eg_tensor *v, double *size)
 {
     eg_tensor *x = t->in[i];
     if (t->op->forward_c128 || !t->op->forward) {
         eg_tensor *z = eg_cast(x, EG_C128);
         eg_assign(eg_imag(z), eg_scale(v, 0x1p-100));
-        return dot(u, eg_scale(eg_imag(again(t, i, z, true)), 0x1p100), size);
+        return dot(u, eg_scale(eg_imag(blame_again(t, i, z, true)), 0x1p100), size);
     }
     double d[2], h = 1e-3;
     for (int k = 0; k < 2; k++, h /= 2) {
         double of = 0;
-        const double up = dot(u, again(t, i, eg_add(x, eg_scale(v, h)), false), &of);
-        const double down = dot(u, again(t, i, eg_sub(x, eg_scale(v, h)), false), &of);
+        const double up = dot(u, blame_again(t, i, eg_add(x, eg_scale(v, h)), false), &of);
+        const double down = dot(u, blame_again(t, i, eg_sub(x, eg_scale(v, h)), false), &of);
         d[k] = (up - down) / (2 * h);
         *size += of;
     }
@@ -70,7 +70,7 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
             eg_mark one = eg_push(cx);
             eg_tensor *u = noise(cx, 1, t), *v = noise(cx, 2, t->in[i]), *g = t->op->rule(t, u, i);
             double size = 0;
-            const double rule = g ? dot(g, v, &size) : 0, own = forward(t, i, u, v, &size);
+            const double rule = g ? dot(g, v, &size) : 0, own = blame_forward(t, i, u, v, &size);
             const bool refused = cx->failed; /* it cannot be applied alone, as checkpoint */
             if (refused) eg_clear(cx);
             eg__sweep_resume(&s);

@@ -12,17 +12,17 @@
 enum { ORDERS = 8 };
 
 /* -- verdicts --------------------------------------------------------------------------------- */
-static double allowed(const eg__trial *c, const eg__slope *n, double scale)
+static double check_allowed(const eg__trial *c, const eg__slope *n, double scale)
 {
     return c->o.rtol * fabs(n->n) + c->o.atol * scale + n->err;
 }
 static bool covered(const eg__trial *c, const eg__slope *n, double scale)
 {
-    return fabs(n->n) > allowed(c, n, scale);
+    return fabs(n->n) > check_allowed(c, n, scale);
 }
 static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, double scale)
 {
-    const double slack = allowed(c, n, scale), jump = fabs(n->right - n->left);
+    const double slack = check_allowed(c, n, scale), jump = fabs(n->right - n->left);
     const double low = fmin(n->left, n->right), high = fmax(n->left, n->right);
     if (isnan(a)) return EG_WRONG;
     if (!isfinite(n->n) || !isfinite(n->err)) return EG_NOISE;
@@ -83,7 +83,7 @@ static bool column(eg__trial *c, int64_t k, double *direction, const double *a, 
 
 /* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE:
  * none is clear; ZERO */
-static eg_verdict look(eg__trial *c, int input, const char *where, eg_entry *worst)
+static eg_verdict check_look(eg__trial *c, int input, const char *where, eg_entry *worst)
 {
     eg_mark m = eg_push(c->cx);
     const int64_t n = column_count(c), outs = c->outs;
@@ -137,7 +137,7 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
                                        : kept[cell] * (turn ? 0.01 : 0.1);
         }
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
-        found = look(c, input, name[turn], worst);
+        found = check_look(c, input, name[turn], worst);
         /* f refuses that point */
         if (cx->failed && strncmp(eg_error(cx), "out of memory", 13) != 0) {
             eg_clear(cx);
@@ -274,7 +274,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     for (int k = 0; k < count; k++) input[k] = eg_size(c->o.xs[k]) ? EG_RIGHT : EG_EMPTY;
     for (int64_t k = 0; k < entries; k++) {
         eg_entry *e = &all[k];
-        const double apart = fabs(e->analytic - e->numeric), most = allowed(c, &s[k], scale);
+        const double apart = fabs(e->analytic - e->numeric), most = check_allowed(c, &s[k], scale);
         e->verdict = verdict_of(c, e->analytic, &s[k], scale);
         r->right += e->verdict == EG_RIGHT;
         r->covered += covered(c, &s[k], scale);

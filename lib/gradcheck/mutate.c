@@ -21,7 +21,7 @@ typedef struct line {
     bool known;
 } line;
 
-static bool prepare(eg__trial *c, line *l, int number, double scale)
+static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
 {
     if (l->known) return true;
     if (!(l->direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *l->direction)))
@@ -77,7 +77,8 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
                 continue;
             }
             bool caught = false;
-            for (int k = 0; k < TRIES && !caught && (good = prepare(c, &lines[k], k, scale)); k++)
+            for (int k = 0; k < TRIES && !caught && (good = mutate_prepare(c, &lines[k], k, scale));
+                 k++)
                 caught = noticed(c, &lines[k], a);
             if (!good) break;
             if (caught) {

@@ -26,7 +26,7 @@ static void *grown(eg_ctx *cx, void *old, size_t elem, int64_t n, int64_t *room)
     return p;
 }
 
-static void add(eg__site *list, int *count, const eg_tensor *t)
+static void paths_add(eg__site *list, int *count, const eg_tensor *t)
 {
     for (int k = 0; k < *count && k < EG_SITES; k++)
         if (list[k].name == t->op->name && list[k].caller == t->caller) return;
@@ -35,7 +35,7 @@ static void add(eg__site *list, int *count, const eg_tensor *t)
 }
 
 /* In post-order, so that the operands are done. */
-static void finish(walk *w, eg_tensor *t)
+static void paths_finish(walk *w, eg_tensor *t)
 {
     const eg__trial *c = w->c;
     node *f = &w->done[w->n];
@@ -57,8 +57,8 @@ static void finish(walk *w, eg_tensor *t)
             if (c->o.xs[k] == x) used |= UINT64_C(1) << k;
     }
     for (int k = 0; k < c->o.count; k++) {
-        if (ends >> k & 1) add(w->path[k].cut, &w->path[k].cuts, t);
-        if (used >> k & 1) add(w->path[k].used, &w->path[k].uses, t);
+        if (ends >> k & 1) paths_add(w->path[k].cut, &w->path[k].cuts, t);
+        if (used >> k & 1) paths_add(w->path[k].used, &w->path[k].uses, t);
     }
 }
 
@@ -91,7 +91,7 @@ bool eg__paths(eg__trial *c, eg_tensor *y, eg__path *path)
         }
         if (w.n == w.room && !(w.done = grown(cx, w.done, sizeof *w.done, w.n, &w.room)))
             return false;
-        finish(&w, v->t);
+        paths_finish(&w, v->t);
         if (--depth == 0) break;
     }
     const node *last = &w.done[w.n - 1];

@@ -86,7 +86,7 @@ eg__site eg__site_of(const eg_tensor *y)
 }
 
 /* -- mutation: what a rule returned, wrong on purpose ----------------------------------------- */
-static double most(eg_tensor *a, eg_tensor *b) /* max |a − b|, or max |a|; f64 */
+static double probe_most(eg_tensor *a, eg_tensor *b) /* max |a − b|, or max |a|; f64 */
 {
     const double *x = eg_f64(a), *y = b ? eg_f64(b) : NULL;
     double m = 0;
@@ -106,13 +106,13 @@ eg_tensor *eg__probe_cotangent(eg_ctx *cx, const eg_tensor *y, int i, eg_tensor 
 {
     eg__probe *p = cx->probe;
     if (p->mutation == EG_MUTATE_NONE || !c || c->live != EG_LIVE || c->dtype != EG_F64) return c;
-    p->largest = fmax(p->largest, most(c, NULL));
+    p->largest = fmax(p->largest, probe_most(c, NULL));
     if (p->edges++ != p->edge) return c;
     eg_tensor *wrong = p->mutation == EG_MUTATE_SIGN     ? eg_neg(c)
                        : p->mutation == EG_MUTATE_FACTOR ? eg_scale(c, 1 + 1e-4)
                        : p->mutation == EG_MUTATE_ZERO   ? eg_zeros_like(c)
                                                          : swapped(c);
-    p->changed = eg_ok(wrong) ? most(wrong, c) : 0;
+    p->changed = eg_ok(wrong) ? probe_most(wrong, c) : 0;
     p->at = eg__site_of(y);
     p->operand = i;
     return wrong;

@@ -18,8 +18,8 @@ typedef struct page {
     char *s;
     size_t n;
 } page;
-static void say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(page *t, const char *format, ...)
+static void report_say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report_say(page *t, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
@@ -91,11 +91,11 @@ static void say_input(page *t, const eg__trial *c, int input)
     int n;
     const char *name = eg__check_part(c->o.names, input, &n);
     if (n)
-        say(t, "%.*s", n, name);
+        report_say(t, "%.*s", n, name);
     else if (eg_name_of(c->o.xs[input]))
-        say(t, "%s", eg_name_of(c->o.xs[input]));
+        report_say(t, "%s", eg_name_of(c->o.xs[input]));
     else
-        say(t, "x%d", input);
+        report_say(t, "x%d", input);
 }
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
@@ -107,12 +107,12 @@ static void say_index(page *t, int rank, const int64_t *dim, int64_t index, cons
         while (w < n && axes[w] == ' ') w++;
         int len = !words ? w < n : (int)strcspn(axes + w, " ,");
         if (words && len > n - w) len = n - w;
-        say(t, r ? "," : "[");
-        if (len) say(t, "%.*s=", len, axes + w);
+        report_say(t, r ? "," : "[");
+        if (len) report_say(t, "%.*s=", len, axes + w);
         w += len;
-        say(t, "%lld", (long long)ix[r]);
+        report_say(t, "%lld", (long long)ix[r]);
     }
-    if (rank) say(t, "]");
+    if (rank) report_say(t, "]");
 }
 static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
 {
@@ -120,26 +120,27 @@ static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
     int n;
     const char *axes = eg__check_part(c->o.axes, e->input, &n);
     if (e->output >= 0) {
-        say(t, "df");
+        report_say(t, "df");
         say_index(t, c->rank, c->dim, e->output, "", 0);
-        say(t, "/");
+        report_say(t, "/");
     }
-    say(t, "d");
+    report_say(t, "d");
     say_input(t, c, e->input);
     if (e->index >= 0)
         say_index(t, x->rank, x->dim, e->index, axes, n);
     else
-        say(t, " along a random direction");
-    if (e->shared > 1) say(t, " (one place in memory for %lld entries)", (long long)e->shared);
-    if (e->at) say(t, ", the input %s", e->at);
+        report_say(t, " along a random direction");
+    if (e->shared > 1)
+        report_say(t, " (one place in memory for %lld entries)", (long long)e->shared);
+    if (e->at) report_say(t, ", the input %s", e->at);
 }
 static void say_numbers(page *t, const eg_entry *e)
 {
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
-    say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict], e->analytic,
-        e->numeric, e->error);
-    if (e->verdict == EG_WRONG && of > 0) say(t, ", off by %.3g %%", 100 * apart / of);
-    say(t, ", left %.6g, right %.6g", e->left, e->right);
+    report_say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict],
+               e->analytic, e->numeric, e->error);
+    if (e->verdict == EG_WRONG && of > 0) report_say(t, ", off by %.3g %%", 100 * apart / of);
+    report_say(t, ", left %.6g, right %.6g", e->left, e->right);
 }
 
 void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
@@ -148,41 +149,43 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
     char words[512];
     /* the first entry of an input says what reads it */
     bool named[EG_CHECK_INPUTS] = { false };
-    if (r->order > 1) say(&t, "order %d: ", r->order);
-    say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ", r->passed ? "passed" : "FAILED",
-        (long long)r->right, (long long)r->entries, c->o.directions > 0 ? "directions" : "entries",
-        (long long)r->covered);
-    say(&t,
+    if (r->order > 1) report_say(&t, "order %d: ", r->order);
+    report_say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ",
+               r->passed ? "passed" : "FAILED", (long long)r->right, (long long)r->entries,
+               c->o.directions > 0 ? "directions" : "entries", (long long)r->covered);
+    report_say(
+        &t,
         "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
         r->worst, r->margin, c->o.rtol, c->o.atol);
     for (int k = 0; k < r->shown; k++) {
         const eg_entry *e = &r->entry[k];
         if (!eg__fails(e->verdict)) continue;
-        say(&t, "  ");
+        report_say(&t, "  ");
         say_entry(&t, c, e);
         say_numbers(&t, e);
         const eg__path *p = &path[e->input];
         if (p->uses && !named[e->input])
-            say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
+            report_say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
         named[e->input] = true;
-        say(&t, "\n");
+        report_say(&t, "\n");
     }
     for (int k = 0; k < r->notes; k++) {
         const eg_note *n = &r->note[k];
-        say(&t, "  ");
+        report_say(&t, "  ");
         if (n->input >= 0) say_input(&t, c, n->input);
-        if (n->input >= 0) say(&t, ": ");
-        if (n->verdict != EG_RIGHT) say(&t, "%s: ", verdict_name[n->verdict]);
-        say(&t, "%s\n", n->text);
+        if (n->input >= 0) report_say(&t, ": ");
+        if (n->verdict != EG_RIGHT) report_say(&t, "%s: ", verdict_name[n->verdict]);
+        report_say(&t, "%s\n", n->text);
     }
     if (r->mutants)
-        say(&t, "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n",
-            (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
-            (long long)r->survivors);
+        report_say(&t,
+                   "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n",
+                   (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
+                   (long long)r->survivors);
     if (r->order == 1)
-        say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls,
-            (long long)r->sweeps);
-    if (r->higher) say(&t, "%s", r->higher->text);
+        report_say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls,
+                   (long long)r->sweeps);
+    if (r->higher) report_say(&t, "%s", r->higher->text);
 }
 int eg_report_print(FILE *f, const eg_report *r)
 {

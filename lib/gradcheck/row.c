@@ -29,7 +29,7 @@ typedef struct call {
     int count;
     eg_tensor *x[OPERANDS];
 } call;
-static bool draw(eg_ctx *cx, call *c)
+static bool row_draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;
     const bool anywhere = c->sample->low == 0 && c->sample->high == 0;
@@ -51,7 +51,7 @@ static bool draw(eg_ctx *cx, call *c)
     }
     return !cx->failed;
 }
-static eg_tensor *sampled(void *user, eg_tensor *const *xs)
+static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
 {
     const call *c = user;
     eg_tensor *x[OPERANDS];
@@ -65,13 +65,13 @@ static bool agrees(eg_ctx *cx, const eg_op *op)
         call c = { .sample = s };
         eg_tensor *xs[OPERANDS];
         int n = 0;
-        if (!draw(cx, &c)) return false;
+        if (!row_draw(cx, &c)) return false;
         for (int i = 0; i < c.count; i++)
             if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
         eg_tensor *y = s->call(c.x);
         if (!eg_ok(y)) return false;
         if (!n || !eg__is_float(y->dtype)) continue;
-        const eg_report *r = eg_gradcheck(.f = sampled, .user = &c, .count = n, .xs = xs);
+        const eg_report *r = eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
         if (!r) return false;
         if (r->passed) continue;
         eg_fail(cx,

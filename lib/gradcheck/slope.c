@@ -20,7 +20,7 @@ static void go(eg__trial *c, int64_t cell, const double *direction, double t)
     }
     for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
 }
-static double step(const eg__trial *c, int64_t cell, const double *direction)
+static double slope_step(const eg__trial *c, int64_t cell, const double *direction)
 {
     double most = 1;
     if (cell >= 0)
@@ -42,7 +42,7 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__sl
         return false;
     }
     bool good = true, more = true, none = false;
-    double wanted = step(c, cell, direction);
+    double wanted = slope_step(c, cell, direction);
     for (int level = 0; level < (none ? DEEPER : LEVELS) && good && more; level++, wanted /= 16) {
         const double base = cell >= 0 ? c->point[cell] : 1;
         const volatile double up = base + wanted;
@@ -90,8 +90,8 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
 
 /* A direction over cells (or one cell) as a tensor for each input; a tensor given twice is listed
  * once. Returns how many; −1: an error. */
-static int tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x,
-                    eg_tensor **v)
+static int slope_tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x,
+                          eg_tensor **v)
 {
     int count = 0;
     for (int k = 0; k < c->o.count; k++) {
@@ -118,7 +118,7 @@ static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg
     const eg_op *unsupported = NULL;
     eg_mark m = eg_push(c->cx);
     eg_tensor *y = eg__trial_call(c);
-    const int count = y ? tangents(c, cell, direction, x, v) : -1;
+    const int count = y ? slope_tangents(c, cell, direction, x, v) : -1;
     const bool good = count >= 0 && eg__complex_step(y, count, x, v, &dy, &unsupported);
     const double *d = good ? eg_f64(dy) : NULL;
     for (int64_t o = 0; d && o < c->outs; o++) {
@@ -169,7 +169,7 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
     double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
     if (direction) eg__direction(c, 90000, -1, direction);
     eg_tensor *y = direction ? eg__trial_call(c) : NULL;
-    const int count = y ? tangents(c, -1, direction, x, v) : -1;
+    const int count = y ? slope_tangents(c, -1, direction, x, v) : -1;
     if (count >= 0) moved = eg_jvp(y, count, x, v);
     const double *d = eg_ok(moved) ? eg_f64(moved) : NULL;
     double forward = 0, reverse = 0, size = 0;

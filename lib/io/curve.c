@@ -42,10 +42,10 @@ static void widen(axis *a, double v)
 }
 
 /* neighbours lie far apart on the scale */
-static int colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }
+static int curve_colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }
 
 /* From point to point, one upright stroke per column: no gap, whatever the slope. */
-static void line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
+static void curve_line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
 {
     for (int x = x0; x <= x1; x++) {
         double from = x1 > x0 ? (x - 0.5 - x0) / (x1 - x0) : 0,
@@ -56,7 +56,7 @@ static void line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
     }
 }
 
-static void word(eg__canvas *c, int x, int y, int direction, const char *text)
+static void curve_word(eg__canvas *c, int x, int y, int direction, const char *text)
 {
     eg__label label;
     eg__text_label(&label, text ? text : "", WORD);
@@ -71,26 +71,27 @@ static void grid(const plot *p, eg__canvas *c)
         int y = TOP + HIGH - (int)lround(on(&p->y, at[k]) * HIGH);
         c->rectangle(c, LEFT, y, WIDE, 1, EG_GREY);
         snprintf(text, sizeof text, "%.6g", at[k]);
-        word(c, LEFT - TICK, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
+        curve_word(c, LEFT - TICK, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
     }
     for (int k = 0, n = eg__ticks(p->x.low, p->x.high, p->x.logarithmic, TICKS, at); k < n; k++) {
         int x = LEFT + (int)lround(on(&p->x, at[k]) * WIDE);
         c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
         snprintf(text, sizeof text, "%.6g", at[k]);
-        word(c, x + (int)strlen(text) * EG_ADVANCE / 2, TOP + HIGH + TICK + 4, EG_FROM_RIGHT, text);
+        curve_word(c, x + (int)strlen(text) * EG_ADVANCE / 2, TOP + HIGH + TICK + 4, EG_FROM_RIGHT,
+                   text);
     }
     c->rectangle(c, LEFT, TOP, 1, HIGH, EG_INK);
     c->rectangle(c, LEFT, TOP + HIGH, WIDE, 1, EG_INK);
 }
 
-static void draw(eg__canvas *c, const void *picture)
+static void curve_draw(eg__canvas *c, const void *picture)
 {
     const plot *p = picture;
     grid(p, c);
-    word(c, LEFT, 14, EG_FROM_LEFT, p->o->title);
-    word(c, LEFT + WIDE, TOP + HIGH + 40, EG_FROM_RIGHT, p->o->x_name);
+    curve_word(c, LEFT, 14, EG_FROM_LEFT, p->o->title);
+    curve_word(c, LEFT + WIDE, TOP + HIGH + 40, EG_FROM_RIGHT, p->o->x_name);
     /* above the axis and its highest tick */
-    word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);
+    curve_word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);
     for (int k = 0; k < p->o->count; k++) {
         const eg_curve *one = &p->o->curve[k];
         int before_x = 0, before_y = 0;
@@ -103,14 +104,14 @@ static void draw(eg__canvas *c, const void *picture)
             }
             int x = LEFT + (int)lround(u * WIDE), y = TOP + HIGH - (int)lround(v * HIGH);
             if (before && x < before_x)
-                line(c, x, y, before_x, before_y, colour(k));
+                curve_line(c, x, y, before_x, before_y, curve_colour(k));
             else
-                line(c, before ? before_x : x, before ? before_y : y, x, y, colour(k));
+                curve_line(c, before ? before_x : x, before ? before_y : y, x, y, curve_colour(k));
             before = true, before_x = x, before_y = y;
         }
         c->rectangle(c, LEFT + WIDE - 280, TOP + 10 + k * (EG_HEIGHT + 8), 30, EG_HEIGHT,
-                     colour(k));
-        word(c, LEFT + WIDE - 240, TOP + 10 + k * (EG_HEIGHT + 8), EG_FROM_LEFT, one->name);
+                     curve_colour(k));
+        curve_word(c, LEFT + WIDE - 240, TOP + 10 + k * (EG_HEIGHT + 8), EG_FROM_LEFT, one->name);
     }
 }
 
@@ -136,5 +137,5 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
         return -1;
     }
     eg__canvas canvas = { .width = LEFT + WIDE + RIGHT, .height = TOP + HIGH + BOTTOM };
-    return eg__picture_write(o.cx, path, &canvas, draw, &p);
+    return eg__picture_write(o.cx, path, &canvas, curve_draw, &p);
 }

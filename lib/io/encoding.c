@@ -80,7 +80,7 @@ static void reverse_bytes(uint8_t *bytes, size_t width, size_t n)
     X(EG_BOOL, bool, sizeof(bool))
 /* clang-format on */
 
-static uint8_t *writable(eg_tensor *x, size_t *size)
+static uint8_t *encoding_writable(eg_tensor *x, size_t *size)
 {
 #define CASE(dtype, name, bytes)            \
     if (eg_type(x) == dtype) {              \
@@ -111,7 +111,7 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
     if (!eg_ok(x)) return false;
     size_t n = (size_t)eg_size(x), size;
     if (!n) return true;
-    uint8_t *y = writable(x, &size), part[CHUNK];
+    uint8_t *y = encoding_writable(x, &size), part[CHUNK];
     if (!y) return false;
     if (!e->widen) {
         if (!eg__file_take(in, y, n * e->width)) return false;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* -- values, scale, labels -------------------------------------------------------------------- */
-static bool refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
+static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
 {
     char dims[EG_RANK_MAX * 22];
     eg_fail(cx, "%s: operand 1 is %s, but %s", who,
@@ -24,15 +24,17 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
         eg_fail(cx, "%s: operand 1 has no values: it failed, or its scope was popped", who);
     if (!eg_ok(x) || eg_error(cx)) return false;
     if (rank != 2 && rank != 3)
-        return refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)", x);
+        return heatmap_refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)",
+                              x);
     for (int k = 0; k < rank; k++)
         if (eg_dim(x, k) > 4096)
-            return refuse(cx, who, "a heat map has at most 4096 rows, columns and heads", x);
+            return heatmap_refuse(cx, who, "a heat map has at most 4096 rows, columns and heads",
+                                  x);
     map->panels = rank == 3 ? (int)eg_dim(x, 0) : 1, map->rows = (int)eg_dim(x, -2),
     map->columns = (int)eg_dim(x, -1);
     int64_t n = eg_size(x);
-    if (n == 0) return refuse(cx, who, "there is nothing to show", x);
-    if (n > 1 << 26) return refuse(cx, who, "a heat map has at most 67108864 entries", x);
+    if (n == 0) return heatmap_refuse(cx, who, "there is nothing to show", x);
+    if (n > 1 << 26) return heatmap_refuse(cx, who, "a heat map has at most 67108864 entries", x);
     map->mark = eg_push(cx);
     map->value = eg_f64(eg_cast(x, EG_F64));
     if (!map->value) {

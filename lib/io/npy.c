@@ -117,7 +117,7 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-static bool parse(const eg__input *in, const char *text, size_t n, header *h)
+static bool npy_parse(const eg__input *in, const char *text, size_t n, header *h)
 {
     cursor c = { in, text, text + n };
     bool seen[FIELDS] = { false }, comma = true;
@@ -164,7 +164,7 @@ static bool read_header(eg__input *in, header *h)
                                length, HEADER_MAX);
     char *text = malloc(length + 1);
     if (!text) return eg__file_refuse(in, "out of memory");
-    bool good = eg__file_take(in, text, length) && parse(in, text, length, h);
+    bool good = eg__file_take(in, text, length) && npy_parse(in, text, length, h);
     free(text);
     return good;
 }
@@ -245,7 +245,7 @@ static eg_tensor *read_array(eg__input *in)
     return good ? y : NULL;
 }
 
-static eg_tensor *finish(eg__input *in, bool open)
+static eg_tensor *npy_finish(eg__input *in, bool open)
 {
     eg_tensor *y = open ? read_array(in) : NULL;
     eg__file_close(in);
@@ -256,14 +256,14 @@ eg_tensor *eg_npy_load(eg_ctx *cx, const char *path)
 {
     eg__input in;
     bool open = eg__file_open(&in, cx, "npy", path);
-    return finish(&in, open);
+    return npy_finish(&in, open);
 }
 
 eg_tensor *eg_npy_read(eg_ctx *cx, const void *bytes, size_t count)
 {
     eg__input in;
     bool open = eg__file_open_bytes(&in, cx, "npy", bytes, count);
-    return finish(&in, open);
+    return npy_finish(&in, open);
 }
 
 /* -- writing ---------------------------------------------------------------------------------- */
@@ -289,7 +289,7 @@ static void put_array(eg__output *out, eg_tensor *x)
     eg__encoding_put(out, x);
 }
 
-static bool usable(eg_tensor *x)
+static bool npy_usable(eg_tensor *x)
 {
     if (!eg_ok(x))
         eg_fail(eg_context(x), "npy: operand 1 has no values: it failed, or its scope was popped");
@@ -303,7 +303,7 @@ static bool usable(eg_tensor *x)
 int eg_npy_write(FILE *file, eg_tensor *x)
 {
     eg__output out;
-    if (!usable(x)) return -1;
+    if (!npy_usable(x)) return -1;
     if (!file) {
         eg_fail(eg_context(x), "npy: the stream is NULL");
         return -1;
@@ -326,7 +326,7 @@ int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
 {
     int made = 0;
     for (int k = 0; k < count; k++)
-        if (!usable(xs[k])) return -1;
+        if (!npy_usable(xs[k])) return -1;
     if (count <= 0) return count;
     eg__output *outs = calloc((size_t)count, sizeof *outs);
     if (!outs) {

@@ -37,7 +37,7 @@ static int points(const eg__label *label)
 {
     return label->width ? label->width * EG_ADVANCE - 2 : 0;
 }
-static int most(int a, int b) { return a > b ? a : b; }
+static int picture_most(int a, int b) { return a > b ? a : b; }
 
 /* Large enough for one line of text a cell as far as that is possible. */
 static int cell_size(int n)
@@ -47,7 +47,7 @@ static int cell_size(int n)
     } sizes[] = { { 8, 36 }, { 16, 28 }, { 32, 20 }, { 64, LINE } };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (n <= sizes[k].upto) return sizes[k].size;
-    return most(1, 1024 / n);
+    return picture_most(1, 1024 / n);
 }
 
 static void arrange(layout *l)
@@ -55,25 +55,25 @@ static void arrange(layout *l)
     const eg__heatmap *map = l->map;
     eg__label label;
     int wide = 0, title_width = 0;
-    l->cell = cell_size(most(map->rows, map->columns));
+    l->cell = cell_size(picture_most(map->rows, map->columns));
     l->every = (LINE + l->cell - 1) / l->cell;
     for (int k = 0; k < map->rows; k += l->every) {
         eg__heatmap_label(map->o.rows, k, TOKEN, &label);
-        l->left = most(l->left, points(&label));
+        l->left = picture_most(l->left, points(&label));
     }
     for (int k = 0; k < map->columns; k += l->every) {
         eg__heatmap_label(map->o.columns, k, TOKEN, &label);
-        wide = most(wide, points(&label));
+        wide = picture_most(wide, points(&label));
     }
     for (int k = 0; k < map->panels; k++) {
         eg__heatmap_title(map, k, TITLE, &label);
-        title_width = most(title_width, points(&label));
+        title_width = picture_most(title_width, points(&label));
     }
     l->upward = wide + 4 > l->cell * l->every;
     l->left += PAD;
     l->above = (l->upward ? wide : EG_HEIGHT) + PAD;
     l->title = title_width ? LINE + PAD : 0;
-    l->panel_width = l->left + most(map->columns * l->cell, title_width);
+    l->panel_width = l->left + picture_most(map->columns * l->cell, title_width);
     l->panel_height = l->title + l->above + map->rows * l->cell;
     double best = INFINITY; /* the grid whose shape is nearest to 3 : 2, with few gaps */
     for (int across = 1; across <= map->panels; across++) {
@@ -100,7 +100,7 @@ static bool size(layout *l)
     double at[EG_TICKS_MOST];
     for (int k = 0, n = eg__ticks(map->low, map->high, false, TICKS, at); k < n; k++) {
         tick(at[k], &label);
-        ticks = most(ticks, points(&label));
+        ticks = picture_most(ticks, points(&label));
     }
     if (map->o.title) {
         eg__text_label(&label, map->o.title, TITLE);
@@ -125,7 +125,7 @@ static bool size(layout *l)
     return true;
 }
 
-static int colour(double level)
+static int picture_colour(double level)
 {
     return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1));
 }
@@ -138,10 +138,10 @@ static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0
     int seam = l->cell >= LINE;
     for (int i = 0; i < map->rows; i++)
         for (int j = 0, next; j < map->columns; j = next) {
-            int shade = colour(eg__heatmap_level(map, panel, i, j));
+            int shade = picture_colour(eg__heatmap_level(map, panel, i, j));
             next = j + 1;
             while (!seam && next < map->columns &&
-                   colour(eg__heatmap_level(map, panel, i, next)) == shade)
+                   picture_colour(eg__heatmap_level(map, panel, i, next)) == shade)
                 next++;
             c->rectangle(c, x0 + j * l->cell, y0 + i * l->cell, (next - j) * l->cell - seam,
                          l->cell - seam, shade);
@@ -202,7 +202,7 @@ static void draw_axes(const layout *l, eg__canvas *c)
     int top = MARGIN + l->top + l->title + l->above, cells = l->map->rows * l->cell;
     if (o->row_axis) {
         eg__text_label(&label, o->row_axis, TITLE);
-        c->text(c, MARGIN, top + most(cells, points(&label)), EG_UPWARD, &label);
+        c->text(c, MARGIN, top + picture_most(cells, points(&label)), EG_UPWARD, &label);
     }
     if (o->column_axis) {
         eg__text_label(&label, o->column_axis, TITLE);
@@ -211,7 +211,7 @@ static void draw_axes(const layout *l, eg__canvas *c)
     }
 }
 
-static void draw(eg__canvas *c, const void *picture)
+static void picture_draw(eg__canvas *c, const void *picture)
 {
     const layout *l = picture;
     if (l->top) {
@@ -260,7 +260,7 @@ int eg_picture_save_with(const char *path, const eg_heatmap_args *given)
     if (!eg__heatmap_open(&map, given, "picture")) return -1;
     layout l = { .map = &map };
     arrange(&l);
-    int result = size(&l) ? eg__picture_write(map.cx, path, &l.canvas, draw, &l) : -1;
+    int result = size(&l) ? eg__picture_write(map.cx, path, &l.canvas, picture_draw, &l) : -1;
     eg__heatmap_close(&map);
     return result;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
+static void png_rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
 {
     uint8_t *point = c->state;
     int right = x + width < c->width ? x + width : c->width,
@@ -16,7 +16,7 @@ static void rectangle(eg__canvas *c, int x, int y, int width, int height, int co
 }
 
 /* The font doubled: a point is 2 × 2. */
-static void text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
+static void png_draw_text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
 {
     if (direction == EG_FROM_RIGHT) x -= label->width * EG_ADVANCE - 2;
     for (int k = 0, at = 0; k < label->count; at += eg__text_width(label->code[k++]) * EG_ADVANCE) {
@@ -25,9 +25,9 @@ static void text(eg__canvas *c, int x, int y, int direction, const eg__label *la
             for (int u = 0; u < 5; u++)
                 if (g.row[v] >> (4 - u) & 1) {
                     if (direction == EG_UPWARD)
-                        rectangle(c, x + 2 * v, y - at - 2 * u - 2, 2, 2, EG_INK);
+                        png_rectangle(c, x + 2 * v, y - at - 2 * u - 2, 2, 2, EG_INK);
                     else
-                        rectangle(c, x + at + 2 * u, y + 2 * v, 2, 2, EG_INK);
+                        png_rectangle(c, x + at + 2 * u, y + 2 * v, 2, 2, EG_INK);
                 }
     }
 }
@@ -46,8 +46,8 @@ int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
         eg__file_abandon(out);
         return -1;
     }
-    c->rectangle = rectangle, c->text = text;
-    rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
+    c->rectangle = png_rectangle, c->text = png_draw_text;
+    png_rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
     draw(c, picture);
     eg__picture_palette(palette);
     errno = 0;

@@ -7,7 +7,7 @@ typedef struct svg {
     uint8_t palette[EG_COLOURS][3];
 } svg;
 
-static void rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
+static void svg_rectangle(eg__canvas *c, int x, int y, int width, int height, int colour)
 {
     svg *s = c->state;
     const uint8_t *rgb = s->palette[colour];
@@ -16,7 +16,7 @@ static void rectangle(eg__canvas *c, int x, int y, int width, int height, int co
                    x, y, width, height, rgb[0], rgb[1], rgb[2]);
 }
 
-static void put(eg__output *out, uint32_t code)
+static void svg_put(eg__output *out, uint32_t code)
 {
     static const struct {
         uint32_t code;
@@ -34,7 +34,7 @@ static void put(eg__output *out, uint32_t code)
 }
 
 /* y is the upper edge of the letters; SVG wants their base line, which is EG_HEIGHT below. */
-static void text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
+static void svg_text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
 {
     svg *s = c->state;
     if (!label->count) return;
@@ -44,7 +44,7 @@ static void text(eg__canvas *c, int x, int y, int direction, const eg__label *la
     else
         eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT - 1,
                        direction == EG_FROM_RIGHT ? " text-anchor=\"end\"" : "");
-    for (int k = 0; k < label->count; k++) put(s->out, label->code[k]);
+    for (int k = 0; k < label->count; k++) svg_put(s->out, label->code[k]);
     eg__file_print(s->out, "</text>\n");
 }
 
@@ -52,7 +52,7 @@ int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
 {
     svg s = { .out = out };
     eg__picture_palette(s.palette);
-    c->state = &s, c->rectangle = rectangle, c->text = text;
+    c->state = &s, c->rectangle = svg_rectangle, c->text = svg_text;
     eg__file_print(out,
                    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -61,7 +61,7 @@ int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
                    "Consolas, monospace\" font-size=\"%d\" "
                    "fill=\"#222222\" xml:space=\"preserve\">\n",
                    c->width, c->height, c->width, c->height, EG_ADVANCE * 10 / 6);
-    rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
+    svg_rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
     draw(c, picture);
     eg__file_print(out, "</svg>\n");
     return eg__file_finish(out);

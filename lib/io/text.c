@@ -6,7 +6,7 @@ enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
 /* The code point at *s, which moves behind it; −1 for a byte that begins none. RFC 3629: no
  * surrogates, no form longer than needed. */
-static int32_t decode(const char **s)
+static int32_t text_decode(const char **s)
 {
     static const struct {
         uint8_t mask, lead;
@@ -40,7 +40,7 @@ static int32_t decode(const char **s)
 bool eg__text_valid(const char *text)
 {
     while (*text)
-        if (decode(&text) < 0) return false;
+        if (text_decode(&text) < 0) return false;
     return true;
 }
 
@@ -94,7 +94,7 @@ void eg__text_label(eg__label *label, const char *text, int columns)
         return;
     }
     while (*text) {
-        int32_t c = decode(&text);
+        int32_t c = text_decode(&text);
         uint32_t code = control(c) ? BROKEN : (uint32_t)c;
         int width = eg__text_width(code);
         if (!width && (!label->count || label->count + columns + 2 > EG_LABEL_MAX)) continue;

@@ -71,7 +71,7 @@ typedef struct plan {
     bool heads;
 } plan;
 
-static int letters(const char *axes, char *out)
+static int alias_letters(const char *axes, char *out)
 {
     int n = 0;
     for (const char *c = axes; *c && n < 8; c++)
@@ -79,10 +79,10 @@ static int letters(const char *axes, char *out)
     return n;
 }
 
-static bool planned(const eg_named *one, const eg_alias *a, plan *p)
+static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
 {
     char ours[8] = "", theirs[64] = "", target[32] = "", axes[64] = "";
-    int count = letters(one->axes, ours), n = 0, t = 0, w = 0;
+    int count = alias_letters(one->axes, ours), n = 0, t = 0, w = 0;
     const char *lead = a->parts ? strstr(a->axes, "(c") : NULL;
     bool group = false;
     *p = (plan){ .counted = -1, .joined = -1, .heads = strchr(a->theirs, '#') != NULL };
@@ -148,7 +148,7 @@ static const eg_named *alias_part(const eg_params *p, const eg_alias *list, cons
                  star ? (int)(star - b->ours) : (int)strlen(b->ours), b->ours,
                  star ? (int)count : 0, digits, star ? star + 1 : "");
         const eg_named *one = eg__nn_named(p, full);
-        if (one && planned(one, b, q)) return one;
+        if (one && alias_planned(one, b, q)) return one;
     }
     return NULL;
 }
@@ -208,7 +208,7 @@ static int read_param(const source *s, const eg_named *one, const char *name)
         bool heads = strchr(a->theirs, '#') != NULL;
         if (!named(a, name, s->under, heads ? 0 : -1, theirs)) continue;
         if (!*a->theirs) return 0;
-        if (!planned(one, a, &p)) continue;
+        if (!alias_planned(one, a, &p)) continue;
         first = first ? first : a;
         if (eg_safetensors_find(s->file, theirs) < 0) continue;
         int bad = 0;
@@ -223,7 +223,7 @@ static int read_param(const source *s, const eg_named *one, const char *name)
         eg_fail(s->cx, "%s: this style has no name for the parameter \"%s\"", s->path, one->name);
         return -1;
     }
-    planned(one, first, &p);
+    alias_planned(one, first, &p);
     named(first, name, s->under, p.heads ? 0 : -1, theirs);
     return read_one(s, one, name, first, &p, 0, theirs); /* says which tensor is missing */
 }
@@ -299,7 +299,7 @@ static bool roomy(out *o)
     return true;
 }
 
-static bool emit(out *o, const char *name, eg_tensor *x)
+static bool alias_emit(out *o, const char *name, eg_tensor *x)
 {
     char *kept = roomy(o) && eg_ok(x) ? eg_owner_alloc(o->owner, strlen(name) + 1) : NULL;
     if (!kept) return false;
@@ -348,7 +348,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
         eg_tensor *xs[PARTS] = { 0 };
         if (a->parts > PARTS || !named(a, name, under, -1, theirs)) continue;
         if (!*a->theirs) return 1;
-        if (!planned(one, a, &q)) continue;
+        if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {
             if (!gathered(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
@@ -356,12 +356,12 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
             eg_tensor *all = a->part        ? NULL
                              : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
                                             : eg_concat_n(q.joined, a->parts, xs);
-            return a->part || emit(o, theirs, all) ? 1 : -1;
+            return a->part || alias_emit(o, theirs, all) ? 1 : -1;
         }
-        bool good = q.heads || emit(o, theirs, eg_rearrange(q.write, one->x));
+        bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
             good = named(a, name, under, h, theirs) &&
-                   emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
+                   alias_emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;

@@ -16,7 +16,7 @@ struct eg_cache {
 };
 
 static eg_ctx *context(const eg_cache *c) { return c ? eg_owner_context(c->owner) : NULL; }
-static const slot *seen(const eg_cache *c, int k)
+static const slot *cache_seen(const eg_cache *c, int k)
 {
     return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
 }
@@ -36,7 +36,10 @@ eg_cache *eg_cache_new(eg_owner *owner, int64_t room)
 
 int64_t eg_cache_room(const eg_cache *c) { return c ? c->room : 0; }
 int64_t eg_cache_length(const eg_cache *c) { return eg__cache_taken(c, 0); }
-int64_t eg__cache_taken(const eg_cache *c, int k) { return seen(c, k) ? c->slot[k].taken : 0; }
+int64_t eg__cache_taken(const eg_cache *c, int k)
+{
+    return cache_seen(c, k) ? c->slot[k].taken : 0;
+}
 bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
 int eg_cache_cut(eg_cache *c, int64_t length)
@@ -52,7 +55,8 @@ int eg_cache_cut(eg_cache *c, int64_t length)
     return 0;
 }
 
-static eg_tensor *made(eg_cache *c, const eg_tensor *like, int axis, int64_t room, int64_t rows)
+static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64_t room,
+                             int64_t rows)
 {
     int64_t dims[EG_RANK_MAX];
     for (int k = 0; k < eg_rank(like); k++)
@@ -61,7 +65,7 @@ static eg_tensor *made(eg_cache *c, const eg_tensor *like, int axis, int64_t roo
 }
 
 /* what is in use: its rows, and on the places' axis [from, to) */
-static eg_tensor *part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
+static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
     return eg_slice(s->axis ? eg_slice(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
@@ -75,16 +79,16 @@ static int pick(eg_cache *c, slot *s, eg_tensor *index)
                    : rows < 2 * held ? 2 * held
                                      : rows;
     eg_mark m = eg_push(context(c));
-    eg_tensor *k = eg_at("[b] ..., c -> c ...", part(s, s->k, 0, s->taken), index),
-              *v = eg_at("[b] ..., c -> c ...", part(s, s->v, 0, s->taken), index);
+    eg_tensor *k = eg_at("[b] ..., c -> c ...", cache_part(s, s->k, 0, s->taken), index),
+              *v = eg_at("[b] ..., c -> c ...", cache_part(s, s->v, 0, s->taken), index);
     slot fresh = *s;
     fresh.rows = rows;
     if (room > held) {
-        fresh.k = made(c, s->k, s->axis, eg_dim(s->k, s->axis), room);
-        fresh.v = made(c, s->v, s->axis, eg_dim(s->v, s->axis), room);
+        fresh.k = cache_made(c, s->k, s->axis, eg_dim(s->k, s->axis), room);
+        fresh.v = cache_made(c, s->v, s->axis, eg_dim(s->v, s->axis), room);
     }
-    int bad = eg_assign(part(&fresh, fresh.k, 0, s->taken), k) ||
-                      eg_assign(part(&fresh, fresh.v, 0, s->taken), v)
+    int bad = eg_assign(cache_part(&fresh, fresh.k, 0, s->taken), k) ||
+                      eg_assign(cache_part(&fresh, fresh.v, 0, s->taken), v)
                   ? -1
                   : 0;
     eg_pop(context(c), m);
@@ -106,7 +110,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
     bool was = eg_nograd(cx, true);
     int bad = 0;
     for (int k = 0; k < c->slots && !bad; k++) {
-        const slot *s = seen(c, k);
+        const slot *s = cache_seen(c, k);
         if (!s || !s->taken) continue;
         if (!s->axis) {
             eg_fail(cx, "cache: its keys have no batch that could be picked; they come from the "
@@ -120,7 +124,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
     return bad || eg_error(cx) ? -1 : 0;
 }
 
-static slot *at(eg_cache *c, int k)
+static slot *cache_at(eg_cache *c, int k)
 {
     if (k >= c->slots) {
         int count = k < 16 ? 32 : 2 * k;
@@ -134,7 +138,8 @@ static slot *at(eg_cache *c, int k)
 }
 
 /* x has the cache's sizes, places apart */
-static bool fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis, int64_t rows)
+static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis,
+                       int64_t rows)
 {
     for (int k = 0; k < eg_rank(held); k++)
         if (k != axis &&
@@ -155,15 +160,15 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     eg_nograd(cx, !recording);
     if (recording) return eg_fail(cx, "a cache keeps no history, so it needs eg_nograd"), false;
     if (k < 0 || k > 1 << 20) return eg_fail(cx, "the cache has no slot %d", k), false;
-    slot *s = at(c, k);
+    slot *s = cache_at(c, k);
     if (!s) return false;
     if (*key) {
         if (!eg_ok(*key) || !eg_ok(*value)) return false;
         int64_t more = eg_dim(*key, axis), room = memory ? more : c->room, rows = eg_dim(*key, 0);
         if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
             (!s->taken && axis && rows > eg_dim(s->k, 0))) {
-            slot fresh = { made(c, *key, axis, room, rows),
-                           made(c, *value, axis, room, rows),
+            slot fresh = { cache_made(c, *key, axis, room, rows),
+                           cache_made(c, *value, axis, room, rows),
                            axis,
                            0,
                            rows,
@@ -177,7 +182,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
                    false;
         if (!s->taken && axis) s->rows = rows;
         room = eg_dim(s->k, axis);
-        if (!fits(c, *key, s->k, axis, s->rows) || !fits(c, *value, s->v, axis, s->rows))
+        if (!cache_fits(c, *key, s->k, axis, s->rows) ||
+            !cache_fits(c, *value, s->v, axis, s->rows))
             return false;
         if (more > room - s->taken)
             return eg_fail(
@@ -185,12 +191,12 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
                        "the cache has room for %lld places, but %lld are taken and %lld more came",
                        (long long)room, (long long)s->taken, (long long)more),
                    false;
-        if (eg_assign(part(s, s->k, s->taken, s->taken + more), *key) ||
-            eg_assign(part(s, s->v, s->taken, s->taken + more), *value))
+        if (eg_assign(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
+            eg_assign(cache_part(s, s->v, s->taken, s->taken + more), *value))
             return false;
         s->taken += more;
     }
-    *key = part(s, s->k, 0, s->taken);
-    *value = part(s, s->v, 0, s->taken);
+    *key = cache_part(s, s->k, 0, s->taken);
+    *value = cache_part(s, s->v, 0, s->taken);
     return true;
 }

@@ -96,7 +96,7 @@ typedef struct sums {
     int64_t spread;
 } sums; /* rows that have a spread */
 
-static int falling(const void *p, const void *q)
+static int heads_falling(const void *p, const void *q)
 {
     const double a = *(const double *)p, b = *(const double *)q;
     return (a < b) - (a > b);
@@ -131,7 +131,7 @@ static void add_row(sums *s, double *a, int64_t n, int64_t at, int64_t top)
     if (at >= -1 && at < n - 1) s->h.next += a[at + 1];
     s->h.first += a[0];
     s->h.saturated += most > 0.99;
-    qsort(a, (size_t)n, sizeof *a, falling);
+    qsort(a, (size_t)n, sizeof *a, heads_falling);
     for (int64_t j = 0; j < n && j < top; j++) s->h.top += a[j];
 }
 
@@ -215,7 +215,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
 
 /* -- alike ------------------------------------------------------------------------------------ */
 /* x / |x| along the last letter; zeros stay */
-static eg_tensor *unit(eg_tensor *x, const form *f)
+static eg_tensor *heads_unit(eg_tensor *x, const form *f)
 {
     char spec[SPEC];
     int w = 0;
@@ -250,7 +250,7 @@ static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
         }
     snprintf(text + w, sizeof text - (size_t)w, "-> %.*s %s", f.length[f.head], f.name[f.head], g);
     const double vectors = (double)eg_size(x) / (double)(eg_dim(x, f.head) * eg_dim(x, f.key));
-    eg_tensor *u = unit(x, &f);
+    eg_tensor *u = heads_unit(x, &f);
     return vectors > 0 ? eg_scale(eg_einsum(text, u, u), 1 / vectors) : eg_einsum(text, u, u);
 }
 eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x)

@@ -21,7 +21,7 @@ typedef struct terms {
 
 static bool in(const char *term, char c) { return strchr(term, c) != NULL; }
 
-static void without(const char *term, char a, char b, char *out)
+static void linear_without(const char *term, char a, char b, char *out)
 {
     for (; *term; term++)
         if (*term != a && *term != b) *out++ = *term;
@@ -62,7 +62,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
         if (in(t->k, *c) && !in(t->q, *c) && !in(t->y, *c)) t->j = *c, keys++;
         if (in(t->y, *c) && !in(t->k, *c) && !in(t->q, *c)) t->e = *c, widths++;
     }
-    without(t->y, t->i, t->e, t->front);
+    linear_without(t->y, t->i, t->e, t->front);
     if (queries && keys == 1 && widths == 1) return true;
     return eg_fail(cx,
                    "linear_attention: the spec \"%s\" needs a query's place, one key's place and "
@@ -72,7 +72,10 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
            false;
 }
 
-static int axis_of(const char *term, char letter) { return (int)(strchr(term, letter) - term); }
+static int linear_axis_of(const char *term, char letter)
+{
+    return (int)(strchr(term, letter) - term);
+}
 
 /* a letter of a term written as others: j → nu */
 static void with(const char *term, char letter, const char *text, char *out)
@@ -86,7 +89,7 @@ static void with(const char *term, char letter, const char *text, char *out)
 }
 
 /* three letters that no term has */
-static bool fresh(const terms *t, char out[3])
+static bool linear_fresh(const terms *t, char out[3])
 {
     int n = 0;
     for (const char *c = "ncutxyzwsNCUTXYZW"; *c && n < 3; c++)
@@ -106,7 +109,7 @@ static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n)
     return eg_reshape_n(x, eg_rank(x) + 1, dims);
 }
 
-static eg_tensor *merged(eg_tensor *x, int axis, int64_t length)
+static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
 {
     int64_t dims[EG_RANK_MAX], all = eg_dim(x, axis) * eg_dim(x, axis + 1);
     for (int k = 0, d = 0; k < eg_rank(x); k++)
@@ -119,19 +122,20 @@ static eg_tensor *merged(eg_tensor *x, int axis, int64_t length)
 static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *v, int64_t seen)
 {
     eg_ctx *cx = eg_context(q);
-    int qi = axis_of(t->q, t->i), kj = axis_of(t->k, t->j), vj = axis_of(t->v, t->j),
-        yi = axis_of(t->y, t->i);
+    int qi = linear_axis_of(t->q, t->i), kj = linear_axis_of(t->k, t->j),
+        vj = linear_axis_of(t->v, t->j), yi = linear_axis_of(t->y, t->i);
     int64_t length = eg_dim(q, qi), chunk = length < CHUNK ? length : CHUNK,
             count = length ? (length + chunk - 1) / chunk : 0;
     char f[3], nc[3] = { 0 }, nu[3] = { 0 }, qs[TERM], ks[TERM], vs[TERM], ys[TERM],
                state[TERM] = "", spec[SPEC];
-    if (!fresh(t, f)) return eg_fail(cx, "linear_attention: the spec leaves no letters for chunks");
+    if (!linear_fresh(t, f))
+        return eg_fail(cx, "linear_attention: the spec leaves no letters for chunks");
     nc[0] = nu[0] = f[0], nc[1] = f[1], nu[1] = f[2];
     with(t->q, t->i, nc, qs);
     with(t->k, t->j, nu, ks);
     with(t->v, t->j, nu, vs);
     with(t->y, t->i, nc, ys);
-    without(t->k, t->j, 0, state);
+    linear_without(t->k, t->j, 0, state);
     state[strlen(state)] = t->e;
     eg_tensor *first = NULL;
     if (seen) {
@@ -156,7 +160,7 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
     snprintf(spec, sizeof spec, "%s,%s->%s%c%c%c", qs, ks, t->front, f[0], f[1], f[2]);
     eg_tensor *scores = eg_tril(eg_einsum(spec, q, k), 0);
     snprintf(spec, sizeof spec, "%s%c%c%c,%s->%s", t->front, f[0], f[1], f[2], vs, ys);
-    return merged(eg_add(y, eg_einsum(spec, scores, v)), yi, length);
+    return linear_merged(eg_add(y, eg_einsum(spec, scores, v)), yi, length);
 }
 
 /* -- whole ------------------------------------------------------------------------------------ */
@@ -168,7 +172,7 @@ static eg_tensor *left_out(eg_tensor *x, eg_tensor *keep)
     return eg_where(keep, x, eg_full_n(eg_context(x), eg_type(x), 0, 0, NULL));
 }
 /* The same by letters; x as it is where it lacks one of the mask's */
-static eg_tensor *kept(const char *term, eg_tensor *x, const eg_masked *keep)
+static eg_tensor *linear_kept(const char *term, eg_tensor *x, const eg_masked *keep)
 {
     char spec[SPEC];
     for (const char *c = keep->axes ? keep->axes : ""; *c; c++)
@@ -178,13 +182,13 @@ static eg_tensor *kept(const char *term, eg_tensor *x, const eg_masked *keep)
 }
 
 /* x / total, and 0 where there is nothing to divide by */
-static eg_tensor *share(eg_tensor *x, eg_tensor *total, const char *spec)
+static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
 {
     eg_tensor *none = eg_eq(total, eg_zeros_like(total));
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-static bool refused(eg_ctx *cx, const eg_attention_args *o, const terms *t, bool *is_causal)
+static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *t, bool *is_causal)
 {
     char where[8] = "", want[] = { t->j, '<', '=', t->i, 0 };
     size_t n = 0;
@@ -228,7 +232,7 @@ static eg_tensor *shown(const terms *t, eg_tensor *q, eg_tensor *k, bool is_caus
     eg_tensor *w = eg_einsum(spec, q, k);
     w = is_causal ? eg_tril(w, seen) : w;
     snprintf(spec, sizeof spec, "%s,%s%c", all, t->front, t->i);
-    w = share(w, eg_sum("... [j]", w), spec);
+    w = linear_share(w, eg_sum("... [j]", w), spec);
     snprintf(spec, sizeof spec, "%s->%s", all, axes);
     return axes ? eg_einsum(spec, w) : w;
 }
@@ -242,13 +246,13 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
     char spec[SPEC];
     if (!eg_ok(o->q) || !eg_ok(o->k) || !eg_ok(o->v))
         return eg_fail(cx, "linear_attention: an operand is NULL");
-    if (!read_spec(cx, o->spec, &t) || refused(cx, o, &t, &is_causal))
+    if (!read_spec(cx, o->spec, &t) || linear_refused(cx, o, &t, &is_causal))
         return eg_fail(cx, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != (int)strlen(t.q) || eg_rank(o->k) != (int)strlen(t.k) ||
         eg_rank(o->v) != (int)strlen(t.v))
         return eg_einsum(o->spec, o->q, o->k, o->v); /* which points at the operand */
-    int64_t queries = eg_dim(o->q, axis_of(t.q, t.i)), keys = eg_dim(o->k, axis_of(t.k, t.j)),
-            seen = is_causal ? o->offset : 0;
+    int64_t queries = eg_dim(o->q, linear_axis_of(t.q, t.i)),
+            keys = eg_dim(o->k, linear_axis_of(t.k, t.j)), seen = is_causal ? o->offset : 0;
     if (is_causal && (seen < 0 || keys != queries + seen))
         return eg_fail(
             cx,
@@ -257,20 +261,20 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
             t.j, (long long)keys, t.i, (long long)queries, (long long)seen);
     eg_tensor *q = feature(o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q),
               *k = o->k, *v = o->v;
-    k = feature(o->keep.x ? kept(t.k, k, &o->keep) : k);
+    k = feature(o->keep.x ? linear_kept(t.k, k, &o->keep) : k);
     if (o->keep.x) {
         snprintf(spec, sizeof spec, "%s,%.60s", t.k, o->keep.axes ? o->keep.axes : "");
         k = eg_on(spec, left_out, k, eg_cast(o->keep.x, EG_BOOL));
-        v = kept(t.v, v, &o->keep);
+        v = linear_kept(t.v, v, &o->keep);
     }
-    int ve = axis_of(t.v, t.e), ye = axis_of(t.y, t.e);
+    int ve = linear_axis_of(t.v, t.e), ye = linear_axis_of(t.y, t.e);
     v = eg_concat(ve, v, eg_ones_like(eg_slice(o->v, ve, 0, 1, 1)));
     eg_tensor *y = is_causal ? causal(&t, q, k, v, seen) : eg_einsum(o->spec, q, k, v);
     eg_tensor *total = eg_select(y, ye, -1);
     char sum[TERM];
-    without(t.y, t.e, 0, sum);
+    linear_without(t.y, t.e, 0, sum);
     snprintf(spec, sizeof spec, "%s,%s", t.y, sum);
     if (o->weights) *o->weights = shown(&t, q, k, is_causal, seen, o->weights_axes);
     if (o->dropped) *o->dropped = shown(&t, q, k, is_causal, seen, o->weights_axes);
-    return share(eg_slice(y, ye, 0, -1, 1), total, spec);
+    return linear_share(eg_slice(y, ye, 0, -1, 1), total, spec);
 }

@@ -26,7 +26,7 @@ static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 }
 
 /* what a form cannot hold */
-static bool fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
+static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
         eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
@@ -54,7 +54,7 @@ static bool fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     return false;
 }
 
-static bool sizes(eg_mha *m, const eg_mha_args *a)
+static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
 {
     eg_params *p = a->params;
     if (!eg__nn_positive(p, "mha", "heads", a->heads) || !eg__nn_share(p, "mha", a->dropout))
@@ -104,11 +104,11 @@ static bool sizes(eg_mha *m, const eg_mha_args *a)
                    { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
         if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
-    return fits(m, a, eg_params_context(p));
+    return mha_fits(m, a, eg_params_context(p));
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */
-static bool letters(struct eg__mha_specs *s, const char *layout, char *batch, eg_ctx *cx)
+static bool mha_letters(struct eg__mha_specs *s, const char *layout, char *batch, eg_ctx *cx)
 {
     int group = 0;
     for (const char *c = layout; *c; c++) {
@@ -165,7 +165,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (s && strlen(given) >= sizeof q)
         eg_fail(eg_params_context(p), "mha: the layout has %zu characters, more than %zu",
                 strlen(given), sizeof q - 1);
-    else if (s && letters(s, given, batch, eg_params_context(p))) {
+    else if (s && mha_letters(s, given, batch, eg_params_context(p))) {
         relettered(given, 'i', 'm', q);
         relettered(given, 'j', 'm', k);
         relettered(given, 'i', 'o', o);
@@ -208,7 +208,7 @@ typedef struct row { /* of one logical weight or bias */
     int heads;                        /* the axis that counts heads; −1: none */
 } row;
 
-static eg_tensor *first(eg_tensor *x, const row *r, double init)
+static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
 {
     return !r->fan_in ? eg_init_constant(x, 0)
            : init     ? eg_init_normal(x, option(init, 0))
@@ -230,7 +230,7 @@ static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
                                 ? (strchr(r->axes, 'e') ? m->d_v_each : m->d_k_each)[h]
                                 : r->dims[k];
         snprintf(name, sizeof name, "%s.%lld", r->name, (long long)h);
-        each[h] = first(eg_param_n(p, name, r->axes_each, n, dims), r, init);
+        each[h] = mha_first(eg_param_n(p, name, r->axes_each, n, dims), r, init);
     }
     return true;
 }
@@ -239,7 +239,7 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     m->W_qkv = eg_param(p, a->W_qkv ? a->W_qkv : "W_qkv", "m c h d", m->qdim, 3, m->heads, m->d_k);
     const row weight = { .fan_in = m->qdim, .fan_out = m->heads * m->d_k };
-    first(m->W_qkv, &weight, a->init);
+    mha_first(m->W_qkv, &weight, a->init);
     if (!a->no_bias && !a->no_q_bias)
         m->b_qkv = eg_init_constant(
             eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
@@ -261,7 +261,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     OPTIONS(eg_mha_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m || !sizes(m, a) || !layout(m, a, p)) return NULL;
+    if (!m || !mha_sizes(m, a) || !layout(m, a, p)) return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
     if (a->alibi && !slopes(m, p)) return NULL;
     int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d,
@@ -325,7 +325,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
         if (m->form == EG_PER_HEAD && r.each) {
             if (!per_head(m, p, &r, a->init)) return NULL;
         } else {
-            *r.one = first(eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
+            *r.one = mha_first(eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
         }
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
@@ -348,7 +348,7 @@ eg_tensor *eg__mha_part(const eg_mha *m, int part, bool bias)
                          : eg_stack_n(axis, (int)m->heads, each);
 }
 
-static bool find(const char *which, int *part, bool *bias)
+static bool mha_find(const char *which, int *part, bool *bias)
 {
     for (int k = 0; which && k < 8; k++)
         if (!strcmp(which, eg__mha_which(k % 4, k > 3))) return *part = k % 4, *bias = k > 3, true;
@@ -359,7 +359,7 @@ eg_tensor *eg_mha_weight(const eg_mha *m, const char *which)
 {
     int part;
     bool bias;
-    return m && find(which, &part, &bias) ? eg__mha_part(m, part, bias) : NULL;
+    return m && mha_find(which, &part, &bias) ? eg__mha_part(m, part, bias) : NULL;
 }
 
 /* the tensors that hold a part: none, one, or one for each head */
@@ -371,7 +371,7 @@ static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *c
     return *xs = one, *one ? 1 : 0;
 }
 
-static int put(eg_mha *to, int part, bool bias, eg_tensor *x)
+static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
 {
     eg_tensor *one, *const *xs;
     int count = holders(to, part, bias, &one, &xs), bad = 0;
@@ -427,7 +427,7 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
                     eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
             bad = -1;
         } else if (x)
-            bad = put(to, k % 4, k > 3, x);
+            bad = mha_put(to, k % 4, k > 3, x);
     }
     eg_nograd(cx, was);
     eg_pop(cx, mark);

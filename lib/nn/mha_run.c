@@ -21,7 +21,8 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
                    eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
-static bool operand(const eg_mha *m, const char *which, char letter, eg_tensor *x, int64_t width)
+static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
+                            int64_t width)
 {
     if (!eg_ok(x)) return false;
     if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
@@ -207,7 +208,7 @@ static eg_tensor *scores_kept(eg_tensor *s, eg_tensor *keep)
 {
     return eg_where(keep, s, eg_full_n(eg_context(s), eg_type(s), 0, 0, NULL));
 }
-static eg_tensor *fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
+static eg_tensor *mha_run_fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
@@ -237,14 +238,15 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
                                all[d]);
             }
         used[n] = 0;
-        s = fill(k, s, used, eg_where_mask(eg_context(s), k->where, open, k->offset, sizes));
+        s = mha_run_fill(k, s, used,
+                         eg_where_mask(eg_context(s), k->where, open, k->offset, sizes));
     }
-    if (k->a->fill && k->a->keep.x) s = fill(k, s, k->a->keep.axes, k->a->keep.x);
+    if (k->a->fill && k->a->keep.x) s = mha_run_fill(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
 /* heads of one width, in groups or not */
-static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
@@ -295,7 +297,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, eg_attenti
 }
 
 /* heads of different widths: slices of what all heads have together */
-static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
     if (a->score || m->score || a->fill || o.alibi.x)
@@ -349,7 +351,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
 /* a key that is given again is that of the memory, as far as sizes tell */
 static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
-    if (!operand(m, "key", 'j', key, m->kdim)) return false;
+    if (!mha_run_operand(m, "key", 'j', key, m->kdim)) return false;
     for (int axis = 0; axis < m->specs->axes; axis++) {
         const char c = m->specs->letter[axis];
         const int at = c == 'i'        ? m->specs->batch
@@ -375,7 +377,8 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
         return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) &&
                (!a->key || held(m, a->key, *k));
     }
-    if (!operand(m, "key", 'j', key, m->kdim) || !operand(m, "value", 'j', value, m->vdim))
+    if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
+        !mha_run_operand(m, "value", 'j', value, m->vdim))
         return eg_fail(cx, "the key is NULL"), false;
     if (!agree(m, "query", a->query, "key", key, false) ||
         !agree(m, "key", key, "value", value, true))
@@ -388,10 +391,11 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-static eg_tensor *run(const eg_mha *m, const eg_mha_run_args *a)
+static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (!operand(m, "query", 'i', a->query, m->qdim)) return eg_fail(cx, "the query is NULL");
+    if (!mha_run_operand(m, "query", 'i', a->query, m->qdim))
+        return eg_fail(cx, "the query is NULL");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
         return eg_fail(cx, "the offset is %lld", (long long)a->offset);
@@ -429,7 +433,7 @@ static eg_tensor *run(const eg_mha *m, const eg_mha_run_args *a)
     if (m->rotary)
         o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset,
                         .interleaved = m->interleaved);
-    eg_tensor *y = m->d_k_each ? one_by_one(m, a, o) : together(m, a, o);
+    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
 }
@@ -441,6 +445,6 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     const bool before = failed(a->query);
     for (int k = 0; k < OUTS; k++)
         if (handed[k]) *handed[k] = NULL;
-    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, run(a->mha, a))
+    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, mha_run_run(a->mha, a))
                   : eg__nn_absent("mha", a->query);
 }

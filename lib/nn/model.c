@@ -3,7 +3,7 @@
 #include "nn.h"
 
 /* -- parts that the models share -------------------------------------------------------------- */
-static eg_block **blocks(eg_params *p, int64_t count, const eg_block_args *like)
+static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args *like)
 {
     eg_block **block = eg_params_alloc(p, (size_t)count * sizeof *block);
     for (int64_t k = 0; block && k < count; k++) {
@@ -15,8 +15,8 @@ static eg_block **blocks(eg_params *p, int64_t count, const eg_block_args *like)
     return block;
 }
 
-static eg_tensor *placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
-                         int64_t before, double dropout)
+static eg_tensor *model_placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
+                               int64_t before, double dropout)
 {
     eg_tensor *x = eg_embedding_run(e, index);
     return eg__nn_dropped(at ? eg_positions_run(at, x, .offset = before) : x, dropout);
@@ -30,7 +30,10 @@ static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const e
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
 }
 
-static eg_tensor *row(eg_tensor *gain, int64_t k) { return gain ? eg_select(gain, 0, k) : NULL; }
+static eg_tensor *model_row(eg_tensor *gain, int64_t k)
+{
+    return gain ? eg_select(gain, 0, k) : NULL;
+}
 
 static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,
                       int64_t rows, int64_t heads)
@@ -73,17 +76,17 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     if (!a->no_positions)
         m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
                                         .sinusoid = a->sinusoid, .deviation = a->deviation);
-    m->block = blocks(p, a->layers,
-                      &(eg_block_args){ .d_model = a->d_model,
-                                        .heads = a->heads,
-                                        .width = a->width,
-                                        .dropout = a->dropout,
-                                        .rms = a->rms,
-                                        .activation = a->activation,
-                                        .post_norm = a->post_norm,
-                                        .no_bias = a->no_bias,
-                                        .mha = a->mha,
-                                        .init = a->init });
+    m->block = model_blocks(p, a->layers,
+                            &(eg_block_args){ .d_model = a->d_model,
+                                              .heads = a->heads,
+                                              .width = a->width,
+                                              .dropout = a->dropout,
+                                              .rms = a->rms,
+                                              .activation = a->activation,
+                                              .post_norm = a->post_norm,
+                                              .no_bias = a->no_bias,
+                                              .mha = a->mha,
+                                              .init = a->init });
     if (!a->post_norm)
         m->norm =
             eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
@@ -101,11 +104,12 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!m) return eg__nn_absent("transformer", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail(eg_context(a->index), "transformer: the gain does not fit");
-    eg_tensor *x = placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
+    eg_tensor *x =
+        model_placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
                          .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
-                         .slot = (int)k, .gain = row(a->gain, k));
+                         .slot = (int)k, .gain = model_row(a->gain, k));
     return read_out(m->norm, m->logits, m->tokens, x);
 }
 
@@ -152,9 +156,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
                            .no_bias = a->no_bias,
                            .mha = a->mha,
                            .init = a->init };
-    m->encoder = blocks(eg_params_under(p, "encoder"), a->layers, &like);
+    m->encoder = model_blocks(eg_params_under(p, "encoder"), a->layers, &like);
     like.cross = true;
-    m->decoder = blocks(eg_params_under(p, "decoder"), decoder_layers, &like);
+    m->decoder = model_blocks(eg_params_under(p, "decoder"), decoder_layers, &like);
     if (!a->post_norm) {
         m->source_norm = eg_norm_new(p, "source_norm", .d_model = a->d_model, .rms = a->rms,
                                      .no_bias = a->no_bias);
@@ -180,11 +184,11 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail(eg_context(a->source), "seq2seq: the gain does not fit");
-    eg_tensor *x = placed(m->source, m->source_positions, a->source, 0, m->dropout);
+    eg_tensor *x = model_placed(m->source, m->source_positions, a->source, 0, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
                          .weights = a->source_weights ? a->source_weights + k : NULL,
-                         .gain = row(a->gain, k));
+                         .gain = model_row(a->gain, k));
     return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
 }
 
@@ -196,14 +200,14 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail(eg_context(a->target), "seq2seq: the gain does not fit");
     eg_tensor *x =
-        placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
+        model_placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)
         x = eg_block_run(
             m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep,
             .memory_keep = a->memory_keep, .weights = a->weights ? a->weights + k : NULL,
             .memory_weights = a->memory_weights ? a->memory_weights + k : NULL, .cache = a->cache,
-            .slot = (int)(2 * k), .gain = row(a->gain, m->layers + 2 * k),
-            .memory_gain = row(a->gain, m->layers + 2 * k + 1));
+            .slot = (int)(2 * k), .gain = model_row(a->gain, m->layers + 2 * k),
+            .memory_gain = model_row(a->gain, m->layers + 2 * k + 1));
     return read_out(m->norm, m->logits, m->target, x);
 }
 

@@ -62,7 +62,7 @@ const eg_named *eg_params_at(const eg_params *p, int k)
     return p && k >= 0 && k < p->all->count ? p->all->item[k] : NULL;
 }
 
-static char *joined(eg_params *p, const char *name, const char *end)
+static char *params_joined(eg_params *p, const char *name, const char *end)
 {
     size_t room = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
     char *text = eg_params_alloc(p, room);
@@ -73,14 +73,14 @@ static char *joined(eg_params *p, const char *name, const char *end)
 const char *eg__nn_prefix(const eg_params *p) { return p ? p->prefix : ""; }
 char *eg__nn_name(eg_params *p, const char *name)
 {
-    return p ? joined(p, name ? name : "", "") : NULL;
+    return p ? params_joined(p, name ? name : "", "") : NULL;
 }
 
 eg_params *eg_params_under(eg_params *p, const char *name)
 {
     if (!p || !name || !*name) return p;
     eg_params *in = eg_params_alloc(p, sizeof *in);
-    char *prefix = in ? joined(p, name, ".") : NULL;
+    char *prefix = in ? params_joined(p, name, ".") : NULL;
     if (!prefix) return NULL;
     *in = (eg_params){ p->all, prefix };
     return in;
@@ -107,7 +107,7 @@ static int *params_slot(const list *all, const char *prefix, const char *name)
     return NULL;
 }
 
-static const eg_named *find(const list *all, const char *prefix, const char *name)
+static const eg_named *params_find(const list *all, const char *prefix, const char *name)
 {
     const int *at = params_slot(all, prefix, name);
     return at && *at ? all->item[*at - 1] : NULL;
@@ -115,13 +115,13 @@ static const eg_named *find(const list *all, const char *prefix, const char *nam
 
 const eg_named *eg__nn_named(const eg_params *p, const char *full)
 {
-    return p ? find(p->all, "", full) : NULL;
+    return p ? params_find(p->all, "", full) : NULL;
 }
 void eg__nn_read(eg_params *p) { p->all->expected = NULL; }
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
-    const eg_named *at = p && name ? find(p->all, p->prefix, name) : NULL;
+    const eg_named *at = p && name ? params_find(p->all, p->prefix, name) : NULL;
     return at ? at->x : NULL;
 }
 
@@ -141,7 +141,7 @@ static int axes_in(const char *axes)
     }
 }
 
-static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
+static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
     if (all->count == all->room) {
@@ -156,7 +156,7 @@ static bool add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
     }
     eg_named *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
-         *full = letters ? joined(p, name, "") : NULL;
+         *full = letters ? params_joined(p, name, "") : NULL;
     if (!full || !eg_ok(eg_name(x, full))) return false;
     memcpy(letters, axes, strlen(axes) + 1);
     *one = (eg_named){ full, letters, x };
@@ -176,7 +176,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         (!*p->prefix && !strcmp(name, "__metadata__")))
         return eg_fail(cx, "param: the name \"%s%s\" is kept for what files say beside parameters",
                        p->prefix, name);
-    if (find(p->all, p->prefix, name))
+    if (params_find(p->all, p->prefix, name))
         return eg_fail(cx, "param: the name \"%s%s\" is taken", p->prefix, name);
     if (axes_in(axes) != rank)
         return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given",
@@ -193,14 +193,14 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
                            p->prefix, name, k);
     }
     if (p->all->expected) {
-        char *full = joined(p, name, "");
+        char *full = params_joined(p, name, "");
         if (!full ||
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
             return eg_fail(cx, "param \"%s%s\": the file has no tensor for it", p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
     if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
-        !add(p, name, axes, x))
+        !params_add(p, name, axes, x))
         return eg_fail(cx, "param \"%s%s\": out of memory", p->prefix, name);
     return x;
 }
@@ -215,7 +215,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
     eg_ctx *cx = eg_params_context(to);
     for (int k = 0; k < eg_params_count(to); k++) {
         const eg_named *one = to->all->item[k];
-        const eg_named *other = from ? find(from->all, "", one->name) : NULL;
+        const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
         if (!other) {
             eg_fail(cx, "params_copy: no parameter \"%s\" in the source", one->name);
             return -1;
@@ -231,7 +231,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
 }
 
 /* -- initial values --------------------------------------------------------------------------- */
-static eg_tensor *drawn(eg_tensor *w, bool normal, double spread)
+static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
 {
     eg_ctx *cx = eg_context(w);
     if (!eg_ok(w)) return w;
@@ -248,10 +248,13 @@ eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
     if (fan_in < 1 || fan_out < 1)
         return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld",
                        (long long)fan_in, (long long)fan_out);
-    return drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
+    return params_drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
 }
 
-eg_tensor *eg_init_normal(eg_tensor *w, double deviation) { return drawn(w, true, deviation); }
+eg_tensor *eg_init_normal(eg_tensor *w, double deviation)
+{
+    return params_drawn(w, true, deviation);
+}
 
 eg_tensor *eg_init_constant(eg_tensor *w, double value)
 {

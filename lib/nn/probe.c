@@ -29,13 +29,13 @@ typedef struct probed {
     char axes[SPEC];        /* rows, then keys */
 } probed;
 
-static int find(const probed *p, int term, name x)
+static int probe_find(const probed *p, int term, name x)
 {
     for (int k = 0; k < p->count[term]; k++)
         if (p->in[term][k].n == x.n && memcmp(p->in[term][k].s, x.s, (size_t)x.n) == 0) return k;
     return -1;
 }
-static void put(char *text, name x, const char *format)
+static void probe_put(char *text, name x, const char *format)
 {
     snprintf(text + strlen(text), SPEC - strlen(text), format, x.n, x.s);
 }
@@ -80,7 +80,7 @@ static bool read_terms(probed *p)
 }
 
 /* Who asks: the options that cannot be honoured are refused, the letters sorted. */
-static bool begin(probed *p, const char *who, const eg_attention_args *given)
+static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
 {
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
     if (given) memcpy(&p->o, given, given->size < sizeof p->o ? given->size : sizeof p->o);
@@ -97,25 +97,25 @@ static bool begin(probed *p, const char *who, const eg_attention_args *given)
     if (!read_terms(p)) return false;
     for (int k = 0; k < p->count[0]; k++) {
         const name x = p->in[0][k];
-        const int at = find(p, 1, x);
-        if (at >= 0 && find(p, 2, x) < 0 && find(p, 3, x) < 0) {
+        const int at = probe_find(p, 1, x);
+        if (at >= 0 && probe_find(p, 2, x) < 0 && probe_find(p, 3, x) < 0) {
             p->dots++;
             p->dot_q = k;
             p->dot_k = at;
         } else {
             p->row[p->rows++] = x;
-            put(p->axes, x, "%.*s ");
+            probe_put(p->axes, x, "%.*s ");
         }
     }
     for (int k = 0; k < p->count[1]; k++)
-        if (find(p, 0, p->in[1][k]) < 0 && find(p, 2, p->in[1][k]) >= 0)
-            put(p->axes, p->in[1][k], "%.*s ");
+        if (probe_find(p, 0, p->in[1][k]) < 0 && probe_find(p, 2, p->in[1][k]) >= 0)
+            probe_put(p->axes, p->in[1][k], "%.*s ");
     p->o.weights_axes = p->axes;
     return true;
 }
 /* Scores that are q·k alone, a row for each of the query's: what entropy and overlap are made of.
  */
-static bool plain(const probed *p)
+static bool probe_plain(const probed *p)
 {
     if (p->o.bias.x || p->o.alibi.x) {
         eg_fail(p->cx, "%s: %s is no part of q·k; ask eg_attention for .weights", p->who,
@@ -124,7 +124,7 @@ static bool plain(const probed *p)
     }
     for (int k = 0; k < p->count[1]; k++) {
         const name x = p->in[1][k];
-        if (find(p, 0, x) >= 0 || find(p, 3, x) < 0) continue;
+        if (probe_find(p, 0, x) >= 0 || probe_find(p, 3, x) < 0) continue;
         eg_fail(p->cx,
                 "%s: \"%s\": '%.*s' is in key and output, but not in the query; ask eg_attention "
                 "for .weights",
@@ -134,12 +134,14 @@ static bool plain(const probed *p)
     return true;
 }
 /* The values play no part: one of each width is enough. */
-static eg_tensor *log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k, double scale)
+static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k,
+                                double scale)
 {
     eg_tensor *l = NULL;
     eg_attention_args o = p->o;
     for (int x = 0; x < p->count[2] && eg_rank(o.v) == p->count[2]; x++)
-        if (find(p, 0, p->in[2][x]) < 0 && find(p, 1, p->in[2][x]) < 0 && eg_dim(o.v, x) > 1)
+        if (probe_find(p, 0, p->in[2][x]) < 0 && probe_find(p, 1, p->in[2][x]) < 0 &&
+            eg_dim(o.v, x) > 1)
             o.v = eg_slice(o.v, x, 0, 1, 1);
     o.where = where;
     o.q = q;
@@ -164,35 +166,35 @@ static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *region)
 {
     probed p;
-    if (!begin(&p, "attention_mass", given))
+    if (!probe_begin(&p, "attention_mass", given))
         return eg_fail(p.cx, "attention_mass: the query is NULL");
     char where[SPEC];
     if (!region || strlen(region) + (p.o.where ? strlen(p.o.where) : 0) > SPEC - 16)
         return eg_fail(p.cx, "attention_mass: the region is %s", region ? "too long" : "NULL");
     snprintf(where, sizeof where, p.o.where ? "(%s) & (%s)" : "%s%s", p.o.where ? p.o.where : "",
              region);
-    eg_tensor *all = log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale),
-              *in = log_sum(&p, where, p.o.q, p.o.k, p.o.scale);
+    eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale),
+              *in = probe_log_sum(&p, where, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }
 
 eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 {
     probed p;
-    if (!begin(&p, "attention_entropy", given))
+    if (!probe_begin(&p, "attention_entropy", given))
         return eg_fail(p.cx, "attention_entropy: the query is NULL");
-    if (!plain(&p)) return eg_fail(p.cx, "attention_entropy: failed");
+    if (!probe_plain(&p)) return eg_fail(p.cx, "attention_entropy: failed");
     const bool was = eg_nograd(p.cx, false);
-    eg_tensor *q = eg_shift(p.o.q, 0), *dq, *l = log_sum(&p, p.o.where, q, p.o.k, p.o.scale),
+    eg_tensor *q = eg_shift(p.o.q, 0), *dq, *l = probe_log_sum(&p, p.o.where, q, p.o.k, p.o.scale),
               *zero = eg_zeros_like(l);
     eg_grad(l, eg_ones_like(l), 1, &q, &dq);
     eg_nograd(p.cx, was);
     char text[2 * SPEC] = "";
     for (int t = 0; t < 2; t++) {
-        for (int k = 0; k < p.count[0]; k++) put(text, p.in[0][k], "%.*s ");
-        put(text, (name){ t ? "->" : ",", t ? 2 : 1 }, "%.*s ");
+        for (int k = 0; k < p.count[0]; k++) probe_put(text, p.in[0][k], "%.*s ");
+        probe_put(text, (name){ t ? "->" : ",", t ? 2 : 1 }, "%.*s ");
     }
-    for (int k = 0; k < p.rows; k++) put(text, p.row[k], "%.*s ");
+    for (int k = 0; k < p.rows; k++) probe_put(text, p.row[k], "%.*s ");
     eg_tensor *mean = eg_einsum(text, q, dq), *some = is_something(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
@@ -200,11 +202,11 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const char *head)
 {
     probed p;
-    if (!begin(&p, "attention_similarity", given))
+    if (!probe_begin(&p, "attention_similarity", given))
         return eg_fail(p.cx, "attention_similarity: the query is NULL");
     const name h = { head ? head : "", head ? (int)strlen(head) : 0 };
-    const int hq = find(&p, 0, h), hk = find(&p, 1, h);
-    if (hq < 0 || hk < 0 || find(&p, 3, h) < 0)
+    const int hq = probe_find(&p, 0, h), hk = probe_find(&p, 1, h);
+    if (hq < 0 || hk < 0 || probe_find(&p, 3, h) < 0)
         return eg_fail(p.cx,
                        "attention_similarity: query, key and output have no common index '%.*s'",
                        h.n, h.s);
@@ -213,7 +215,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
             p.cx,
             "attention_similarity: \"%s\": one index must be summed between query and key, not %d",
             p.o.spec, p.dots);
-    if (!plain(&p)) return eg_fail(p.cx, "attention_similarity: failed");
+    if (!probe_plain(&p)) return eg_fail(p.cx, "attention_similarity: failed");
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale
@@ -225,14 +227,14 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     int at = 0; /* of the head among the rows */
     while (at < p.rows && !(p.row[at].n == h.n && memcmp(p.row[at].s, h.s, (size_t)h.n) == 0)) at++;
     char mean[SPEC] = "";
-    for (int k = 0; k < p.rows; k++) put(mean, p.row[k], k == at ? "%.*s " : "[%.*s] ");
+    for (int k = 0; k < p.rows; k++) probe_put(mean, p.row[k], k == at ? "%.*s " : "[%.*s] ");
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *q =
             eg_expand_n(eg_slice(p.o.q, hq, g, g + 1, 1), eg_rank(p.o.q), eg_dims(p.o.q));
         eg_tensor *k =
             eg_expand_n(eg_slice(p.o.k, hk, g, g + 1, 1), eg_rank(p.o.k), eg_dims(p.o.k));
-        joint[g] = log_sum(&p, p.o.where, eg_concat(p.dot_q, p.o.q, q),
-                           eg_concat(p.dot_k, p.o.k, k), scale);
+        joint[g] = probe_log_sum(&p, p.o.where, eg_concat(p.dot_q, p.o.q, q),
+                                 eg_concat(p.dot_k, p.o.k, k), scale);
         own_half[g] = eg_scale(eg_slice(joint[g], at, g, g + 1, 1), 0.5);
     }
     eg_tensor *half = eg_concat_n(at, (int)heads, own_half);

@@ -10,7 +10,7 @@ typedef struct visit {
     size_t left, room;
 } visit;
 
-static bool push(visit *v, eg_tensor *x)
+static bool unused_push(visit *v, eg_tensor *x)
 {
     if (v->left == v->room) {
         size_t room = v->room ? 2 * v->room : 256;
@@ -24,14 +24,14 @@ static bool push(visit *v, eg_tensor *x)
 }
 
 /* the slot of x in a table at most half full */
-static size_t slot(const visit *v, const eg_tensor *x)
+static size_t unused_slot(const visit *v, const eg_tensor *x)
 {
     size_t at = ((uintptr_t)x >> 5) * 0x9e3779b97f4a7c15u % v->slots;
     while (v->seen[at] && v->seen[at] != x) at = (at + 1) % v->slots;
     return at;
 }
 
-static bool add(visit *v, const eg_tensor *x) /* false: no memory */
+static bool unused_add(visit *v, const eg_tensor *x) /* false: no memory */
 {
     if (2 * v->taken >= v->slots) {
         visit old = *v;
@@ -39,9 +39,9 @@ static bool add(visit *v, const eg_tensor *x) /* false: no memory */
         v->seen = eg_owner_alloc(v->owner, v->slots * sizeof *v->seen);
         if (!v->seen) return false;
         for (size_t k = 0; k < old.slots; k++)
-            if (old.seen[k]) v->seen[slot(v, old.seen[k])] = old.seen[k];
+            if (old.seen[k]) v->seen[unused_slot(v, old.seen[k])] = old.seen[k];
     }
-    v->seen[slot(v, x)] = x;
+    v->seen[unused_slot(v, x)] = x;
     v->taken++;
     return true;
 }
@@ -49,13 +49,13 @@ static bool add(visit *v, const eg_tensor *x) /* false: no memory */
 static bool walk(visit *v, int count, eg_tensor *const *ys)
 {
     for (int k = 0; k < count; k++)
-        if (!push(v, ys[k])) return false;
+        if (!unused_push(v, ys[k])) return false;
     while (v->left) {
         eg_tensor *x = v->todo[--v->left];
-        if (!eg_ok(x) || (v->slots && v->seen[slot(v, x)])) continue;
-        if (!add(v, x)) return false;
+        if (!eg_ok(x) || (v->slots && v->seen[unused_slot(v, x)])) continue;
+        if (!unused_add(v, x)) return false;
         for (int i = 0; i < eg_operands(x); i++)
-            if (!push(v, eg_operand(x, i))) return false;
+            if (!unused_push(v, eg_operand(x, i))) return false;
     }
     return true;
 }
@@ -68,7 +68,7 @@ int eg_params_unused(const eg_params *p, int count, eg_tensor *const *ys, const 
     visit v = { .owner = eg_owner_open(cx) };
     bool good = v.owner && walk(&v, ys ? count : 0, ys);
     for (int k = 0; good && eg_params_at(p, k); k++)
-        if (!v.slots || !v.seen[slot(&v, eg_params_at(p, k)->x)]) {
+        if (!v.slots || !v.seen[unused_slot(&v, eg_params_at(p, k)->x)]) {
             if (out) out[n] = eg_params_at(p, k);
             n++;
         }

@@ -32,7 +32,7 @@ static const eg_tensor *base_of(const eg_tensor *t, int depth)
 }
 /* s->x, of the shape of the tensor `depth` operands before t, seen through the views from there to
  * t; t itself only if it is a view. */
-static bool look(seen *s, const eg_tensor *t, int depth)
+static bool accumulate_look(seen *s, const eg_tensor *t, int depth)
 {
     const eg_tensor *chain[EG_ADDEND_DEPTH] = { NULL };
     if (depth > EG_ADDEND_DEPTH) return false;
@@ -51,7 +51,7 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     seen s = { .x = *base };
     s.x.stride = stride;
     eg__row_major(base->rank, base->dim, stride);
-    if (!look(&s, t, depth)) return false;
+    if (!accumulate_look(&s, t, depth)) return false;
     /* a sum: expand's own rule */
     for (int r = 0; r < s.x.rank; r++)
         if (s.x.dim[r] > 1 && s.x.stride[r] == 0) return false;
@@ -77,7 +77,7 @@ static bool accumulate_forward(eg_tensor *y)
     for (int k = whole, n = pieces(y); k < n; k++) {
         seen s;
         s.x = *y;
-        if (!look(&s, p[k].t, p[k].depth)) {
+        if (!accumulate_look(&s, p[k].t, p[k].depth)) {
             eg_fail(y->cx, "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
         }

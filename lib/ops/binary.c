@@ -62,7 +62,7 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
 typedef struct kernels {
     eg_lanes_fn *of[EG_DTYPES];
 } kernels;
-static bool shape(eg_tensor *y, const kernels *k)
+static bool binary_shape(eg_tensor *y, const kernels *k)
 {
     const eg_tensor *a = y->in[0];
     if (!eg__shape_pair(y, a->dtype, 0)) return false;
@@ -71,14 +71,14 @@ static bool shape(eg_tensor *y, const kernels *k)
             eg_type_name(a->dtype), k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
-static eg_tensor *zero(const eg_tensor *x) { return eg_full_n(x->cx, x->dtype, 0, 0, NULL); }
+static eg_tensor *binary_zero(const eg_tensor *x) { return eg_full_n(x->cx, x->dtype, 0, 0, NULL); }
 
 /* g where a wins, half of it where a and b are equal: wins is eg_gt for the maximum, eg_lt for the
  * minimum */
-static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b,
-                        eg_tensor *g)
+static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a,
+                               eg_tensor *b, eg_tensor *g)
 {
-    return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero(g)));
+    return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, binary_zero(g)));
 }
 
 /* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes,
@@ -91,10 +91,10 @@ static eg_tensor *share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor 
     X(mul, a * b, (U)a * (U)b,                                                          \
       eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")     \
     X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                    \
-      share(eg_gt, a, b, g), share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", \
+      binary_share(eg_gt, a, b, g), binary_share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", \
         "da = g [a > b] + g/2 [a = b]")                                                 \
     X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                    \
-      share(eg_lt, a, b, g), share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", \
+      binary_share(eg_lt, a, b, g), binary_share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", \
         "da = g [a < b] + g/2 [a = b]")
 #define FLOAT_ROWS(X)                                                          \
     X(div, a / b, ,                                                            \
@@ -233,7 +233,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 #define DEFINE(EXACT, CALL, NAME, VALUE, VALUE_INT, DA, DB, READS, TYPES, EQUATION, GRADIENT) \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                                \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }              \
+    static bool NAME##_shape(eg_tensor *y) { return binary_shape(y, &NAME##_kernels); }       \
     static bool NAME##_forward(eg_tensor *y)                                                  \
     {                                                                                         \
         return eg__lanes_run(y, NAME##_kernels.of[y->dtype], EXACT);                          \
@@ -275,16 +275,17 @@ SLOPES(DEFINE_SLOPE)
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b
  * with b > 0 has db = 0 */
 static const kernels pow_kernels = { { FLOATS(pow) } };
-static bool pow_shape(eg_tensor *y) { return shape(y, &pow_kernels); }
+static bool pow_shape(eg_tensor *y) { return binary_shape(y, &pow_kernels); }
 static bool pow_forward(eg_tensor *y) { return eg__lanes_run(y, pow_kernels.of[y->dtype], false); }
 static eg_tensor *pow_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *a = y->in[0], *b = y->in[1], *one = eg_full_n(y->cx, y->dtype, 1, 0, NULL),
-              *at_zero = eg_eq(a, zero(a));
+              *at_zero = eg_eq(a, binary_zero(a));
     if (i == 0)
-        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(eg_and(at_zero, eg_eq(b, zero(b))), one,
-                                                      eg_shift(b, -1)))));
-    return eg_mul(g, eg_mul(y, eg_log(eg_where(eg_and(at_zero, eg_gt(b, zero(b))), one, a))));
+        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(eg_and(at_zero, eg_eq(b, binary_zero(b))),
+                                                      one, eg_shift(b, -1)))));
+    return eg_mul(g,
+                  eg_mul(y, eg_log(eg_where(eg_and(at_zero, eg_gt(b, binary_zero(b))), one, a))));
 }
 static eg_tensor *pow_call(eg_tensor *const *x) { return eg_pow(x[0], x[1]); }
 static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], eg_neg(x[1])); }
@@ -340,7 +341,7 @@ static bool where_forward(eg_tensor *y)
 }
 static eg_tensor *where_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return i == 1 ? eg_where(y->in[0], g, zero(g)) : eg_where(y->in[0], zero(g), g);
+    return i == 1 ? eg_where(y->in[0], g, binary_zero(g)) : eg_where(y->in[0], binary_zero(g), g);
 }
 static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], x[2]); }
 static const eg_sample where_samples[] = { { where_call, "3x4:b, 3x4, 3x4", 0, 0 },

@@ -7,7 +7,7 @@
 typedef struct kernels {
     eg_lanes_fn *of[EG_DTYPES];
 } kernels;
-static bool shape(eg_tensor *y, const kernels *k)
+static bool compare_shape(eg_tensor *y, const kernels *k)
 {
     const int dtype = y->in[0]->dtype;
     if (!eg__shape_pair(y, EG_BOOL, 0)) return false;
@@ -80,7 +80,7 @@ LOGIC(KERNEL_BOOL)
     eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
 #define DEFINE(NAME, N, TYPES, SAMPLED, EQUATION)                                        \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                           \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }         \
+    static bool NAME##_shape(eg_tensor *y) { return compare_shape(y, &NAME##_kernels); } \
     static bool NAME##_forward(eg_tensor *y)                                             \
     {                                                                                    \
         return eg__lanes_run(y, NAME##_kernels.of[y->in[0]->dtype], true);               \

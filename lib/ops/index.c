@@ -25,7 +25,7 @@ static eg_tensor over(const places *p, const signed char *axis, const eg_tensor 
     s.stride = stride;
     return s;
 }
-static void sizes(const places *p, const eg_tensor *x, const eg_tensor *index, int64_t *dim)
+static void index_sizes(const places *p, const eg_tensor *x, const eg_tensor *index, int64_t *dim)
 {
     for (int k = 0; k < p->n; k++)
         dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
@@ -48,7 +48,7 @@ typedef struct range {
 OUTSIDE(int32_t)
 OUTSIDE(int64_t)
 
-static bool integer(const char *who, const eg_tensor *index, int operand)
+static bool index_integer(const char *who, const eg_tensor *index, int operand)
 {
     if (eg__is_int(index->dtype)) return true;
     eg_fail(index->cx, "%s: operand %d is %s, but an index is i32 or i64", who, operand,
@@ -56,7 +56,7 @@ static bool integer(const char *who, const eg_tensor *index, int operand)
     return false;
 }
 /* `what` ends the sentence, as in "'v' has size". */
-static bool in_range(const char *who, const eg_tensor *index, int64_t size, const char *what)
+static bool index_in_range(const char *who, const eg_tensor *index, int64_t size, const char *what)
 {
     bool out = false;
     range r = { size, &out };
@@ -90,7 +90,7 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
     const places *p = y->attr;
     char what[64];
     snprintf(what, sizeof what, "'%s' has size", p->name);
-    return in_range(y->op->name, index, x->dim[p->v], what);
+    return index_in_range(y->op->name, index, x->dim[p->v], what);
 }
 
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
@@ -135,8 +135,8 @@ static bool at_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX];
     const places *p = y->attr;
-    if (!integer("at", y->in[1], 2)) return false;
-    sizes(p, y->in[0], y->in[1], dim);
+    if (!index_integer("at", y->in[1], 2)) return false;
+    index_sizes(p, y->in[0], y->in[1], dim);
     return eg__shape(y, y->in[0]->dtype, p->n, dim);
 }
 static bool at_forward(eg_tensor *y)
@@ -183,7 +183,7 @@ static const eg_op at_op = { "at",
                              .forward_c128 = at_forward };
 
 /* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
-static bool placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
+static bool index_placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
     *p = (places){ .n = n, .v = -1 };
@@ -250,7 +250,7 @@ static bool complete(const places *p, const eg_bound *b, int t)
 
 /* Without an output: x's axes with v replaced by the index's own. dim: the result's sizes as the
  * operands group them. */
-static bool in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
+static bool index_in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
     *n = *rank = 0;
@@ -301,11 +301,11 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     if (!b) return eg__poison(cx);
     if (b->arrow)
         for (; n < b->out.items; n++) letter[n] = b->out.item[n].axis;
-    else if (!in_place(b, letter, &n, dim, &rank))
+    else if (!index_in_place(b, letter, &n, dim, &rank))
         return eg__poison(cx);
     if (n > EG_RANK_MAX)
         return eg__refuse(b, b->terms, -1, "the result would have more than %d axes", EG_RANK_MAX);
-    if (!placed(&p, b, n, letter) || (b->arrow && !complete(&p, b, b->terms)))
+    if (!index_placed(&p, b, n, letter) || (b->arrow && !complete(&p, b, b->terms)))
         return eg__poison(cx);
     eg_tensor *y = eg_apply(&at_op, &p, sizeof p, 2, (eg_tensor *[]){ b->term[0].x, b->term[1].x });
     if (!eg_ok(y)) return y;
@@ -369,7 +369,7 @@ static eg_inner *const scatter[][2] = {
 static bool scatter_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0], *u = y->in[2];
-    if (!integer("scatter_add", y->in[1], 2)) return false;
+    if (!index_integer("scatter_add", y->in[1], 2)) return false;
     if (x->dtype != u->dtype)
         eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype),
                 eg_type_name(x->dtype));
@@ -475,7 +475,8 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
         if (b->term[2].item[k].bracket)
             return eg__refuse(b, 2, k, "brackets mark the indexed axis of operand 1");
     }
-    if (!placed(&p, b, b->term[2].items, letter) || !complete(&p, b, 2)) return eg__poison(cx);
+    if (!index_placed(&p, b, b->term[2].items, letter) || !complete(&p, b, 2))
+        return eg__poison(cx);
     eg_tensor *y = eg_apply(&scatter_op, &p, sizeof p, 3,
                             (eg_tensor *[]){ b->term[0].x, b->term[1].x, b->term[2].x });
     return !eg_ok(y) || eg__same_shape(y, x) ? y : eg_reshape_n(y, x->rank, x->dim);
@@ -500,7 +501,7 @@ static bool hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
     int64_t dim[EG_RANK_MAX], depth = *(const int64_t *)y->attr;
-    if (!integer("one_hot", index, 1)) return false;
+    if (!index_integer("one_hot", index, 1)) return false;
     if (index->rank == EG_RANK_MAX) {
         eg_fail(y->cx, "one_hot: the result would have more than %d axes", EG_RANK_MAX);
         return false;
@@ -516,7 +517,7 @@ static bool hot_shape(eg_tensor *y)
 static bool hot_forward(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
-    if (!in_range("one_hot", index, *(const int64_t *)y->attr, "the depth is")) return false;
+    if (!index_in_range("one_hot", index, *(const int64_t *)y->attr, "the depth is")) return false;
     eg__fill(y, 0);
     eg_tensor first = *y; /* k = 0 */
     first.rank--;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* A part of y: from `start` on, `size` long, along one axis. dim is room for the sizes. */
-static eg_tensor part(const eg_tensor *y, int axis, int64_t start, int64_t size, int64_t *dim)
+static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t size, int64_t *dim)
 {
     eg_tensor t = *y;
     memcpy(dim, y->dim, y->rank * sizeof *dim);
@@ -19,7 +19,7 @@ typedef struct joining {
     int axis;
     int64_t *start;
 } joining;
-static int joined(const eg_tensor *y)
+static int join_joined(const eg_tensor *y)
 {
     const int axis = ((const joining *)y->attr)->axis;
     return axis < 0 ? axis + y->rank : axis;
@@ -59,23 +59,23 @@ static bool concat_forward(eg_tensor *y)
 {
     const joining *j = y->attr;
     int64_t dim[EG_RANK_MAX];
-    int axis = joined(y);
+    int axis = join_joined(y);
     for (int k = 0; k < y->count; k++) {
-        eg_tensor here = part(y, axis, j->start[k], y->in[k]->dim[axis], dim);
+        eg_tensor here = join_part(y, axis, j->start[k], y->in[k]->dim[axis], dim);
         eg__copy(&here, y->in[k]);
     }
     return true;
 }
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const int axis = joined(y);
+    const int axis = join_joined(y);
     const int64_t from = ((const joining *)y->attr)->start[i];
     return eg_slice(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat(-1, x[0], x[1]); }
-static eg_tensor *again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[1], x[0]); }
+static eg_tensor *join_again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[1], x[0]); }
 static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 },
-                                            { again_call, "2x3, 1x3", 0, 0 },
+                                            { join_again_call, "2x3, 1x3", 0, 0 },
                                             { concat_call, "2x3:i9, 2x1:i9", 0, 0 },
                                             { 0 } };
 static const eg_op concat_op = { "concat",
@@ -142,11 +142,11 @@ static bool pad_forward(eg_tensor *y)
 {
     const pad *p = y->attr;
     int64_t dim[EG_RANK_MAX], n = y->in[0]->dim[p->axis];
-    eg_tensor before = part(y, p->axis, 0, p->before, dim);
+    eg_tensor before = join_part(y, p->axis, 0, p->before, dim);
     eg__fill(&before, p->value);
-    eg_tensor middle = part(y, p->axis, p->before, n, dim);
+    eg_tensor middle = join_part(y, p->axis, p->before, n, dim);
     eg__copy(&middle, y->in[0]);
-    eg_tensor after = part(y, p->axis, p->before + n, p->after, dim);
+    eg_tensor after = join_part(y, p->axis, p->before + n, p->after, dim);
     eg__fill(&after, p->value);
     return true;
 }

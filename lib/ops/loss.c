@@ -19,7 +19,7 @@ typedef struct xent_job {
 
 static bool counts(const xent *a, int64_t target) { return !a->ignoring || target != a->ignore; }
 
-static void put(char *p, int width, double v)
+static void loss_put(char *p, int width, double v)
 {
     if (width == 8)
         *(double *)(void *)p = v;
@@ -62,7 +62,7 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
                 if (smoothing > 0 && !never)
                     loss += smoothing * (rest - xent_mean_below(j, x, top));
             }
-            put(p[0] + (first + r) * step[0], j->width, loss);
+            loss_put(p[0] + (first + r) * step[0], j->width, loss);
         }
     }
 }
@@ -162,8 +162,8 @@ static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const 
         if (!counts(&j->a, target))
             memset(d, 0, (size_t)(j->b.n * j->width));
         else
-            put(d + target * j->width, j->width,
-                j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
+            loss_put(d + target * j->width, j->width,
+                     j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
     }
 }
 static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
@@ -182,11 +182,11 @@ static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, c
                        : 0;
     }
 }
-static bool slope_shape(eg_tensor *y)
+static bool loss_slope_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
-static bool slope_forward(eg_tensor *y)
+static bool loss_slope_forward(eg_tensor *y)
 {
     xent_job j = job_of(y);
     if (!j.b.n) return true;
@@ -195,7 +195,7 @@ static bool slope_forward(eg_tensor *y)
                 y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
     return true;
 }
-static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
+static eg_tensor *loss_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
     const int inner = ((const xent *)y->attr)->inner;
     eg_tensor *keep, *t = distribution(y, &keep);
@@ -224,12 +224,12 @@ static const eg_op slope_op = {
     .equation = "d = g (softmax(x) - t)",
     .gradient = "dx = softmax_slope(p, g u), dg = sum u (p - t)",
     .arity = 3,
-    .shape = slope_shape,
-    .forward = slope_forward,
-    .rule = slope_rule,
+    .shape = loss_slope_shape,
+    .forward = loss_slope_forward,
+    .rule = loss_slope_rule,
     .uses = EG_USES_OPERANDS,
     .samples = slope_samples,
-    .forward_c128 = slope_forward,
+    .forward_c128 = loss_slope_forward,
 };
 
 /* -- cross entropy: y = −Σ t ln softmax(x),  dx = g (softmax(x) − t) -------------------------- */

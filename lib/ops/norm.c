@@ -20,7 +20,7 @@ static const norm sampled = { 1, true, false, false, 1e-5, NULL },
                   sampled_rms = { 1, false, false, false, 1e-5, NULL };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
-static eg_tensor *slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
+static eg_tensor *norm_slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
 static eg_tensor *gain_of(const eg_tensor *y, int at)
 {
     return ((const norm *)y->attr)->gain ? y->in[at] : NULL;
@@ -124,14 +124,14 @@ static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const 
         for (int64_t k = 0; k < b->n; k++) d[k] = r * (d[k] - total - (x[k] - mean) * r * along);
     }
 }
-static bool slope_forward(eg_tensor *y)
+static bool norm_slope_forward(eg_tensor *y)
 {
     return each_row(y, 3, gain_of(y, 2), NULL, eg__arithmetic(y->dtype)->norm_slope, slope_c128);
 }
-static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
+static eg_tensor *norm_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
     const norm *a = y->attr;
-    eg_tensor *x = y->in[0], *g = y->in[1], *gain = gain_of(y, 2), *du = slope(a, x, u, NULL);
+    eg_tensor *x = y->in[0], *g = y->in[1], *gain = gain_of(y, 2), *du = norm_slope(a, x, u, NULL);
     if (i == 1) return gain ? eg_mul(du, gain) : du;
     if (i == 2) return eg__dot_first(du, g, a->inner);
     eg_tensor *n = normalised(a, x, NULL, NULL), *h = gain ? eg_mul(g, gain) : g;
@@ -141,8 +141,11 @@ static eg_tensor *slope_rule(eg_tensor *y, eg_tensor *u, int i)
     return eg_mul(
         sum, eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__last(x, a->inner)), a->inner));
 }
-static eg_tensor *slope_mean(eg_tensor *const *x) { return slope(&sampled, x[0], x[1], x[2]); }
-static eg_tensor *slope_rms(eg_tensor *const *x) { return slope(&sampled_rms, x[0], x[1], NULL); }
+static eg_tensor *slope_mean(eg_tensor *const *x) { return norm_slope(&sampled, x[0], x[1], x[2]); }
+static eg_tensor *slope_rms(eg_tensor *const *x)
+{
+    return norm_slope(&sampled_rms, x[0], x[1], NULL);
+}
 static const eg_sample slope_samples[] = { { slope_mean, "3x4, 3x4, 4", 0, 0 },
                                            { slope_rms, "3x4, 3x4", 0, 0 },
                                            { 0 } };
@@ -153,13 +156,13 @@ static const eg_op slope_op = {
                 "xhat), dgain = sum g slope(u)",
     .arity = -1,
     .shape = same_shape,
-    .forward = slope_forward,
-    .rule = slope_rule,
+    .forward = norm_slope_forward,
+    .rule = norm_slope_rule,
     .uses = EG_USES_ALL,
     .samples = slope_samples,
-    .forward_c128 = slope_forward,
+    .forward_c128 = norm_slope_forward,
 };
-static eg_tensor *slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
+static eg_tensor *norm_slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
 {
     norm with = *a;
     with.gain = gain;
@@ -190,14 +193,14 @@ static void gradient_block(void *user, int64_t block, int thread)
     j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at },
            (int64_t[]){ j->bytes, j->bytes, j->bytes }, &b);
 }
-static bool gradient_shape(eg_tensor *d)
+static bool norm_gradient_shape(eg_tensor *d)
 {
     const norm *a = d->attr;
     const int64_t n = eg__last(d->in[0], a->inner),
                   outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
-static bool gradient_forward(eg_tensor *d)
+static bool norm_gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
     const eg_arithmetic *m = eg__arithmetic(d->dtype);
@@ -225,7 +228,7 @@ static bool gradient_forward(eg_tensor *d)
     if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
     return true;
 }
-static bool gradient_c128(eg_tensor *d)
+static bool norm_gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
     const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * 16;
@@ -249,7 +252,7 @@ static bool gradient_c128(eg_tensor *d)
 }
 /* x's part of a tensor with the shape of d, the gain's (1) or the bias's (2); NULL where there is
  * none */
-static eg_tensor *part_of(const eg_tensor *d, eg_tensor *x, int part)
+static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
 {
     const norm *a = d->attr;
     const int64_t rows = d->dim[0] - a->gain - a->bias, from = part == 0   ? 0
@@ -261,27 +264,28 @@ static eg_tensor *part_of(const eg_tensor *d, eg_tensor *x, int part)
                         d->in[0]->dim + outer);
 }
 /* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
-static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
+static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const norm *a = d->attr;
-    eg_tensor *x = d->in[0], *g = d->in[1], *along = part_of(d, u, 1), *total = part_of(d, u, 2);
-    eg_tensor *s = slope_rule(slope(a, x, g, gain_of(d, 2)), part_of(d, u, 0), i);
-    if (i == 0 && along) s = eg_add(s, slope(a, x, eg_mul(g, along), NULL));
+    eg_tensor *x = d->in[0], *g = d->in[1], *along = norm_part_of(d, u, 1),
+              *total = norm_part_of(d, u, 2);
+    eg_tensor *s = norm_slope_rule(norm_slope(a, x, g, gain_of(d, 2)), norm_part_of(d, u, 0), i);
+    if (i == 0 && along) s = eg_add(s, norm_slope(a, x, eg_mul(g, along), NULL));
     if (i == 1 && along) s = eg_add(s, eg_mul(normalised(a, x, NULL, NULL), along));
     return i == 1 && total ? eg_add(s, total) : s;
 }
-static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
+static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
 static eg_tensor *gradient_both(eg_tensor *const *x)
 {
-    return gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_rms(eg_tensor *const *x)
 {
-    return gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_bias(eg_tensor *const *x)
 {
-    return gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL);
+    return norm_gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL);
 }
 static const eg_sample gradient_samples[] = {
     { gradient_both, "3x4, 3x4, 4", 0, 0 },
@@ -294,14 +298,14 @@ static const eg_op gradient_op = {
     .equation = "(dx, dgain, dbias) = (normalise_slope(g), sum g xhat, sum g)",
     .gradient = "of normalise_slope, and of u sum g xhat: dx = slope(g u), dg = xhat u",
     .arity = -1,
-    .shape = gradient_shape,
-    .forward = gradient_forward,
-    .rule = gradient_rule,
+    .shape = norm_gradient_shape,
+    .forward = norm_gradient_forward,
+    .rule = norm_gradient_rule,
     .uses = EG_USES_OPERANDS,
     .samples = gradient_samples,
-    .forward_c128 = gradient_c128,
+    .forward_c128 = norm_gradient_c128,
 };
-static eg_tensor *gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
+static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
 {
     return eg_apply(
         &gradient_op, a, sizeof *a, gain ? 3 : 2,
@@ -334,15 +338,15 @@ static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
     const norm *a = y->attr;
     if (a->memo && eg__remembered(a->memo, g)) return a->memo->d[i];
     if (i == 0 && a->memo) {
-        eg_tensor *d = gradient(a, y->in[0], g, gain_of(y, 1));
+        eg_tensor *d = norm_gradient(a, y->in[0], g, gain_of(y, 1));
         if (!eg_ok(d)) return d;
-        a->memo->d[0] = part_of(d, d, 0);
-        if (a->gain) a->memo->d[1] = part_of(d, d, 1);
-        if (a->bias) a->memo->d[1 + a->gain] = part_of(d, d, 2);
+        a->memo->d[0] = norm_part_of(d, d, 0);
+        if (a->gain) a->memo->d[1] = norm_part_of(d, d, 1);
+        if (a->bias) a->memo->d[1 + a->gain] = norm_part_of(d, d, 2);
         eg__remember(a->memo, g);
         return a->memo->d[0];
     }
-    if (i == 0) return slope(a, y->in[0], g, gain_of(y, 1));
+    if (i == 0) return norm_slope(a, y->in[0], g, gain_of(y, 1));
     return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL,
                          a->inner);
 }
@@ -351,7 +355,7 @@ static eg_tensor *normalise_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const norm *a = y->attr;
     eg_tensor *gain = gain_of(y, 1),
-              *t = dx[0] ? slope(a, y->in[0], dx[0], NULL) : eg_zeros_like(y);
+              *t = dx[0] ? norm_slope(a, y->in[0], dx[0], NULL) : eg_zeros_like(y);
     if (gain && dx[0]) t = eg_mul(t, gain);
     if (gain && dx[1]) t = eg_add(t, eg_mul(normalised(a, y->in[0], NULL, NULL), dx[1]));
     return a->bias && dx[1 + a->gain] ? eg_add(t, dx[1 + a->gain]) : t;

@@ -9,7 +9,7 @@ typedef struct constants {
     double c[2];
 } constants;
 
-static bool shape(eg_tensor *y, const kernels *k)
+static bool pointwise_shape(eg_tensor *y, const kernels *k)
 {
     const eg_tensor *x = y->in[0];
     if (k->of[x->dtype]) return eg__shape_like(y, x->dtype, x);
@@ -17,12 +17,15 @@ static bool shape(eg_tensor *y, const kernels *k)
             k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
-static bool forward(eg_tensor *y, const kernels *k)
+static bool pointwise_forward(eg_tensor *y, const kernels *k)
 {
     return eg__lanes_run(y, k->of[y->dtype], false);
 }
-static double constant(const eg_tensor *y, int k) { return ((const constants *)y->attr)->c[k]; }
-static eg_tensor *number(const eg_tensor *x, double value)
+static double pointwise_constant(const eg_tensor *y, int k)
+{
+    return ((const constants *)y->attr)->c[k];
+}
+static eg_tensor *pointwise_number(const eg_tensor *x, double value)
 {
     return eg_full_n(x->cx, x->dtype, value, 0, NULL);
 }
@@ -167,15 +170,15 @@ static eg_tensor *number(const eg_tensor *x, double value)
     X(shift,    y = x + a,                                                                       \
       g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))              \
     X(leaky_relu, y = R(x) > 0 ? x : a * x,                                                      \
-      eg_where(eg_gt(x, number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,         \
+      eg_where(eg_gt(x, pointwise_number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,         \
       "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                    \
     X(elu,      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e, \
-      eg_where(eg_gt(x, number(x, 0)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)),   \
+      eg_where(eg_gt(x, pointwise_number(x, 0)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)),   \
         a))),                                                                                    \
       OPERANDS, BOTH_SIDES, FLOATS, "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g a e^x",   \
         eg_elu(x[0], .7))                                                                        \
     X(clip,     y = R(x) < a ? a : R(x) > b ? b : x,                                             \
-      eg_where(eg_eq(x, y), g, number(g, 0)), ALL, THREE_PARTS, NUMBERS,                         \
+      eg_where(eg_eq(x, y), g, pointwise_number(g, 0)), ALL, THREE_PARTS, NUMBERS,                         \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))
 /* clang-format on */
 
@@ -269,26 +272,26 @@ INTEGERS(KERNEL)
     static eg_tensor *NAME##_rule(eg_tensor *y, eg_tensor *g, int i) \
     {                                                                \
         eg_tensor *x = y->in[i];                                     \
-        const double a = y->attr ? constant(y, 0) : 0;               \
+        const double a = y->attr ? pointwise_constant(y, 0) : 0;     \
         (void)x, (void)a, (void)g;                                   \
         return DX;                                                   \
     }
-#define OP(NAME, RULE_OF, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)           \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                       \
-    static bool NAME##_shape(eg_tensor *y) { return shape(y, &NAME##_kernels); }     \
-    static bool NAME##_forward(eg_tensor *y) { return forward(y, &NAME##_kernels); } \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }              \
-    static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };       \
-    static const eg_op NAME##_op = { #NAME,                                          \
-                                     EQUATION,                                       \
-                                     GRADIENT,                                       \
-                                     1,                                              \
-                                     NAME##_shape,                                   \
-                                     NAME##_forward,                                 \
-                                     RULE_OF,                                        \
-                                     EG_USES_##READS,                                \
-                                     NAME##_samples,                                 \
-                                     .jvp = eg_jvp_symmetric,                        \
+#define OP(NAME, RULE_OF, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)                     \
+    static const kernels NAME##_kernels = { { TYPES(NAME) } };                                 \
+    static bool NAME##_shape(eg_tensor *y) { return pointwise_shape(y, &NAME##_kernels); }     \
+    static bool NAME##_forward(eg_tensor *y) { return pointwise_forward(y, &NAME##_kernels); } \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL; }                        \
+    static const eg_sample NAME##_samples[] = { SAMPLED(NAME##_call), { 0 } };                 \
+    static const eg_op NAME##_op = { #NAME,                                                    \
+                                     EQUATION,                                                 \
+                                     GRADIENT,                                                 \
+                                     1,                                                        \
+                                     NAME##_shape,                                             \
+                                     NAME##_forward,                                           \
+                                     RULE_OF,                                                  \
+                                     EG_USES_##READS,                                          \
+                                     NAME##_samples,                                           \
+                                     .jvp = eg_jvp_symmetric,                                  \
                                      .forward_c128 = NAME##_forward };
 
 #define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)            \
@@ -339,19 +342,19 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 
 /* -- powc: y = x^c, dx = g c x^(c−1); small powers by multiplication -------------------------- */
 static const kernels powc_kernels = { { FLOATS(powc) } }, cube_kernels = { { FLOATS(cube) } };
-static bool powc_shape(eg_tensor *y) { return shape(y, &powc_kernels); }
+static bool powc_shape(eg_tensor *y) { return pointwise_shape(y, &powc_kernels); }
 static bool powc_forward(eg_tensor *y)
 {
-    const double c = constant(y, 0);
-    return forward(y, c == 1    ? &scale_kernels
-                      : c == 2  ? &square_kernels
-                      : c == 3  ? &cube_kernels
-                      : c == -1 ? &recip_kernels
-                                : &powc_kernels);
+    const double c = pointwise_constant(y, 0);
+    return pointwise_forward(y, c == 1    ? &scale_kernels
+                                : c == 2  ? &square_kernels
+                                : c == 3  ? &cube_kernels
+                                : c == -1 ? &recip_kernels
+                                          : &powc_kernels);
 }
 static eg_tensor *powc_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const double c = constant(y, 0);
+    const double c = pointwise_constant(y, 0);
     if (c == 0) return eg_zero_rule(y, g, i); /* 0 · x^−1 would be NaN at 0 */
     return c == 1 ? g : eg_mul(g, eg_scale(c == 2 ? y->in[i] : eg_powc(y->in[i], c - 1), c));
 }

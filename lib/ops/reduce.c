@@ -9,13 +9,13 @@ static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
     return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
 }
 /* What a failed focus returns: the poison of the context, if there is one. */
-static eg_tensor *refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+static eg_tensor *reduce_refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
 /* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ----------------------------------------------- */
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "sum", spec, x)) return refused(x);
+    if (!eg__focus(&f, "sum", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     return eg__focus_rest(&f, eg__sum_last(v, f.inner));
 }
@@ -39,7 +39,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
-        return refused(x);
+        return reduce_refused(x);
     return eg__focus_rest(&f, mean_last(f.x, f.inner));
 }
 
@@ -49,7 +49,7 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
 /* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the
  * distances to a row's first value. That value passes no gradient, since d does not depend on it.
  */
-static eg_tensor *centered(eg_tensor *x, int inner)
+static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
     for (int k = 0; k < inner; k++) first = eg_slice(first, -1 - k, 0, 1, 1);
@@ -61,12 +61,12 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     eg_var_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_focus f;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return refused(o.x);
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
     const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
     if (!(left > 0))
         return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by",
                        who, (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
-    eg_tensor *d = centered(f.x, f.inner);
+    eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
     return eg__focus_rest(&f, y);
@@ -79,7 +79,7 @@ eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); 
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "prod", spec, x)) return refused(x);
+    if (!eg__focus(&f, "prod", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
     int64_t n = eg__last(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
@@ -236,18 +236,18 @@ static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x
     return eg__focus_rest(
         f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
 }
-#define OF_SOME(NAME, SMALLEST, INDEX)                                      \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                    \
-    {                                                                       \
-        eg_focus f;                                                         \
-        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return refused(x); \
-        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);         \
+#define OF_SOME(NAME, SMALLEST, INDEX)                                             \
+    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                           \
+    {                                                                              \
+        eg_focus f;                                                                \
+        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return reduce_refused(x); \
+        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);                \
     }
 #define OF_TRUTH(NAME, SMALLEST)                                                                \
     eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                        \
     {                                                                                           \
         eg_focus f;                                                                             \
-        if (!eg__focus(&f, #NAME, spec, x)) return refused(x);                                  \
+        if (!eg__focus(&f, #NAME, spec, x)) return reduce_refused(x);                           \
         return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), \
                              SMALLEST, false);                                                  \
     }
@@ -299,7 +299,7 @@ static bool lse_shape(eg_tensor *y)
 {
     return shape_outer(y, *(const int *)y->attr, (eg_dtype)y->in[0]->dtype);
 }
-static bool lse_forward(eg_tensor *y)
+static bool reduce_lse_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     const lse_job j = { eg__arithmetic(y->dtype)->logsum,
@@ -328,11 +328,11 @@ static const eg_op lse_op = {
     .gradient = "dx = g softmax(x)",
     .arity = 1,
     .shape = lse_shape,
-    .forward = lse_forward,
+    .forward = reduce_lse_forward,
     .rule = lse_rule,
     .uses = EG_USES_OPERANDS,
     .samples = lse_samples,
-    .forward_c128 = lse_forward,
+    .forward_c128 = reduce_lse_forward,
 };
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner)
 {
@@ -342,7 +342,8 @@ eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner)
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1)) return refused(x);
+    if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1))
+        return reduce_refused(x);
     return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
@@ -453,7 +454,7 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p)
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
     eg_focus f;
-    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return refused(x);
+    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return reduce_refused(x);
     if (!(p > 0))
         return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|",
                        p);

@@ -23,7 +23,8 @@ typedef struct softening {
 } softening;
 
 /* Elements k … k + n of the scores, −inf where a mask is false. */
-static const void *scores(const softmax_job *j, char *const *p, int64_t k, int64_t n, void *buffer)
+static const void *softmax_scores(const softmax_job *j, char *const *p, int64_t k, int64_t n,
+                                  void *buffer)
 {
     _Alignas(64) uint8_t bytes[EG_CHUNK];
     const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
@@ -43,7 +44,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
     (void)row;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        x = scores(j, p, k, n, in);
+        x = softmax_scores(j, p, k, n, in);
         const double t = m->top(n, x);
         top = t > top ? t : top;
     }
@@ -51,7 +52,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
     _Alignas(64) char shifted[EG_CHUNK * 8];
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        if (!once) x = scores(j, p, k, n, in);
+        if (!once) x = softmax_scores(j, p, k, n, in);
         m->shift(n, x, top, shifted);
         if (j->scale != 1) m->affine(n, shifted, 0, j->scale, shifted);
         void *e = j->log ? (void *)out : eg__strip_room(&j->y, p[0], k, out);
@@ -64,7 +65,7 @@ static void softmax_row(const void *user, int64_t row, char *const *p)
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         void *y = eg__strip_room(&j->y, p[0], k, out);
         if (j->log) {
-            if (!once) m->shift(n, scores(j, p, k, n, in), top, shifted);
+            if (!once) m->shift(n, softmax_scores(j, p, k, n, in), top, shifted);
             m->affine(n, shifted, last, 1, y);
         } else
             m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0,
@@ -150,12 +151,12 @@ static bool softmax_run(eg_tensor *y, bool log)
         eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row, &j);
     return true;
 }
-static eg_tensor *slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softening *of)
+static eg_tensor *softmax_slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softening *of)
 {
     return eg_apply(op, of, sizeof *of, 2,
                     (eg_tensor *[]){ eg__rowwise(y, of->inner), eg__rowwise(g, of->inner) });
 }
-static bool slope_shape(eg_tensor *y)
+static bool softmax_slope_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
@@ -193,18 +194,18 @@ static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
     const softening *of = y->attr;
     const int inner = of->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
-    if (i == 1) return slope(&softmax_slope_op, a, u, of);
+    if (i == 1) return softmax_slope(&softmax_slope_op, a, u, of);
     return eg_scale(eg_sub(eg_mul(u, eg_sub(g, eg__widen(eg__dot_last(g, a, inner), inner))),
                            eg_mul(g, eg__widen(eg__dot_last(u, a, inner), inner))),
                     of->scale);
 }
 static eg_tensor *softmax_slope_rows(eg_tensor *const *x)
 {
-    return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
+    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
 }
 static eg_tensor *softmax_slope_scaled(eg_tensor *const *x)
 {
-    return slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, .7 });
+    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, .7 });
 }
 static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 },
                                                    { softmax_slope_scaled, "3x4, 3x4", 0, 0 },
@@ -214,7 +215,7 @@ static const eg_op softmax_slope_op = {
     .equation = "d = c y (g - sum g y)",
     .gradient = "dg = softmax_slope(y, u), dy = c u (g - sum g y) - c g sum u y",
     .arity = 2,
-    .shape = slope_shape,
+    .shape = softmax_slope_shape,
     .forward = softmax_slope_forward,
     .rule = softmax_slope_rule,
     .uses = EG_USES_OPERANDS,
@@ -223,7 +224,7 @@ static const eg_op softmax_slope_op = {
 };
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner)
 {
-    return slope(&softmax_slope_op, y, g, &(softening){ inner, 1 });
+    return softmax_slope(&softmax_slope_op, y, g, &(softening){ inner, 1 });
 }
 
 /* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u
@@ -251,7 +252,7 @@ static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
     return eg_where(eg_ne(y, eg_full_n(y->cx, t, -INFINITY, 0, NULL)), x,
                     eg_full_n(y->cx, t, 0, 0, NULL));
 }
-static eg_tensor *centered(eg_tensor *y, eg_tensor *u, int inner) /* u − Σ e^y u */
+static eg_tensor *softmax_centered(eg_tensor *y, eg_tensor *u, int inner) /* u − Σ e^y u */
 {
     return where_finite(
         y, eg_sub(u, eg__widen(eg__dot_last(eg_exp(y), where_finite(y, u), inner), inner)));
@@ -260,13 +261,13 @@ static eg_tensor *log_softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
     const int inner = ((const softening *)y->attr)->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
-    if (i == 1) return centered(a, u, inner);
+    if (i == 1) return softmax_centered(a, u, inner);
     return eg_neg(
         eg_mul(eg_mul(u, eg_exp(a)), eg__widen(eg__sum_last(where_finite(a, g), inner), inner)));
 }
 static eg_tensor *log_softmax_slope_rows(eg_tensor *const *x)
 {
-    return slope(&log_softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
+    return softmax_slope(&log_softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
 }
 static const eg_sample log_softmax_slope_samples[] = { { log_softmax_slope_rows, "3x4, 3x4", 0, 0 },
                                                        { 0 } };
@@ -275,7 +276,7 @@ static const eg_op log_softmax_slope_op = {
     .equation = "d = g - e^y sum g",
     .gradient = "dg = u - sum e^y u, dy = -u e^y sum g",
     .arity = 2,
-    .shape = slope_shape,
+    .shape = softmax_slope_shape,
     .forward = log_softmax_slope_forward,
     .rule = log_softmax_slope_rule,
     .uses = EG_USES_OPERANDS,
@@ -288,7 +289,7 @@ static bool softmax_forward(eg_tensor *y) { return softmax_run(y, false); }
 static eg_tensor *softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return slope(&softmax_slope_op, y, g, y->attr);
+    return softmax_slope(&softmax_slope_op, y, g, y->attr);
 }
 static eg_tensor *softmax_plain(eg_tensor *const *x) { return eg_softmax("i [j]", x[0]); }
 static eg_tensor *softmax_two(eg_tensor *const *x) { return eg_softmax("[s] i [t]", x[0]); }
@@ -336,11 +337,11 @@ static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
 static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return slope(&log_softmax_slope_op, y, g, y->attr);
+    return softmax_slope(&log_softmax_slope_op, y, g, y->attr);
 }
 static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    return centered(y, dx[0], ((const softening *)y->attr)->inner);
+    return softmax_centered(y, dx[0], ((const softening *)y->attr)->inner);
 }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }

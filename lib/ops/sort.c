@@ -127,7 +127,7 @@ static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool val
     if (order) *order = rank_placed(f, at);
     return rank_placed(f, y);
 }
-static eg_tensor *sort(const char *who, const eg_sort_args *given, bool values)
+static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool values)
 {
     eg_sort_args o = { .size = sizeof o };
     eg_focus f;
@@ -137,8 +137,8 @@ static eg_tensor *sort(const char *who, const eg_sort_args *given, bool values)
         return o.x ? eg__poison(o.x->cx) : NULL;
     return sorted(&f, eg__last(f.x, 1), o.descending, values, o.order);
 }
-eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort("sort", o, true); }
-eg_tensor *eg_argsort_with(const eg_sort_args *o) { return sort("argsort", o, false); }
+eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_sort_it("sort", o, true); }
+eg_tensor *eg_argsort_with(const eg_sort_args *o) { return sort_sort_it("argsort", o, false); }
 eg_tensor *eg_topk_with(const eg_topk_args *given)
 {
     eg_topk_args o = { .size = sizeof o };

@@ -18,7 +18,7 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
 
 /* May operand k (counted from 0) be used in cx? A failed context refuses everything silently: its
  * error is already said. */
-static bool usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
+static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
     if (!x)
@@ -39,7 +39,7 @@ static bool fine(const eg_ctx *cx, const eg_tensor *x)
 }
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
 {
-    if (!usable(cx, who, k, x)) return false;
+    if (!apply_usable(cx, who, k, x)) return false;
     if (cx->hooks.operand) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
@@ -60,7 +60,7 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 
 /* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
  * c128 operands forward_c128() does. */
-static bool made(eg_tensor *y, bool is_complex)
+static bool apply_made(eg_tensor *y, bool is_complex)
 {
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (!y->op->shape(y)) return false;
@@ -121,7 +121,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     }
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
-    const bool ok = made(y, is_complex);
+    const bool ok = apply_made(y, is_complex);
     eg__fpmode_end(begun);
     if (!ok || (cx->hooks.result && !cx->hooks.result(y))) {
         y->live = EG_DEAD;

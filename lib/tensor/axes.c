@@ -22,10 +22,10 @@ typedef struct walk {
     axis axis[EG_RANK_MAX];
 } walk;
 
-static int64_t distance(int64_t step) { return step < 0 ? -step : step; }
+static int64_t axes_distance(int64_t step) { return step < 0 ? -step : step; }
 
 /* Returns the number of elements. */
-static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
+static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
 {
     int n = 0, last = 0, width[OPERANDS];
     int64_t total = 1;
@@ -36,7 +36,7 @@ static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
         w->base[k] = x[k]->data;
     }
     for (int r = 0; r < x[0]->rank; r++) {
-        int64_t size = x[0]->dim[r], key = distance(x[0]->stride[r]);
+        int64_t size = x[0]->dim[r], key = axes_distance(x[0]->stride[r]);
         if (size == 1) continue;
         total *= size;
         if (key == 0) w->repeats = true;
@@ -44,8 +44,8 @@ static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
         for (; at > 0; at--) {
             const axis *outer = &w->axis[at - 1];
             if (key < outer->key) break;
-            if (key == outer->key &&
-                (operands == 1 || distance(x[1]->stride[r]) * width[1] <= distance(outer->step[1])))
+            if (key == outer->key && (operands == 1 || axes_distance(x[1]->stride[r]) * width[1] <=
+                                                           axes_distance(outer->step[1])))
                 break;
             w->axis[at] = *outer;
         }
@@ -73,7 +73,7 @@ static int64_t plan(walk *w, int operands, const eg_tensor *const *x)
 }
 
 /* The calls number `from` to `to`, in order. */
-static void run(const walk *w, int64_t from, int64_t to)
+static void axes_run(const walk *w, int64_t from, int64_t to)
 {
     const axis *in = &w->axis[w->axes - 1];
     int outer = w->axes - 1;
@@ -112,9 +112,9 @@ static void piece_of_walk(void *user, int64_t piece, int thread)
 {
     (void)thread;
     const shared *s = user;
-    run(s->w, s->calls * piece / s->pieces, s->calls * (piece + 1) / s->pieces);
+    axes_run(s->w, s->calls * piece / s->pieces, s->calls * (piece + 1) / s->pieces);
 }
-static void share(eg_ctx *cx, walk *w, int team, int64_t work)
+static void axes_share(eg_ctx *cx, walk *w, int team, int64_t work)
 {
     int64_t n = w->axis[w->axes - 1].size, chunk = CHUNK / work;
     w->chunk = chunk < CUT ? CUT : chunk / CUT * CUT;
@@ -152,7 +152,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
         return;
     }
     walk w;
-    total = plan(&w, operands, x);
+    total = axes_plan(&w, operands, x);
     if (total == 0) return;
     w.inner = inner;
     w.user = user;
@@ -164,9 +164,9 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     w.chunks = 1;
     int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
     if (team > 1)
-        share(cx, &w, team, work);
+        axes_share(cx, &w, team, work);
     else
-        run(&w, 0, w.runs);
+        axes_run(&w, 0, w.runs);
 }
 void eg__loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
               const void *user)

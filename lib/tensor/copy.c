@@ -212,7 +212,6 @@ static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner
           (int64_t[]){ ra, rb });
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -226,15 +225,15 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
         if (near && same[w].turns)
-            in_tiles(target, source, same[w].turns, a, b, least(target->dim[a], TURN_A),
-                     least(target->dim[b], TURN_B));
+            in_tiles(target, source, same[w].turns, a, b, eg__min64(target->dim[a], TURN_A),
+                     eg__min64(target->dim[b], TURN_B));
         else
             in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 &&
                (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
         in_tiles(target, source, short_rows, a, next, target->dim[a],
-                 least(target->dim[next], ROWS / target->dim[a] + 1));
+                 eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
     else
         eg__loop(target->cx, 2, both, same[w].move, NULL);
 }

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* A leaf to be filled, or the poison tensor after one sentence that names the call. */
-static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
-                 const int64_t *dims)
+static bool create_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
+                        const int64_t *dims)
 {
     *y = eg__poison(cx);
     if (eg__failed(cx)) return false;
@@ -24,7 +24,7 @@ static bool made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int
 eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, const int64_t *dims)
 {
     eg_tensor *y;
-    if (!made(&y, cx, "from", dtype, rank, dims)) return y;
+    if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
         return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements",
                        (long long)eg_size(y));
@@ -48,7 +48,7 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     eg_tensor *y;
     /* eg_zeros and eg_ones are macros of this one */
     const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";
-    if (made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
+    if (create_made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
@@ -65,7 +65,7 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
         return eg_fail(cx, "complex: operand 1 is %s but operand 2 is %s",
                        eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
     eg_tensor *z, *part;
-    if (!made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
+    if (!create_made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
     for (int k = 0; k < 2; k++) {
         if (!(part = eg__part(z, k))) return eg__poison(cx);
         eg__copy(part, parts[k]);
@@ -78,7 +78,7 @@ static eg_tensor *like(const char *who, const eg_tensor *x, double value)
 {
     eg_tensor *y;
     if (!eg__check(who, (eg_tensor *)(uintptr_t)x)) return x ? eg__poison(x->cx) : NULL;
-    if (made(&y, x->cx, who, x->dtype, x->rank, x->dim)) eg__fill(y, value);
+    if (create_made(&y, x->cx, who, x->dtype, x->rank, x->dim)) eg__fill(y, value);
     return y;
 }
 eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
@@ -111,7 +111,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     if (n > 0x1p60)
         return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop,
                        step, n);
-    if (!made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
+    if (!create_made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
     if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
@@ -132,7 +132,7 @@ typedef struct draws {
 } draws;
 enum { GRAIN = 1 << 13 };
 
-static void put(const draws *d, int64_t i, double v)
+static void create_put(const draws *d, int64_t i, double v)
 {
     if (d->dtype == EG_F64)
         ((double *)d->out)[i] = v;
@@ -154,7 +154,8 @@ static void piece_of_draws(void *user, int64_t piece, int thread)
         w->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
 }
 /* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
-static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64_t i, int64_t n))
+static eg_tensor *create_drawn(eg_tensor *y, draws d,
+                               void (*pair)(const draws *, int64_t i, int64_t n))
 {
     int64_t n = eg_size(y);
     d.seed = eg__seed_of(y->cx);
@@ -170,7 +171,7 @@ static eg_tensor *drawn(eg_tensor *y, draws d, void (*pair)(const draws *, int64
 static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
                        const int64_t *dims)
 {
-    if (!made(y, cx, who, dtype, rank, dims)) return false;
+    if (!create_made(y, cx, who, dtype, rank, dims)) return false;
     if (eg__is_float((*y)->dtype)) return true;
     *y = eg_fail(cx, "%s: draws are f32 or f64, not %s; eg_randint draws integers", who,
                  eg_type_name((*y)->dtype));
@@ -184,7 +185,7 @@ static void uniform_pair(const draws *d, int64_t i, int64_t n)
         double v = d->a + (d->b - d->a) * eg__unit(d->seed, d->draw, (uint64_t)k);
         if (d->dtype == EG_F32 && (float)v >= (float)d->b) v = nextafterf((float)d->b, (float)d->a);
         if (d->dtype == EG_F64 && v >= d->b) v = nextafter(d->b, d->a);
-        put(d, k, v);
+        create_put(d, k, v);
     }
 }
 eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int rank,
@@ -195,7 +196,7 @@ eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int
     if (!(low < high) || !isfinite(high - low))
         return eg_fail(cx, "uniform: [%g, %g) is not an interval", low, high);
     return float_made(&y, cx, "uniform", dtype, rank, dims)
-               ? drawn(y, (draws){ .a = low, .b = high }, uniform_pair)
+               ? create_drawn(y, (draws){ .a = low, .b = high }, uniform_pair)
                : y;
 }
 
@@ -207,8 +208,8 @@ static void normal_pair(const draws *d, int64_t i, int64_t n)
     double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53,
            v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53;
     double radius = sqrt(-2 * log(u)), angle = 6.283185307179586476925286766559 * v;
-    put(d, i, d->a + d->b * radius * cos(angle));
-    if (n > 1) put(d, i + 1, d->a + d->b * radius * sin(angle));
+    create_put(d, i, d->a + d->b * radius * cos(angle));
+    if (n > 1) create_put(d, i + 1, d->a + d->b * radius * sin(angle));
 }
 eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation, int rank,
                        const int64_t *dims)
@@ -219,7 +220,7 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
         return eg_fail(cx, "normal: mean %g and deviation %g make no distribution", mean,
                        deviation);
     return float_made(&y, cx, "normal", dtype, rank, dims)
-               ? drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
+               ? create_drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
                : y;
 }
 
@@ -248,6 +249,7 @@ eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const i
     if (low >= high)
         return eg_fail(cx, "randint: [%lld, %lld) holds no integer", (long long)low,
                        (long long)high);
-    if (!made(&y, cx, "randint", EG_I64, rank, dims)) return y;
-    return drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low }, randint_pair);
+    if (!create_made(&y, cx, "randint", EG_I64, rank, dims)) return y;
+    return create_drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low },
+                        randint_pair);
 }

@@ -2,7 +2,7 @@
 #include "tensor/tensor.h"
 #include <string.h>
 
-static void gather(int width, int64_t n, void *to, const char *from, int64_t step)
+static void lanes_gather(int width, int64_t n, void *to, const char *from, int64_t step)
 {
     if (step == width) {
         memcpy(to, from, (size_t)(n * width));
@@ -46,7 +46,8 @@ static void scatter(int width, int64_t n, char *to, int64_t step, const void *fr
 
 /* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the
  * stack. */
-static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step, const eg_lanes *l)
+static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
+                         const eg_lanes *l)
 {
     _Alignas(64) char block[4][EG_BLOCK * 16];
     char *q[4];
@@ -60,8 +61,8 @@ static void blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
                 q[i] = p[i] + k * step[i];
             else if (step[i] ||
                      k == from) { /* a repeated element fills the first and largest block once */
-                gather(width, m, block[i], p[i] + k * step[i], step[i]);
-                gather(width, lanes - m, block[i] + m * width, block[i], 0);
+                lanes_gather(width, m, block[i], p[i] + k * step[i], step[i]);
+                lanes_gather(width, lanes - m, block[i] + m * width, block[i], 0);
             }
         }
         bool direct = step[0] == l->width[0] && lanes == m;
@@ -78,7 +79,7 @@ static void lanes(int64_t n, char *const *p, const int64_t *step, const void *us
     for (int i = 0; i <= l->operands; i++) unit &= step[i] == l->width[i];
     int64_t whole = !unit ? 0 : l->exact ? n : n & -EG_LANES;
     if (whole) l->kernel(whole, p, l->c);
-    if (whole < n) blocks(whole, n, p, step, l);
+    if (whole < n) lanes_blocks(whole, n, p, step, l);
 }
 
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)

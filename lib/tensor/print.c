@@ -15,7 +15,7 @@ typedef struct sink {
     size_t room, n;
     bool bad;
 } sink;
-static void put(sink *s, const char *text, size_t n)
+static void print_put(sink *s, const char *text, size_t n)
 {
     if (s->file)
         s->bad |= fwrite(text, 1, n, s->file) != n;
@@ -25,7 +25,7 @@ static void put(sink *s, const char *text, size_t n)
 }
 static void put_many(sink *s, char c, int n)
 {
-    while (n-- > 0) put(s, &c, 1);
+    while (n-- > 0) print_put(s, &c, 1);
 }
 
 /* -- numbers ---------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ typedef struct digits {
 } digits;
 
 /* Digits of "%.*e" text, whatever the locale's point is. */
-static void parse(const char *text, digits *t)
+static void print_parse(const char *text, digits *t)
 {
     t->n = 0;
     for (; *text && *text != 'e'; text++)
@@ -81,7 +81,7 @@ static digits shortest(double v, bool narrow, bool plus)
     bool lopsided = frexp(v, &e) == 0.5;
     for (int n = 0; n < (narrow ? 9 : 17); n++) {
         snprintf(text, sizeof text, "%.*e", n, v);
-        parse(text, &t);
+        print_parse(text, &t);
         if (v == 0 || reads_back(&t, v, narrow)) break;
         if (!lopsided || t.d[n] == '9') continue;
         t.d[n]++;
@@ -96,7 +96,7 @@ static digits rounded(double v, bool plus, int after)
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
     snprintf(text, sizeof text, "%.*e", after, fabs(v));
-    parse(text, &t);
+    print_parse(text, &t);
     while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
     return t;
 }
@@ -109,7 +109,10 @@ static digits to_digits(double v, bool narrow, bool plus, int after, bool scient
 }
 
 /* characters before the point, digits after it */
-static int whole(const digits *t) { return !!t->sign + (t->exponent > 0 ? t->exponent + 1 : 1); }
+static int print_whole(const digits *t)
+{
+    return !!t->sign + (t->exponent > 0 ? t->exponent + 1 : 1);
+}
 static int fraction(const digits *t) { return t->n - 1 > t->exponent ? t->n - 1 - t->exponent : 0; }
 
 static char *positional(char *out, const digits *t)
@@ -153,7 +156,7 @@ static void survey(format *f, const eg_tensor *x, value v) /* what decides about
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
-static void measure(format *f, const eg_tensor *x, value v) /* how wide the parts are */
+static void print_measure(format *f, const eg_tensor *x, value v) /* how wide the parts are */
 {
     char text[WORD];
     if (!eg__is_inexact(x->dtype)) {
@@ -164,15 +167,15 @@ static void measure(format *f, const eg_tensor *x, value v) /* how wide the part
     const double number = f->imaginary ? v.im : v.f;
     if (!isfinite(number)) return;
     digits t = to_digits(number, f->narrow, f->imaginary, PRECISION, f->scientific);
-    int left = f->scientific ? 1 + !!t.sign : whole(&t),
+    int left = f->scientific ? 1 + !!t.sign : print_whole(&t),
         right = f->scientific ? t.n - 1 : fraction(&t);
     int exponent = t.exponent > 99 || t.exponent < -99 ? 3 : 2;
     if (left > f->left) f->left = left;
     if (right > f->right) f->right = right;
     if (f->scientific && exponent > f->exponent) f->exponent = exponent;
 }
-static void each(format *f, const eg_tensor *x, int axis, char *p,
-                 void (*see)(format *, const eg_tensor *, value))
+static void print_each(format *f, const eg_tensor *x, int axis, char *p,
+                       void (*see)(format *, const eg_tensor *, value))
 {
     if (axis == x->rank) {
         see(f, x, value_at(x, p));
@@ -181,14 +184,14 @@ static void each(format *f, const eg_tensor *x, int axis, char *p,
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
     for (int64_t i = 0; i < n; i++) {
         if (f->cut && n > 2 * EDGE && i == EDGE) i = n - EDGE;
-        each(f, x, axis + 1, p + i * step, see);
+        print_each(f, x, axis + 1, p + i * step, see);
     }
 }
 static format fit(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32, .imaginary = imaginary };
     if (eg__is_inexact(x->dtype)) {
-        each(&f, x, 0, x->data, survey);
+        print_each(&f, x, 0, x->data, survey);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
         if (f.narrow) {
             ratio = (float)f.most / (float)(f.least ? f.least : 1);
@@ -197,7 +200,7 @@ static format fit(const eg_tensor *x, bool imaginary)
         f.scientific =
             f.least && (f.most >= (f.narrow ? 1e6 : 1e8) || f.least < tiny || ratio > 1000);
     }
-    if (x->dtype != EG_BOOL) each(&f, x, 0, x->data, measure);
+    if (x->dtype != EG_BOOL) print_each(&f, x, 0, x->data, print_measure);
     if (f.odd) {
         int after = f.right + 1 + (f.scientific ? f.exponent + 2 : 0), widest = 3 + f.signed_inf;
         if (widest - after > f.left) f.left = widest - after;
@@ -210,25 +213,25 @@ static const char *odd(double v, bool plus)
     static const char *const text[] = { "nan", "inf", "-inf", "+nan", "+inf", "-inf" };
     return text[3 * plus + (v != v ? 0 : v < 0 ? 2 : 1)];
 }
-static int number(const format *f, double v, char *out)
+static int print_number(const format *f, double v, char *out)
 {
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
     if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
     digits t = f->scientific ? rounded(v, f->imaginary, f->right)
                              : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
     char *end = out;
-    for (int k = f->scientific ? 1 + !!t.sign : whole(&t); k < f->left; k++) *end++ = ' ';
+    for (int k = f->scientific ? 1 + !!t.sign : print_whole(&t); k < f->left; k++) *end++ = ' ';
     end = f->scientific ? scientific(end, &t, f->right, f->exponent) : positional(end, &t);
     while (end < out + f->left + after) *end++ = ' ';
     return (int)(end - out);
 }
-static int word(const format *f, const eg_tensor *x, value v, char *out)
+static int print_word(const format *f, const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? " True" : "False");
     if (!eg__is_inexact(x->dtype)) return sprintf(out, "%*lld", f->left, (long long)v.i);
-    int n = number(f, v.f, out), blanks = 0;
+    int n = print_number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
-    n += number(f + 1, v.im, out + n);
+    n += print_number(f + 1, v.im, out + n);
     while (out[n - 1 - blanks] == ' ') blanks++; /* the j stands before them */
     memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
     out[n - blanks] = 'j';
@@ -275,18 +278,18 @@ static void put_word(page *g, const char *text, int n, int indent, int width, bo
 {
     /* column: the line so far with the blank after the last word */
     if (!first && g->column + n > width) {
-        put(g->to, "\n", 1);
+        print_put(g->to, "\n", 1);
         g->column = indent;
         g->blanks = indent;
     }
     put_many(g->to, ' ', g->blanks);
     int tail = 0;
     while (tail < n && text[n - 1 - tail] == ' ') tail++;
-    put(g->to, text, (size_t)(n - tail));
+    print_put(g->to, text, (size_t)(n - tail));
     g->blanks = tail + 1;
     g->column += n + 1;
 }
-static void row(page *g, int axis, char *p)
+static void print_row(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
@@ -299,7 +302,7 @@ static void row(page *g, int axis, char *p)
             put_word(g, "...", 3, indent, width, false);
             i = n - EDGE;
         }
-        put_word(g, text, word(g->f, x, value_at(x, p + i * step), text), indent, width,
+        put_word(g, text, print_word(g->f, x, value_at(x, p + i * step), text), indent, width,
                  g->column == indent);
     }
     put_many(g->to, ' ', g->blanks - 1);
@@ -308,9 +311,9 @@ static void brackets(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
-    put(g->to, "[", 1);
+    print_put(g->to, "[", 1);
     if (axis == x->rank - 1)
-        row(g, axis, p);
+        print_row(g, axis, p);
     else
         for (int64_t i = 0; i < n; i++) {
             bool gap = g->f->cut && n > 2 * EDGE && i == EDGE;
@@ -319,14 +322,14 @@ static void brackets(page *g, int axis, char *p)
                 put_many(g->to, ' ', axis + 1);
             }
             if (gap) {
-                put(g->to, "...", 3);
+                print_put(g->to, "...", 3);
                 put_many(g->to, '\n', x->rank - 1 - axis);
                 put_many(g->to, ' ', axis + 1);
                 i = n - EDGE;
             }
             brackets(g, axis + 1, p + i * step);
         }
-    put(g->to, "]", 1);
+    print_put(g->to, "]", 1);
 }
 
 static bool print(const char *who, sink *s, eg_tensor *x)
@@ -334,9 +337,9 @@ static bool print(const char *who, sink *s, eg_tensor *x)
     char text[WORD];
     if (!eg__check(who, x)) return false;
     if (eg_size(x) == 0)
-        put(s, "[]", 2);
+        print_put(s, "[]", 2);
     else if (x->rank == 0)
-        put(s, text, (size_t)lone(x, value_at(x, x->data), text));
+        print_put(s, text, (size_t)lone(x, value_at(x, x->data), text));
     else {
         const format f[2] = { fit(x, false),
                               x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
@@ -353,7 +356,7 @@ int eg_print(FILE *file, eg_tensor *x)
         eg_fail(x->cx, "print: the file is NULL");
     else if (print("print", &s, x)) {
         errno = 0;
-        put(&s, "\n", 1);
+        print_put(&s, "\n", 1);
         if (!s.bad) return 0;
         eg_fail(x->cx, "print: cannot write: %s", strerror(errno ? errno : EIO));
     }

@@ -130,7 +130,7 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 }
 
 /* -- in --------------------------------------------------------------------------------------- */
-static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
+static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
     if (!eg__check(who, x)) return NULL;
@@ -147,12 +147,12 @@ static void *writable(const char *who, eg_tensor *x, eg_dtype dtype)
     x->st->version++;
     return x->data;
 }
-float *eg_mut_f32(eg_tensor *x) { return writable("mut_f32", x, EG_F32); }
-double *eg_mut_f64(eg_tensor *x) { return writable("mut_f64", x, EG_F64); }
-int32_t *eg_mut_i32(eg_tensor *x) { return writable("mut_i32", x, EG_I32); }
-int64_t *eg_mut_i64(eg_tensor *x) { return writable("mut_i64", x, EG_I64); }
-bool *eg_mut_bool(eg_tensor *x) { return writable("mut_bool", x, EG_BOOL); }
-double *eg_mut_c128(eg_tensor *x) { return writable("mut_c128", x, EG_C128); }
+float *eg_mut_f32(eg_tensor *x) { return read_writable("mut_f32", x, EG_F32); }
+double *eg_mut_f64(eg_tensor *x) { return read_writable("mut_f64", x, EG_F64); }
+int32_t *eg_mut_i32(eg_tensor *x) { return read_writable("mut_i32", x, EG_I32); }
+int64_t *eg_mut_i64(eg_tensor *x) { return read_writable("mut_i64", x, EG_I64); }
+bool *eg_mut_bool(eg_tensor *x) { return read_writable("mut_bool", x, EG_BOOL); }
+double *eg_mut_c128(eg_tensor *x) { return read_writable("mut_c128", x, EG_C128); }
 
 /* May x be written element by element? Not where several elements are one: each stride has to step
  * over all that the smaller reach. */
@@ -270,7 +270,7 @@ static const eg_op detach_op = { "detach",
 eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x); }
 
 /* -- the parts of a complex number: views without history ------------------------------------- */
-static eg_tensor *part_of(const char *who, eg_tensor *z, int part)
+static eg_tensor *read_part_of(const char *who, eg_tensor *z, int part)
 {
     if (!eg__check(who, z)) return z ? eg__poison(z->cx) : NULL;
     if (z->dtype != EG_C128)
@@ -278,8 +278,8 @@ static eg_tensor *part_of(const char *who, eg_tensor *z, int part)
     eg_tensor *y = eg__part(z, part);
     return y ? y : eg__poison(z->cx);
 }
-eg_tensor *eg_real(eg_tensor *z) { return part_of("real", z, 0); }
-eg_tensor *eg_imag(eg_tensor *z) { return part_of("imag", z, 1); }
+eg_tensor *eg_real(eg_tensor *z) { return read_part_of("real", z, 0); }
+eg_tensor *eg_imag(eg_tensor *z) { return read_part_of("imag", z, 1); }
 
 /* -- copy: y = x,  dx = g --------------------------------------------------------------------- */
 static bool copy_shape(eg_tensor *y)

@@ -39,7 +39,7 @@ int eg__axis(const char *who, eg_tensor *x, int k)
 }
 
 /* The identity of x, for a view to change; false if x cannot be used. */
-static bool begin(map *m, const eg_op *row, eg_tensor *x)
+static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 {
     if (!eg__check(row->name, x)) return false;
     m->row = row;
@@ -50,8 +50,8 @@ static bool begin(map *m, const eg_op *row, eg_tensor *x)
     }
     return true;
 }
-static eg_tensor *poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
-static eg_tensor *finish(const map *m, eg_tensor *x)
+static eg_tensor *view_poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+static eg_tensor *view_finish(const map *m, eg_tensor *x)
 {
     return eg_apply(m->row, m, map_size(m), 1, &x);
 }
@@ -211,12 +211,12 @@ static bool embed_forward(eg_tensor *y)
 static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return finish(y->attr, g);
+    return view_finish(y->attr, g);
 }
 static eg_tensor *adjoint(const map *m, eg_tensor *g)
 {
     map back;
-    return inverse(m, &back) ? finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
+    return inverse(m, &back) ? view_finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
 }
 static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -228,7 +228,7 @@ static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *embed_call(eg_tensor *const *x)
 {
     map m;
-    if (!begin(&m, &slice_op, x[0])) return poison_of(x[0]);
+    if (!view_begin(&m, &slice_op, x[0])) return view_poison_of(x[0]);
     m.axis[1].size = 2 * x[0]->dim[1];
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
@@ -236,7 +236,7 @@ static eg_tensor *embed_call(eg_tensor *const *x)
 static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in steps of 1 */
 {
     map m;
-    if (!begin(&m, &unfold_op, x[0])) return poison_of(x[0]);
+    if (!view_begin(&m, &unfold_op, x[0])) return view_poison_of(x[0]);
     int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
     if (!windows || !size)
         return eg_fail(x[0]->cx, "embed: %lld windows of %lld", (long long)windows,
@@ -267,7 +267,7 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 {
     map m;
     char text[256];
-    if (!begin(&m, &permute_op, x)) return poison_of(x);
+    if (!view_begin(&m, &permute_op, x)) return view_poison_of(x);
     if (rank != x->rank)
         return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank,
                        eg__dims_text(x, text, sizeof text), x->rank);
@@ -275,19 +275,19 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
     uint32_t seen = 0;
     for (int k = 0; k < rank; k++) {
         int a = eg__axis("permute", x, axes[k]);
-        if (a < 0) return poison_of(x);
+        if (a < 0) return view_poison_of(x);
         if (seen >> a & 1) return eg_fail(x->cx, "permute: axis %d is given twice", a);
         seen |= UINT32_C(1) << a;
         m.axis[rank + k] = (axis){ x->dim[a], 1, a, -1 };
     }
-    return finish(&m, x);
+    return view_finish(&m, x);
 }
 eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
 {
     int order[EG_RANK_MAX];
-    if (!eg__check("transpose", x)) return poison_of(x);
+    if (!eg__check("transpose", x)) return view_poison_of(x);
     int a = eg__axis("transpose", x, axis_a), b = a < 0 ? -1 : eg__axis("transpose", x, axis_b);
-    if (b < 0) return poison_of(x);
+    if (b < 0) return view_poison_of(x);
     for (int k = 0; k < x->rank; k++) order[k] = k == a ? b : k == b ? a : k;
     return eg_permute_n(x, x->rank, order);
 }
@@ -307,9 +307,9 @@ static const eg_op permute_op = { "permute",         "y[i_p0, i_p1…] = x[i0, i
 eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
 {
     map m;
-    if (!begin(&m, &slice_op, x)) return poison_of(x);
+    if (!view_begin(&m, &slice_op, x)) return view_poison_of(x);
     int k = eg__axis("slice", x, axis_k);
-    if (k < 0) return poison_of(x);
+    if (k < 0) return view_poison_of(x);
     if (step == 0) return eg_fail(x->cx, "slice: the step along axis %d is 0", k);
     /* where start and stop may lie */
     int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
@@ -328,7 +328,7 @@ eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64
     m.axis[m.nx + k].size = count > 0 ? count : 0;
     m.axis[m.nx + k].at = step;
     m.axis[k].at = count > 0 ? start : 0;
-    return finish(&m, x);
+    return view_finish(&m, x);
 }
 eg_tensor *eg_flip(eg_tensor *x, int axis_k) { return eg_slice(x, axis_k, EG_END, EG_END, -1); }
 
@@ -365,7 +365,7 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
     int64_t from = 0;
     for (int i = 0; i < count; i++) {
         int64_t size = !good ? 0 : sizes ? sizes[i] : n / count;
-        parts[i] = good ? eg_slice(x, k, from, from + size, 1) : poison_of(x);
+        parts[i] = good ? eg_slice(x, k, from, from + size, 1) : view_poison_of(x);
         from += size;
     }
     return good && !eg__failed(x->cx) ? 0 : -1;
@@ -376,7 +376,7 @@ static eg_tensor *flip_call(eg_tensor *const *x) { return eg_flip(x[0], -1); }
 static eg_tensor *split_call(eg_tensor *const *x)
 {
     eg_tensor *part[2];
-    return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? poison_of(x[0]) : part[1];
+    return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? view_poison_of(x[0]) : part[1];
 }
 static const eg_sample slice_samples[] = {
     { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 },     { flip_call, "3x4", 0, 0 },
@@ -398,15 +398,15 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
 {
     map m;
     char text[256];
-    if (!begin(&m, &select_op, x)) return poison_of(x);
+    if (!view_begin(&m, &select_op, x)) return view_poison_of(x);
     int k = eg__axis("select", x, axis_k);
-    if (k < 0) return poison_of(x);
+    if (k < 0) return view_poison_of(x);
     if (index >= x->dim[k] || index < -x->dim[k])
         return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s",
                        (long long)index, k, eg__dims_text(x, text, sizeof text));
     m.axis[k].at = index < 0 ? index + x->dim[k] : index;
     drop(&m, k);
-    return finish(&m, x);
+    return view_finish(&m, x);
 }
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
@@ -428,14 +428,14 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
     char text[256];
-    if (!begin(&m, &squeeze_op, x)) return poison_of(x);
+    if (!view_begin(&m, &squeeze_op, x)) return view_poison_of(x);
     int k = eg__axis("squeeze", x, axis_k);
-    if (k < 0) return poison_of(x);
+    if (k < 0) return view_poison_of(x);
     if (x->dim[k] != 1)
         return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k,
                        eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
     drop(&m, k);
-    return finish(&m, x);
+    return view_finish(&m, x);
 }
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
 static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
@@ -448,13 +448,13 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 {
     map m;
     char text[256];
-    if (!begin(&m, &unsqueeze_op, x)) return poison_of(x);
+    if (!view_begin(&m, &unsqueeze_op, x)) return view_poison_of(x);
     if (axis_k > x->rank || axis_k < -x->rank - 1)
         return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
                        axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
     if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
-        return poison_of(x);
-    return finish(&m, x);
+        return view_poison_of(x);
+    return view_finish(&m, x);
 }
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
 static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
@@ -468,9 +468,9 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 {
     map m;
     char text[256];
-    if (!begin(&m, &diagonal_op, x)) return poison_of(x);
+    if (!view_begin(&m, &diagonal_op, x)) return view_poison_of(x);
     int a = eg__axis("diagonal", x, axis_a), b = a < 0 ? -1 : eg__axis("diagonal", x, axis_b);
-    if (b < 0) return poison_of(x);
+    if (b < 0) return view_poison_of(x);
     if (a == b)
         return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a,
                        eg__dims_text(x, text, sizeof text));
@@ -484,7 +484,7 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     m.axis[b].at = n ? right : 0;
     drop(&m, a > b ? a : b);
     drop(&m, a > b ? b : a);
-    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? finish(&m, x) : poison_of(x);
+    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x) : view_poison_of(x);
 }
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
@@ -509,9 +509,9 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {
     map m;
     char text[256];
-    if (!begin(&m, &unfold_op, x)) return poison_of(x);
+    if (!view_begin(&m, &unfold_op, x)) return view_poison_of(x);
     int k = eg__axis("unfold", x, axis_k);
-    if (k < 0) return poison_of(x);
+    if (k < 0) return view_poison_of(x);
     if (step < 1)
         return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k,
                        (long long)step);
@@ -519,7 +519,7 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
         return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s",
                        (long long)size, k, eg__dims_text(x, text, sizeof text));
     m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
-    return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? finish(&m, x) : poison_of(x);
+    return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, x) : view_poison_of(x);
 }
 static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3, 2); }
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }

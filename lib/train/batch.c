@@ -7,7 +7,7 @@ enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
 
 /* -- what is tested on ------------------------------------------------------------------------ */
 /* a hash table of hashes; 0: empty */
-static bool seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
+static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 {
     uint64_t at = h % slots;
     while (seen[at] && seen[at] != h) at = (at + 1) % slots;
@@ -42,7 +42,7 @@ bool eg__batch_tests(eg_trainer *t)
     for (uint64_t k = 0; k < end && t->tests < TESTS; k++) {
         if (eg_data_example(t->data, t->o.seed, k, &e)) return false;
         if (eg_data_held_out(t->data, &e) &&
-            !seen_before(seen, SLOTS, eg__data_hash(t->data, &e) | 1))
+            !batch_seen_before(seen, SLOTS, eg__data_hash(t->data, &e) | 1))
             t->test[t->tests++] = k;
     }
     if (!t->tests)
@@ -162,8 +162,8 @@ static bool batch_room(eg_trainer *t, int64_t rows)
     return true;
 }
 
-static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows,
-                      void (*next)(eg_trainer *, int64_t, row *))
+static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
+                            void (*next)(eg_trainer *, int64_t, row *))
 {
     int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     if (t->data->free_text && !t->data->tokens)
@@ -190,10 +190,10 @@ static eg__batch fill(eg_trainer *t, int64_t first, int64_t rows,
                         source.padded };
 }
 
-eg__batch eg__batch_next(eg_trainer *t) { return fill(t, 0, t->o.batch, training_row); }
+eg__batch eg__batch_next(eg_trainer *t) { return batch_fill(t, 0, t->o.batch, training_row); }
 eg__batch eg__batch_test(eg_trainer *t, int64_t first, int64_t rows)
 {
-    return fill(t, first, rows, test_row);
+    return batch_fill(t, first, rows, test_row);
 }
 
 eg__batch eg__batch_rows(const eg__batch *all, int64_t from, int64_t to)

@@ -109,7 +109,7 @@ static const field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
-static void put(const field *f, const saved *s, char *out)
+static void checkpoint_put(const field *f, const saved *s, char *out)
 {
     if (f->real)
         snprintf(out, TEXT, "%.17g", *(const double *)((const char *)s + f->at));
@@ -139,7 +139,7 @@ static bool get(eg_ctx *cx, const char *path, const field *f, saved *s, const ch
     return !eg_error(cx);
 }
 
-static saved gather(const eg_trainer *t)
+static saved checkpoint_gather(const eg_trainer *t)
 {
     const eg_trainer_args *o = &t->o;
     const eg_progress *n = &t->now;
@@ -242,7 +242,7 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
         xs[k] = one->x;
     }
     const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
-    saved s = gather(t);
+    saved s = checkpoint_gather(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
                                   pairs                   ? "name"
@@ -257,7 +257,7 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
                                   pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++) metadata[n++] = texts[k];
     for (int k = 0; k < FIELDS; k++) {
-        put(&fields[k], &s, text[k]);
+        checkpoint_put(&fields[k], &s, text[k]);
         metadata[n++] = fields[k].key;
         metadata[n++] = text[k];
     }
@@ -294,7 +294,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
 {
     const char *has = eg_safetensors_metadata(file, f->key);
     char text[TEXT];
-    put(f, own, text);
+    checkpoint_put(f, own, text);
     if (!*out->differs && !saved_is_state(f->key) && (!has || strcmp(has, text)))
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key,
                  has ? has : "unknown", text);
@@ -303,7 +303,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
 /* A name in the metadata of pairs or of a text is where they lay: they are compared themselves. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
-    saved own = gather(t);
+    saved own = checkpoint_gather(t);
     const struct {
         const char *key, *own;
         bool shown;

@@ -134,7 +134,7 @@ static bool choose_words(eg_data *d, const char *text, size_t size)
     return true;
 }
 
-static eg_data *parse(eg_data *d, const char *text)
+static eg_data *data_parse(eg_data *d, const char *text)
 {
     size_t size = strlen(text);
     int64_t lines = 1, at = 0;
@@ -161,7 +161,7 @@ eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
     eg_data *d = eg__data_open(cx, name);
     if (d && !text) eg_fail(cx, "data: the text of %s is NULL", name);
     char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
-    return copy ? parse(d, strcpy(copy, text)) : NULL;
+    return copy ? data_parse(d, strcpy(copy, text)) : NULL;
 }
 
 eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
@@ -174,7 +174,7 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
         eg_fail(cx, "%s: not a text file (a zero byte)", path);
         return NULL;
     }
-    return text ? parse(d, text) : NULL;
+    return text ? data_parse(d, text) : NULL;
 }
 
 /* -- examples --------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ typedef struct decoder {
 /* -- arguments -------------------------------------------------------------------------------- */
 static bool draws(const eg_decode_args *o) { return o->temperature > 0; }
 
-static bool settle(eg_decode_args *o) /* defaults; false after a refusal */
+static bool decode_settle(eg_decode_args *o) /* defaults; false after a refusal */
 {
     eg_ctx *cx = o->cx;
     bool wants = o->top_k != 0 || o->top_p != 0; /* NaN is not 0 */
@@ -71,12 +71,12 @@ static bool settle(eg_decode_args *o) /* defaults; false after a refusal */
 }
 
 /* -- logits ----------------------------------------------------------------------------------- */
-static double number(eg_tensor *x, const void *at, int64_t k)
+static double decode_number(eg_tensor *x, const void *at, int64_t k)
 {
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
-static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
+static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
     eg_ctx *cx = d->o.cx;
     if (eg_error(cx) || !eg_ok(logits))
@@ -106,7 +106,7 @@ static bool sizes(decoder *d, eg_tensor *logits, int64_t rows)
     return d->log_p && d->order;
 }
 
-static bool allowed(const decoder *d, int64_t token)
+static bool decode_allowed(const decoder *d, int64_t token)
 {
     return token >= d->o.least || token == d->o.end;
 }
@@ -116,7 +116,8 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
 {
     double most = -INFINITY, sum = 0;
     for (int64_t v = 0; v < d->classes; v++) {
-        double one = allowed(d, v) ? number(logits, x, row * d->classes + v) : -INFINITY;
+        double one =
+            decode_allowed(d, v) ? decode_number(logits, x, row * d->classes + v) : -INFINITY;
         if (isnan(one) || one > 1.79e308) {
             eg_fail(d->o.cx, "decode: logit %lld after %lld tokens is %g", (long long)v,
                     (long long)d->length, one);
@@ -135,11 +136,11 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
     return true;
 }
 
-static eg_tensor *step(decoder *d, int64_t rows, bool first, const void **x)
+static eg_tensor *decode_step(decoder *d, int64_t rows, bool first, const void **x)
 {
     eg_tensor *logits =
         d->o.next(d->o.user, &(eg_prefixes){ rows, d->length, d->tokens, first ? NULL : d->from });
-    if (!sizes(d, logits, rows)) return NULL;
+    if (!decode_sizes(d, logits, rows)) return NULL;
     *x = eg_type(logits) == EG_F64 ? (const void *)eg_f64(logits) : (const void *)eg_f32(logits);
     return *x ? logits : NULL;
 }
@@ -153,7 +154,7 @@ static int64_t likeliest(const decoder *d)
     return best;
 }
 
-static int falling(const void *p, const void *q)
+static int decode_falling(const void *p, const void *q)
 {
     const weighed *a = p, *b = q;
     return a->x < b->x ? 1 : a->x > b->x ? -1 : a->token < b->token ? -1 : a->token > b->token;
@@ -166,14 +167,14 @@ static double uniform(uint64_t seed, int64_t place) /* 53 bits in [0, 1) */
     return (high * (1u << 27) + eg_roll(&dice, 1u << 27)) / ((double)(1u << 26) * (1u << 27));
 }
 
-static int64_t drawn(const decoder *d)
+static int64_t decode_drawn(const decoder *d)
 {
     const eg_decode_args *o = &d->o;
     int64_t n = 0, end = d->classes;
     double most = d->log_p[likeliest(d)], sum = 0, kept = 0;
     for (int64_t v = 0; v < d->classes; v++)
         d->order[n++] = (weighed){ exp((d->log_p[v] - most) / o->temperature), (int32_t)v };
-    if (o->top_k || o->top_p < 1) qsort(d->order, (size_t)n, sizeof *d->order, falling);
+    if (o->top_k || o->top_p < 1) qsort(d->order, (size_t)n, sizeof *d->order, decode_falling);
     end = o->top_k && o->top_k < end ? o->top_k : end;
     for (int64_t k = 0; k < end; k++) sum += d->order[k].x;
     for (int64_t k = 0; k < end && o->top_p < 1; k++)
@@ -204,17 +205,17 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
     d->found[at] = (eg_sequence){ count, own, ended, log_p, score };
 }
 
-static void one_by_one(decoder *d)
+static void decode_one_by_one(decoder *d)
 {
     double total = 0;
     bool more = true, ended = false;
     for (int64_t n = 0; more && n < d->o.longest; n++) {
         eg_mark m = eg_push(d->o.cx);
         const void *x;
-        eg_tensor *logits = step(d, 1, n == 0, &x);
+        eg_tensor *logits = decode_step(d, 1, n == 0, &x);
         more = logits && log_softmax(d, logits, x, 0);
         if (more) {
-            int64_t token = draws(&d->o) ? drawn(d) : likeliest(d);
+            int64_t token = draws(&d->o) ? decode_drawn(d) : likeliest(d);
             total += d->log_p[token];
             ended = token == d->o.end;
             more = !ended;
@@ -244,7 +245,7 @@ static bool hopeless(const decoder *d, double log_p)
            d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.longest, d->o.length_power);
 }
 
-static void search(decoder *d)
+static void decode_search(decoder *d)
 {
     const eg_decode_args *o = &d->o;
     /* of twice as many, half at least do not end */
@@ -255,7 +256,7 @@ static void search(decoder *d)
     for (int64_t n = 0; best && next && log_p && live && n < o->longest; n++) {
         eg_mark m = eg_push(o->cx);
         const void *x;
-        eg_tensor *logits = step(d, live, n == 0, &x);
+        eg_tensor *logits = decode_step(d, live, n == 0, &x);
         count = 0;
         for (int64_t r = 0; logits && r < live && log_softmax(d, logits, x, r); r++)
             for (int64_t v = 0; v < d->classes; v++)
@@ -289,7 +290,7 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     decoder *d, start = { .o = { .size = sizeof start.o } };
     if (given) memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
     eg_ctx *cx = start.o.cx;
-    if (!cx || eg_error(cx) || !settle(&start.o)) return NULL;
+    if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);
     start.room = start.o.prompts + start.o.longest, start.length = start.o.prompts;
     d = start.owner ? eg_owner_alloc(start.owner, sizeof *d) : NULL;
@@ -301,9 +302,9 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     if (!d->tokens || !d->from || !d->found) return NULL;
     memcpy(d->tokens, d->o.prompt, (size_t)d->o.prompts * sizeof *d->tokens);
     if (d->o.beam > 1)
-        search(d);
+        decode_search(d);
     else
-        one_by_one(d);
+        decode_one_by_one(d);
     d->out.sequence = d->found;
     return eg_error(cx) ? NULL : &d->out;
 }

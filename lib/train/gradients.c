@@ -32,7 +32,7 @@ static double loss_at(const probe *p, eg_tensor *x, const double *from, const do
 }
 
 /* (4 D(δ) − D(2δ))/3 with D(δ) = (f(δ) − f(−δ))/2δ: error O(δ⁴). Richardson 1911 */
-static double slope(const probe *p, eg_tensor *x, const double *from, const double *sign)
+static double gradients_slope(const probe *p, eg_tensor *x, const double *from, const double *sign)
 {
     const double d = 1e-3;
     double near = loss_at(p, x, from, sign, d) - loss_at(p, x, from, sign, -d);
@@ -58,7 +58,7 @@ static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])
                 sum += a[i] * sign[i];
             }
             pair[k * DIRECTIONS + r][0] = sum;
-            pair[k * DIRECTIONS + r][1] = slope(p, x, from, sign);
+            pair[k * DIRECTIONS + r][1] = gradients_slope(p, x, from, sign);
         }
         if (from && sign) loss_at(p, x, from, sign, 0); /* puts θ₀ back */
         eg_pop(p->t->cx, m);

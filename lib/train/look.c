@@ -38,7 +38,7 @@ static int64_t input_room(const eg_trainer *t)
 
 /* Input SEP, or SEP beside the input, or of a text the prompt as it is. `tokens` has room for all
  * of it. */
-static question ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
+static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
@@ -66,7 +66,7 @@ static eg__batch batch_of(const question *q, int64_t count)
 /* -- decoding --------------------------------------------------------------------------------- */
 /* How many of n tokens of a text the model sees: all up to its context, then from half of it up to
  * all of it again, so that most steps add one place behind those that a cache holds. */
-static int64_t seen(int64_t n, int64_t context)
+static int64_t look_seen(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
@@ -84,7 +84,8 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
     const eg_trainer *t = a->t;
-    int64_t n = seen(p->length, t->longest), held = eg_cache_length(a->cache), fresh = n - held;
+    int64_t n = look_seen(p->length, t->longest), held = eg_cache_length(a->cache),
+            fresh = n - held;
     if (!p->from || held + 1 != n) {
         if (held && eg_cache_cut(a->cache, 0)) return NULL;
         fresh = n;
@@ -101,7 +102,7 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     return eg_select(logits, 1, fresh - 1);
 }
 
-static bool prepare(asking *a, const question *q)
+static bool look_prepare(asking *a, const question *q)
 {
     eg_trainer *t = a->t;
     eg_owner *owner = eg_owner_open(t->cx);
@@ -129,7 +130,7 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
         eg_fail(t->cx, "generate: the length must be from 1 to 2^30, not %lld", (long long)longest);
     if (o->beam < 0 || o->beam > 4096)
         eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
-    if (eg_error(t->cx) || !prepare(&a, q)) return NULL;
+    if (eg_error(t->cx) || !look_prepare(&a, q)) return NULL;
     return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens,
                      .prompts = q->count, .longest = longest < most ? longest : most,
                      .least = EG_FIRST, .end = text ? 0 : EG_STOP,
@@ -171,7 +172,8 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg_owner *owner = eg_owner_open(t->cx);
     size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
-    question ahead = tokens ? ask(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
+    question ahead =
+        tokens ? look_ask(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
     const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
     if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
@@ -189,7 +191,7 @@ typedef struct answer {
 
 static answer answer_to(eg_trainer *t, const char *input)
 {
-    answer a = { .q = ask(t, input, t->asked, input_room(t)), .count = -1 };
+    answer a = { .q = look_ask(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
     quiet q = quiet_begin(t->cx);
@@ -230,7 +232,7 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 }
 
 /* -- where it looks --------------------------------------------------------------------------- */
-static int part_of(eg_trainer *t, const char *name) /* −1 after an error */
+static int look_part_of(eg_trainer *t, const char *name) /* −1 after an error */
 {
     int parts = eg__kind_parts(t->kind);
     for (int k = 0; name && k < parts; k++)
@@ -248,9 +250,9 @@ static void label(const eg_trainer *t, const char **to, int64_t count, const int
 eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
 {
-    int part = !t || eg_error(t->cx) ? -1 : part_of(t, name);
+    int part = !t || eg_error(t->cx) ? -1 : look_part_of(t, name);
     if (part < 0) return NULL;
-    answer a = { .q = ask(t, input, t->asked, input_room(t)) };
+    answer a = { .q = look_ask(t, input, t->asked, input_room(t)) };
     if (t->kind->writes && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;

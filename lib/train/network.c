@@ -14,7 +14,8 @@ static eg_tensor *indices(eg_ctx *cx, int64_t rows, int64_t length, const int32_
     return eg_from_n(cx, EG_I32, tokens, 2, (int64_t[]){ rows, length });
 }
 
-static eg_masked kept(eg_ctx *cx, bool padded, int64_t rows, int64_t length, const bool *keep)
+static eg_masked network_kept(eg_ctx *cx, bool padded, int64_t rows, int64_t length,
+                              const bool *keep)
 {
     return padded
                ? (eg_masked){ "bj", eg_from_n(cx, EG_BOOL, keep, 2, (int64_t[]){ rows, length }) }
@@ -33,12 +34,13 @@ static bool make_one(eg__network *n, eg_params *p, const eg_trainer *t, double d
 static eg_tensor *encode(const eg__network *n, eg_ctx *cx, const eg__batch *b, eg_tensor **weights)
 {
     return eg_transformer_run(n->one, indices(cx, b->rows, b->length, b->tokens),
-                              .keep = kept(cx, b->padded, b->rows, b->length, b->keep),
+                              .keep = network_kept(cx, b->padded, b->rows, b->length, b->keep),
                               .weights = weights, .gain = n->gain);
 }
 
 /* -- decoder ---------------------------------------------------------------------------------- */
-static eg_tensor *decode(const eg__network *n, eg_ctx *cx, const eg__batch *b, eg_tensor **weights)
+static eg_tensor *network_decode(const eg__network *n, eg_ctx *cx, const eg__batch *b,
+                                 eg_tensor **weights)
 {
     return eg_transformer_run(n->one, indices(cx, b->rows, b->length, b->tokens), .where = "j <= i",
                               .weights = weights, .gain = n->gain);
@@ -64,9 +66,9 @@ static bool make_two(eg__network *n, eg_params *p, const eg_trainer *t, double d
 
 static eg_tensor *memory_of(const eg__network *n, eg_ctx *cx, const eg__batch *b)
 {
-    return eg_seq2seq_encode(n->two, indices(cx, b->rows, b->sources, b->source), .gain = n->gain,
-                             .source_keep =
-                                 kept(cx, b->source_padded, b->rows, b->sources, b->source_keep));
+    return eg_seq2seq_encode(
+        n->two, indices(cx, b->rows, b->sources, b->source), .gain = n->gain,
+        .source_keep = network_kept(cx, b->source_padded, b->rows, b->sources, b->source_keep));
 }
 
 static eg_tensor *translate(const eg__network *n, eg_ctx *cx, const eg__batch *b,
@@ -76,7 +78,7 @@ static eg_tensor *translate(const eg__network *n, eg_ctx *cx, const eg__batch *b
     return eg_seq2seq_run(
         n->two, indices(cx, b->rows, b->sources, b->source),
         indices(cx, b->rows, b->length, b->tokens),
-        .source_keep = kept(cx, b->source_padded, b->rows, b->sources, b->source_keep),
+        .source_keep = network_kept(cx, b->source_padded, b->rows, b->sources, b->source_keep),
         .gain = n->gain, .source_weights = weights, .weights = weights ? weights + layers : NULL,
         .memory_weights = weights ? weights + 2 * layers : NULL);
 }
@@ -91,7 +93,14 @@ static eg_tensor *more_of_two(const eg__network *n, eg_ctx *cx, const eg__batch 
 /* -- rows: parts are named as weights come; gains are in the module's order ------------------- */
 static const eg__kind kinds[] = {
     { "encoder", false, false, make_one, encode, NULL, NULL, { { "encoder", 'e', 1, 0 } } },
-    { "decoder", true, false, make_one, decode, NULL, more_of_one, { { "decoder", 'd', 1, 0 } } },
+    { "decoder",
+      true,
+      false,
+      make_one,
+      network_decode,
+      NULL,
+      more_of_one,
+      { { "decoder", 'd', 1, 0 } } },
     { "seq2seq",
       true,
       true,

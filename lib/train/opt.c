@@ -9,26 +9,26 @@
 #include <string.h>
 
 /* -- schedules -------------------------------------------------------------------------------- */
-static double clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
-static double share(const eg_schedule *s, double k) /* of the way from the warm-up to the end */
+static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
+static double opt_share(const eg_schedule *s, double k) /* of the way from the warm-up to the end */
 {
     double way = (double)s->steps - (double)s->warmup;
-    return way > 0 ? clamp(k / way) : 0;
+    return way > 0 ? opt_clamp(k / way) : 0;
 }
 static double towards(const eg_schedule *s, double t)
 {
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
 }
 
-static double constant(const eg_schedule *s, double k)
+static double opt_constant(const eg_schedule *s, double k)
 {
     (void)s, (void)k;
     return 1;
 }
-static double linear(const eg_schedule *s, double k) { return towards(s, share(s, k)); }
+static double opt_linear(const eg_schedule *s, double k) { return towards(s, opt_share(s, k)); }
 static double cosine(const eg_schedule *s, double k)
 {
-    return towards(s, (1 - cos(acos(-1) * share(s, k))) / 2);
+    return towards(s, (1 - cos(acos(-1) * opt_share(s, k))) / 2);
 }
 static double exponential(const eg_schedule *s, double k)
 {
@@ -55,7 +55,7 @@ static double fallen(const eg_schedule *s, double k) /* how much of the decay of
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
     length = length > 0 ? length : fmax(1, floor(all / 10));
-    return clamp((k + (double)s->warmup - (all - length)) / length);
+    return opt_clamp((k + (double)s->warmup - (all - length)) / length);
 }
 static double wsd(const eg_schedule *s, double k) { return towards(s, fallen(s, k)); }
 static double wsd_sqrt(const eg_schedule *s, double k) { return towards(s, sqrt(fallen(s, k))); }
@@ -66,8 +66,8 @@ static const struct decay {
     double (*factor)(const eg_schedule *, double k);
     bool own_warmup, ends;
 } decays[] = {
-    [EG_CONSTANT] = { constant, false, false },
-    [EG_LINEAR] = { linear, false, true },
+    [EG_CONSTANT] = { opt_constant, false, false },
+    [EG_LINEAR] = { opt_linear, false, true },
     [EG_COSINE] = { cosine, false, true },
     [EG_NOAM] = { noam, true, false },
     [EG_STEPS] = { steps, false, false },
@@ -179,12 +179,12 @@ struct eg_opt {
     eg_tensor *loss; /* during eg_step */
 };
 
-static double option(double given, double otherwise)
+static double opt_option(double given, double otherwise)
 {
     return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
 }
 
-static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
+static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define AT(name) offsetof(eg_opt_args, name)
     static const struct {
@@ -223,8 +223,8 @@ static bool refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
-static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
-                     eg_tensor **x)
+static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
+                         eg_tensor **x)
 {
     size_t room = strlen(moment) + strlen(of->name) + 8;
     char *name = eg_params_alloc(p, room);
@@ -238,16 +238,17 @@ static bool remember(eg_opt *op, eg_params *p, const char *moment, const eg_name
 
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
-    o->lr = option(o->lr, row->lr), o->momentum = option(o->momentum, 0),
-    o->dampening = option(o->dampening, 0);
-    o->beta1 = option(o->beta1, 0.9), o->beta2 = option(o->beta2, 0.999),
-    o->eps = option(o->eps, row->eps);
-    o->weight_decay = option(o->weight_decay, row->weight_decay),
-    o->clip_norm = option(o->clip_norm, 0);
-    o->clip_value = option(o->clip_value, 0), o->schedule.last = option(o->schedule.last, 0);
-    o->alpha = option(o->alpha, 0.99), o->lr_decay = option(o->lr_decay, 0),
-    o->norm_type = option(o->norm_type, 2);
-    o->initial_accumulator_value = option(o->initial_accumulator_value, 0);
+    o->lr = opt_option(o->lr, row->lr), o->momentum = opt_option(o->momentum, 0),
+    o->dampening = opt_option(o->dampening, 0);
+    o->beta1 = opt_option(o->beta1, 0.9), o->beta2 = opt_option(o->beta2, 0.999),
+    o->eps = opt_option(o->eps, row->eps);
+    o->weight_decay = opt_option(o->weight_decay, row->weight_decay),
+    o->clip_norm = opt_option(o->clip_norm, 0);
+    o->clip_value = opt_option(o->clip_value, 0),
+    o->schedule.last = opt_option(o->schedule.last, 0);
+    o->alpha = opt_option(o->alpha, 0.99), o->lr_decay = opt_option(o->lr_decay, 0),
+    o->norm_type = opt_option(o->norm_type, 2);
+    o->initial_accumulator_value = opt_option(o->initial_accumulator_value, 0);
 }
 
 /* "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments */
@@ -267,7 +268,7 @@ static bool make_state(eg_opt *op)
         op->x[k] = one->x, op->name[k] = one->name;
         for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
             if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
-                !remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
+                !opt_remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
                 return false;
         if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
             return false;
@@ -285,7 +286,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx)) return NULL;
     fill_defaults(row, &o);
-    if (refused(cx, row->name, &o)) return NULL;
+    if (opt_refused(cx, row->name, &o)) return NULL;
     int n = eg_params_count(p);
     if (!n) {
         eg_fail(cx, "%s: the list of parameters is empty", row->name);
@@ -326,7 +327,7 @@ static eg__norms norms_of(eg_tensor *g, double limit, double scale)
     return x ? eg__norms_f32(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
 }
 
-static bool fits(eg_opt *op, int k, eg_tensor *g)
+static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
         eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1,
@@ -368,13 +369,14 @@ static void not_finite(eg_opt *op, int k, double value)
 
 /* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient
  * that is not finite, or none at all */
-static bool measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm, double *largest)
+static bool opt_measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
+                        double *largest)
 {
     double squares = 0, most = 0;
     int reached = 0;
     for (int k = 0; k < op->count; k++) {
         if (!g[k]) continue;
-        if (!fits(op, k, g[k])) return false;
+        if (!opt_fits(op, k, g[k])) return false;
         eg__norms one = norms_of(g[k], limit, 1);
         if (!isfinite(one.largest) && !eg_error(op->cx)) not_finite(op, k, one.largest);
         if (eg_error(op->cx)) return false;
@@ -407,7 +409,7 @@ static bool squares_fit(eg_opt *op, double largest)
 
 /* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into
  * the open scope. */
-static bool apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
+static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
 {
     int64_t n = eg_size(op->x[k]);
     if (eg_type(op->x[k]) == EG_F64) {
@@ -455,7 +457,7 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
 {
     const eg_opt_args *o = &op->o;
     double limit = o->clip_value > 0 ? o->clip_value : INFINITY, norm, largest;
-    if (!measure(op, g, limit, &norm, &largest)) return -1;
+    if (!opt_measure(op, g, limit, &norm, &largest)) return -1;
     double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
     if (!squares_fit(op, coef * fmin(largest, limit))) return -1;
     int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), last = 0;
@@ -475,7 +477,7 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
         skipped[k] += !g[k];
         int64_t t = counts[STEPS] - skipped[k];
         if (g[k] && t != last) c = coefficients(op, lr, limit, coef, last = t);
-        if (g[k] && !apply(op, &c, k, g[k])) return -1;
+        if (g[k] && !opt_apply(op, &c, k, g[k])) return -1;
     }
     return 0;
 }

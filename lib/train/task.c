@@ -59,7 +59,7 @@ static void reverse(eg_dice *dice, eg_example *e)
     for (int k = 0; k < e->inputs; k++) e->output[k] = e->input[e->inputs - 1 - k];
 }
 
-static void sort(eg_dice *dice, eg_example *e)
+static void task_sort(eg_dice *dice, eg_example *e)
 {
     int count[10] = { 0 };
     random_input(dice, e, 10, 10);
@@ -144,7 +144,7 @@ static const eg_task tasks[] = {
     { "reverse", "4 to 16 letters backwards", LETTERS, 16, 16, false, false, reverse, 3e-3, 50,
       600 },
     { "copy", "4 to 16 letters as they are", LETTERS, 16, 16, false, false, copy, 2e-3, 20, 300 },
-    { "sort", "10 digits in order", "0123456789", 10, 10, false, false, sort, 3e-3, 50, 500 },
+    { "sort", "10 digits in order", "0123456789", 10, 10, false, false, task_sort, 3e-3, 50, 500 },
     { "addition", "123+456: two numbers of 3 digits; the sum has 4, lowest digit first: 9750",
       "0123456789+", 7, 4, true, false, addition, 3e-3, 100, 2000 },
     { "parity", "16 bits; after each, is the number of ones so far odd?", "01", 16, 16, true, false,

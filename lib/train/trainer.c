@@ -15,11 +15,14 @@ static double now(void)
 }
 
 /* -- making ----------------------------------------------------------------------------------- */
-static double option(double given, double otherwise)
+static double trainer_option(double given, double otherwise)
 {
     return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
 }
-static int64_t integer(int64_t given, int64_t otherwise) { return given ? given : otherwise; }
+static int64_t trainer_integer(int64_t given, int64_t otherwise)
+{
+    return given ? given : otherwise;
+}
 
 static bool model_kind(eg_trainer_args *o)
 {
@@ -47,7 +50,7 @@ static bool model_kind(eg_trainer_args *o)
     return line < 0;
 }
 
-static bool in_range(const eg_trainer_args *o)
+static bool trainer_in_range(const eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
     const struct {
@@ -130,26 +133,31 @@ static bool defaults(eg_trainer_args *o)
     const eg_task *task = o->data->task;
     bool text = o->data->free_text;
     int64_t span = o->data->count - 1 - o->data->held;
-    o->layers = integer(o->layers, text ? 3 : 2), o->d_model = integer(o->d_model, text ? 128 : 64),
-    o->heads = integer(o->heads, 4);
+    o->layers = trainer_integer(o->layers, text ? 3 : 2),
+    o->d_model = trainer_integer(o->d_model, text ? 128 : 64),
+    o->heads = trainer_integer(o->heads, 4);
     /* in_range refuses another d_model, whose four-fold may not fit */
-    o->width = integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
-    o->batch = integer(o->batch, text ? 32 : 64);
-    o->steps = integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
-    o->context = integer(o->context, !text ? 0 : span < 64 ? span : 64);
-    o->micro_batches = integer(o->micro_batches, 1), o->smoothing = option(o->smoothing, 0);
-    o->evaluate = integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
+    o->width =
+        trainer_integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
+    o->batch = trainer_integer(o->batch, text ? 32 : 64);
+    o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
+    o->context = trainer_integer(o->context, !text ? 0 : span < 64 ? span : 64);
+    o->micro_batches = trainer_integer(o->micro_batches, 1),
+    o->smoothing = trainer_option(o->smoothing, 0);
+    o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
-    o->dropout = option(o->dropout, 0), o->lr = option(o->lr, text                   ? 2e-3
-                                                              : task && task->lr > 0 ? task->lr
-                                                                                     : 1e-3);
-    o->clip_norm = option(o->clip_norm, 0), o->goal = option(o->goal, text ? 0 : 0.99);
+    o->dropout = trainer_option(o->dropout, 0),
+    o->lr = trainer_option(o->lr, text                   ? 2e-3
+                                  : task && task->lr > 0 ? task->lr
+                                                         : 1e-3);
+    o->clip_norm = trainer_option(o->clip_norm, 0),
+    o->goal = trainer_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
-    return in_range(o) && model_kind(o);
+    return trainer_in_range(o) && model_kind(o);
 }
 
-static bool room(eg_trainer *t) /* what a look and an answer need */
+static bool trainer_room(eg_trainer *t) /* what a look and an answer need */
 {
     size_t most = (size_t)(t->longest + t->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
@@ -220,7 +228,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     /* before all that depends on its sizes alone: those of a checkpoint are compared with its
      * tensors here */
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
-    if (!made || !room(t) || !eg__batch_tests(t)) return NULL;
+    if (!made || !trainer_room(t) || !eg__batch_tests(t)) return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
     return sums(t) && !eg_error(cx) ? t : NULL;
 }
@@ -360,7 +368,7 @@ int eg_trainer_keep_best(eg_trainer *t, const char *path)
 }
 
 /* a look at the test set inside the loop: what early_stop and keep_best go by */
-static int look(eg_trainer *t)
+static int trainer_look(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
@@ -391,7 +399,7 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
                        ? t->now.step % o->evaluate == 0
                        : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
         bool looked = due || t->now.step == o->steps;
-        if (looked && look(t)) return -1;
+        if (looked && trainer_look(t)) return -1;
         if ((watch && watch(user, t, &t->now)) ||
             (looked && o->goal > 0 && t->now.exact >= o->goal))
             break;

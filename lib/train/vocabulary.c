@@ -73,7 +73,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 }
 
 /* -- vocabulary ------------------------------------------------------------------------------- */
-static int32_t *slot(const eg_data *d, const char *s, size_t n)
+static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
     for (;; at = (at + 1) % (size_t)d->slots) {
@@ -82,7 +82,7 @@ static int32_t *slot(const eg_data *d, const char *s, size_t n)
     }
 }
 
-static bool grow(eg_data *d)
+static bool vocabulary_grow(eg_data *d)
 {
     int room = d->room ? 2 * d->room : 64;
     eg__symbol *symbol = eg_owner_alloc(d->owner, (size_t)room * sizeof *symbol);
@@ -90,7 +90,8 @@ static bool grow(eg_data *d)
     if (!symbol || !table) return false;
     if (d->symbols) memcpy(symbol, d->symbol, (size_t)d->symbols * sizeof *symbol);
     d->symbol = symbol, d->table = table, d->room = room, d->slots = 2 * room;
-    for (int32_t t = EG_FIRST; t < d->symbols; t++) *slot(d, symbol[t].s, symbol[t].n) = t;
+    for (int32_t t = EG_FIRST; t < d->symbols; t++)
+        *vocabulary_slot(d, symbol[t].s, symbol[t].n) = t;
     return true;
 }
 
@@ -112,8 +113,8 @@ static char *symbol_text(eg_data *d, size_t room)
 
 int32_t eg__data_token(eg_data *d, const char *s, size_t n)
 {
-    if (d->symbols == d->room && !grow(d)) return -1;
-    int32_t *at = slot(d, s, n);
+    if (d->symbols == d->room && !vocabulary_grow(d)) return -1;
+    int32_t *at = vocabulary_slot(d, s, n);
     if (!*at) {
         char *copy = symbol_text(d, n + 1);
         if (!copy) return -1;
@@ -133,7 +134,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
     if (!copy) return NULL;
     strcpy(copy, name);
     *d = (eg_data){ .cx = cx, .owner = owner, .name = copy };
-    if (!grow(d)) return NULL;
+    if (!vocabulary_grow(d)) return NULL;
     static const char *const marks[] = { [EG_PAD] = "·", [EG_SEP] = "|", [EG_STOP] = "■" };
     for (; d->symbols < EG_FIRST; d->symbols++)
         d->symbol[d->symbols] = (eg__symbol){ marks[d->symbols], strlen(marks[d->symbols]) };
@@ -190,7 +191,7 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
     const char *s = text, *end = s + strlen(s), *symbol;
     int n, count = 0;
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
-        int32_t t = n < 0 ? 0 : *slot(d, symbol, (size_t)n);
+        int32_t t = n < 0 ? 0 : *vocabulary_slot(d, symbol, (size_t)n);
         if (n < 0)
             eg_fail(d->cx, "%s: the input is not UTF-8", d->name);
         else if (!t)
