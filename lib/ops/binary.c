@@ -85,17 +85,17 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
  * equation, gradient). Samples: equal shapes, and each operand stretched. A NaN operand makes the
  * larger and the smaller NaN. */
 /* clang-format off */
-#define ROWS(X)                                                                         \
-    X(sub, a - b, (U)a - (U)b,                                                          \
-      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                   \
-    X(mul, a * b, (U)a * (U)b,                                                          \
-      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")     \
-    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                    \
-      binary_share(eg_gt, a, b, g), binary_share(eg_gt, b, a, g), OPERANDS, NUMBERS, "y = max(a, b)", \
-        "da = g [a > b] + g/2 [a = b]")                                                 \
-    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                    \
-      binary_share(eg_lt, a, b, g), binary_share(eg_lt, b, a, g), OPERANDS, NUMBERS, "y = min(a, b)", \
-        "da = g [a < b] + g/2 [a = b]")
+#define ROWS(X)                                                                      \
+    X(sub, a - b, (U)a - (U)b,                                                       \
+      g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                \
+    X(mul, a * b, (U)a * (U)b,                                                       \
+      eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")  \
+    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                 \
+      binary_share(eg_gt, a, b, g), binary_share(eg_gt, b, a, g), OPERANDS, NUMBERS, \
+      "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")                               \
+    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                 \
+      binary_share(eg_lt, a, b, g), binary_share(eg_lt, b, a, g), OPERANDS, NUMBERS, \
+      "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
 #define FLOAT_ROWS(X)                                                          \
     X(div, a / b, ,                                                            \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", \

@@ -25,10 +25,11 @@ static double pointwise_constant(const eg_tensor *y, int k)
 {
     return ((const constants *)y->attr)->c[k];
 }
-static eg_tensor *pointwise_number(const eg_tensor *x, double value)
+static eg_tensor *number_like(const eg_tensor *x, double value)
 {
     return eg_full_n(x->cx, x->dtype, value, 0, NULL);
 }
+static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
 
 /* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), ±1 (clip),
  * integers (floor), halves (round) -- */
@@ -170,15 +171,15 @@ static eg_tensor *pointwise_number(const eg_tensor *x, double value)
     X(shift,    y = x + a,                                                                       \
       g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))              \
     X(leaky_relu, y = R(x) > 0 ? x : a * x,                                                      \
-      eg_where(eg_gt(x, pointwise_number(x, 0)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,         \
+      eg_where(eg_gt(x, zero_like(x)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,         \
       "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                    \
     X(elu,      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e, \
-      eg_where(eg_gt(x, pointwise_number(x, 0)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)),   \
+      eg_where(eg_gt(x, zero_like(x)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)),   \
         a))),                                                                                    \
       OPERANDS, BOTH_SIDES, FLOATS, "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g a e^x",   \
         eg_elu(x[0], .7))                                                                        \
     X(clip,     y = R(x) < a ? a : R(x) > b ? b : x,                                             \
-      eg_where(eg_eq(x, y), g, pointwise_number(g, 0)), ALL, THREE_PARTS, NUMBERS,                         \
+      eg_where(eg_eq(x, y), g, zero_like(g)), ALL, THREE_PARTS, NUMBERS,                         \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))
 /* clang-format on */
 
