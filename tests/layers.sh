@@ -1,3 +1,4 @@
+#!/bin/sh
 # Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header of its own name.
 # Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a line for each that breaks the rule.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
