@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-EG_API const char *eg_io_info(void); /* "libpng 1.6.39, jansson 2.14" */
+EG_API const char *eg_io_info(void); /* "libpng 1.6.39" */
 /* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
  * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
  * where the file system can. Of devices and pipes only the permission is looked at. */
