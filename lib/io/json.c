@@ -165,16 +165,16 @@ bool eg__json_natural(eg__json *j, int64_t *out)
 }
 
 /* -- objects, arrays -------------------------------------------------------------------------- */
-/* The commas and the end of what `open` and `close` enclose; `one` reads what is between. */
-static bool json_list(eg__json *j, const char *opened, const char *closed,
-                      bool (*one)(eg__json *, void *), void *user)
+/* An object or array, from its bracket `opened` to `closed`; `one` reads what is between commas. */
+static bool json_list(eg__json *j, char opened, char closed, bool (*one)(eg__json *, void *),
+                      void *user)
 {
-    if (!json_expect(j, *opened, *opened == '{' ? "'{' expected" : "'[' expected")) return false;
+    if (!json_expect(j, opened, opened == '{' ? "'{' expected" : "'[' expected")) return false;
     if (++j->depth > JSON_DEPTH_MAX) return json_refuse(j, "nested deeper than 128 levels");
-    for (bool first = true; eg__json_peek(j) != *closed || !first; first = false) {
+    for (bool first = true; eg__json_peek(j) != closed || !first; first = false) {
         if (!one(j, user)) return false;
-        if (eg__json_peek(j) == *closed) break;
-        if (!json_expect(j, ',', *closed == '}' ? "',' or '}' expected" : "',' or ']' expected"))
+        if (eg__json_peek(j) == closed) break;
+        if (!json_expect(j, ',', closed == '}' ? "',' or '}' expected" : "',' or ']' expected"))
             return false;
     }
     j->at++;
@@ -198,12 +198,12 @@ static bool json_member(eg__json *j, void *user)
 bool eg__json_object(eg__json *j, bool (*member)(eg__json *, void *, char *key), void *user)
 {
     json_reading r = { member, user };
-    return json_list(j, "{", "}", json_member, &r);
+    return json_list(j, '{', '}', json_member, &r);
 }
 
 bool eg__json_array(eg__json *j, bool (*item)(eg__json *, void *), void *user)
 {
-    return json_list(j, "[", "]", item, user);
+    return json_list(j, '[', ']', item, user);
 }
 
 static bool json_skip_item(eg__json *j, void *user)
