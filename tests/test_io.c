@@ -456,6 +456,73 @@ static const struct {
     { "{a:" T("F32", "[2]", 0, 8) "}", 8, "a key in quotes expected" },
     { "", 0, "does not begin with '{'" },
     { "{} {}", 0, "not valid JSON" },
+    { "{\"a\":" T("BOOL", "[]", 0, 1) "}", 1, NULL }, /* a scalar alone */
+    /* strings: escapes, surrogates, control characters, UTF-8 */
+    { "{\"__metadata__\":{\"\\u0061\":\"1\",\"a\":\"2\"}}", 0, "has the key 'a' twice" },
+    { "{\"\\u0061\":" T("F32", "[1]", 0, 4) ",\"a\":" T("F32", "[1]", 4, 8) "}", 8,
+      "the key 'a' is there twice" },
+    { "{\"__metadata__\":{\"a\":\"\\x\"}}", 0,
+      "not valid JSON at byte 21: a string has no end, or" },
+    { "{\"__metadata__\":{\"a\":\"\\u12g4\"}}", 0, "not valid JSON at byte 21" },
+    { "{\"__metadata__\":{\"a\":\"\\u12\"}}", 0, "not valid JSON at byte 21" },
+    { "{\"__metadata__\":{\"a\":\"\\\"}}", 0, "not valid JSON at byte 21" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83d\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83d\\u0041\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83dxude00\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ude00\\ud83d\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"\\u0000\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"1\n2\"}}", 0, "a control character in a string" },
+    { "{\"__metadata__\":{\"a\":\"\xc3\"}}", 0, "a string is not UTF-8" },
+    { "{\"__metadata__\":{\"a\":\"\xed\xa0\x80\"}}", 0, "a string is not UTF-8" },
+    { "{\"__metadata__\":{\"a\":'1'}}", 0, "is not a string" },
+    { "{\"__metadata__\":{\"a\":\"1\",}}", 0, "a key in quotes expected" },
+    { "{\"__metadata__\":{\"a\":\"1\" \"b\":\"2\"}}", 0, "',' or '}' expected" },
+    { "{\"__metadata__\":{,}}", 0, "a key in quotes expected" },
+    { "{\"__metadata__\":nul}", 0, "neither a number nor true, false or null" },
+    { "{\"__metadata__\"::null}", 0, "'__metadata__' is not an object" },
+/* numbers and words, arrays, in members that are passed over and in those that count */
+#define X(json) "{\"a\":{\"x\":" json ",\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]}}"
+    { X("[-0,0.5,1e9,-1.25E-3,10,7e+1,true,false,null,\"s\",{},[],{\"y\":[[{}]]}]"), 2, NULL },
+    { X("{\"y\":1,\"y\":2}"), 2, NULL },
+    { X("99999999999999999999"), 2, NULL },
+    { X("01"), 2, "not valid JSON at byte 10: neither a number nor" },
+    { X("-"), 2, "neither a number nor" },
+    { X("+1"), 2, "a value expected" },
+    { X(".5"), 2, "a value expected" },
+    { X("1."), 2, "neither a number nor" },
+    { X("1.e2"), 2, "neither a number nor" },
+    { X("1e"), 2, "neither a number nor" },
+    { X("0x10"), 2, "neither a number nor" },
+    { X("1:2"), 2, "neither a number nor" },
+    { X("NaN"), 2, "a value expected" },
+    { X("tru"), 2, "neither a number nor" },
+    { X("truer"), 2, "neither a number nor" },
+    { X("[1 2]"), 2, "',' or ']' expected" },
+    { X("[1,]"), 2, "a value expected" },
+    { X("[,1]"), 2, "a value expected" },
+    { X("[1}"), 2, "',' or ']' expected" },
+    { X("[:1]"), 2, "a value expected" },
+    { X("{\"y\"}"), 2, "':' expected" },
+    { X("{\"y\":}"), 2, "a value expected" },
+    { X("{\"y\" 1}"), 2, "':' expected" },
+    { X("{1:2}"), 2, "a key in quotes expected" },
+    { X("{\"y\":1]"), 2, "',' or '}' expected" },
+    { X("\"no end"), 2, "not valid JSON" },
+    { X(""), 2, "a value expected" },
+    { X("1,\"dtype\":\"I8\""), 2, "the entry of tensor 'a' has the key 'dtype' twice" },
+    { X("1,\"shape\":[2]"), 2, "the entry of tensor 'a' has the key 'shape' twice" },
+    { X("1,\"data_offsets\":[0,2]"), 2,
+      "the entry of tensor 'a' has the key 'data_offsets' twice" },
+#undef X
+    { "{\"a\":" T("I8", "[9223372036854775807]", 0, 4) "}", 4, "too large for any memory" },
+    { "{\"a\":" T("I8", "[9223372036854775808]", 0, 4) "}", 4,
+      "not valid JSON at byte 28: a whole number of more" },
+    { "{\"a\":" T("I8", "[-9223372036854775809]", 0, 4) "}", 4,
+      "not valid JSON at byte 28: a whole number of more" },
+    { "{\"a\":" T("I8", "[2,\"2\",[],{},null]", 0, 4) "}", 4, "size of axis 1 of tensor 'a'" },
+    { "{\"a\":" T("I8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", 0,
+                  1) "}",
+      1, "tensor 'a' has more than 32 axes" },
 };
 enum { BAD_ST = sizeof bad_st / sizeof *bad_st };
 
@@ -469,6 +536,80 @@ START_TEST(safetensors_malformed)
     ck_assert_int_eq(st == NULL, bad_st[_i].refusal != NULL);
     if (bad_st[_i].refusal) refused(bad_st[_i].refusal);
     fine();
+}
+END_TEST
+
+/* escapes are what they stand for, in keys too, and come back as they were written */
+START_TEST(safetensors_strings)
+{
+    static const char header[] =
+        "{\"__metadata__\":{\"\\\"\\\\\\/\\b\\f\\n\\r\\t\":\"\\u00e9\\u20AC\\uD83D"
+        "\\ude00/\",\"\\u0001\":\"\xf0\x9f\x98\x80\"},\"\\u0061 \\\"b\":" T("I32", "[1]", 0, 4) "}";
+    static const char *const pairs[] = { "\"\\/\b\f\n\r\t", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80/",
+                                         "\x01", "\xf0\x9f\x98\x80", NULL };
+    static const char *const name = "a \"b";
+    uint8_t bytes[512] = { sizeof header - 1 };
+    memcpy(bytes + 8, header, sizeof header - 1);
+    bytes[8 + sizeof header - 1] = 7;
+    eg_safetensors *st = eg_safetensors_read(cx, bytes, 8 + sizeof header - 1 + 4);
+    fine();
+    for (int again = 0; again < 2; again++) {
+        ck_assert_str_eq(eg_safetensors_name(st, 0), name);
+        ck_assert_int_eq((int)eg_item(eg_safetensors_at(st, 0)), 7);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_str_eq(eg_safetensors_key(st, k), pairs[2 * k]);
+            ck_assert_str_eq(eg_safetensors_metadata(st, pairs[2 * k]), pairs[2 * k + 1]);
+        }
+        eg_tensor *x = eg_safetensors_at(st, 0);
+        ck_assert_int_eq(eg_safetensors_save(cx, in_folder("s.safetensors"), 1, &name, &x, pairs),
+                         0);
+        st = eg_safetensors_open(cx, in_folder("s.safetensors"));
+        fine();
+    }
+    size_t n = slurp(in_folder("s.safetensors"), bytes, sizeof bytes);
+    bytes[n < sizeof bytes ? n : sizeof bytes - 1] = 0;
+    ck_assert_ptr_nonnull(
+        strstr((char *)bytes + 8, "{\"__metadata__\":{\"\\\"\\\\/\\b\\f\\n\\r\\t\":"));
+    ck_assert_ptr_nonnull(
+        strstr((char *)bytes + 8, "\"\\u0001\":\"\xf0\x9f\x98\x80\"},\"a \\\"b\":{"));
+}
+END_TEST
+
+/* A header of `count` times `piece` between `before` and `after` is refused so; NULL: is read. */
+static void repeated(const char *before, const char *piece, size_t count, const char *after,
+                     const char *refusal)
+{
+    const size_t room = strlen(before) + strlen(piece) * count + strlen(after);
+    char *bytes = malloc(8 + room + 1), *end = bytes + 8;
+    ck_assert_ptr_nonnull(bytes);
+    for (int k = 0; k < 8; k++) bytes[k] = (char)((uint64_t)room >> 8 * k);
+    end = stpcpy(end, before);
+    for (size_t k = 0; k < count; k++) end = stpcpy(end, piece);
+    stpcpy(end, after);
+    eg_safetensors *st = eg_safetensors_read(cx, bytes, 8 + room);
+    free(bytes);
+    ck_assert_int_eq(st == NULL, refusal != NULL);
+    if (refusal) refused(refusal);
+    fine();
+}
+
+START_TEST(safetensors_deep_and_long)
+{
+    static const char more[] = ",\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    char after[400];
+    for (int depth = 126; depth <= 127; depth++) { /* the header and the entry are two more */
+        memset(after, ']', (size_t)depth);
+        strcpy(after + depth, more);
+        repeated("{\"a\":{\"x\":", "[", (size_t)depth, after,
+                 depth == 126 ? NULL : "nested deeper than 128 levels");
+    }
+    repeated("{\"a\":{\"x\":", "[", 1000000, "", "nested deeper than 128 levels");
+    snprintf(after, sizeof after, "0]%s", more);
+    repeated("{\"a\":{\"x\":[", "[],", 21000, after, NULL);
+    repeated("{\"a\":{\"x\":[", "[],", 23000, after,
+             "the entry of tensor 'a' is longer than 65536 bytes");
+    repeated("{\"__metadata__\":{\"a\":\"", "\\u20ac", 1000000, "\"}}", NULL);
+    repeated("{\"__metadata__\":{\"a\":\"", "\\", 1000001, "\"}}", "not valid JSON at byte 21");
 }
 END_TEST
 
@@ -910,6 +1051,8 @@ Suite *suite_io(void)
     tcase_add_test(tc, safetensors_widens);
     tcase_add_test(tc, safetensors_round_trip);
     tcase_add_loop_test(tc, safetensors_malformed, 0, BAD_ST);
+    tcase_add_test(tc, safetensors_strings);
+    tcase_add_test(tc, safetensors_deep_and_long);
     tcase_add_test(tc, safetensors_cut);
     tcase_add_test(tc, write_failures);
     tcase_add_loop_test(tc, killed_writers, 0, 2);

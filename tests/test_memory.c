@@ -1,12 +1,12 @@
-/* test_memory.c: memory that runs out. Every allocation fails in turn: the context's, the library's
- * own, jansson's.
+/* test_memory.c: memory that runs out. Every allocation fails in turn: the context's and the
+ * library's own.
  *
  * The linker sends malloc and its kin, in this program and in the library, to the __wrap_ functions
- * below (Makefile.am), under sanitizers too; jansson gets them by json_set_alloc_funcs. libpng's
- * own allocations cannot be reached so: its one call fails as a whole. Allocation number n fails,
- * once alone and once with all that follow it. Each time: the scenario gives its whole result or
- * records "out of memory"; what it held is given back; the context works on after eg_clear; no
- * temporary file is left, and a file that was there before holds what it held. */
+ * below (Makefile.am), under sanitizers too. libpng's own allocations cannot be reached so: its one
+ * call fails as a whole. Allocation number n fails, once alone and once with all that follow it.
+ * Each time: the scenario gives its whole result or records "out of memory"; what it held is given
+ * back; the context works on after eg_clear; no temporary file is left, and a file that was there
+ * before holds what it held. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -14,7 +14,6 @@
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <errno.h>
-#include <jansson.h>
 #include <png.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -317,15 +316,10 @@ static bool attempt(bool (*run)(void), long fail, bool onward)
     return good;
 }
 
-/* through the linker, as &malloc would not be */
-static void *counted_malloc(size_t size) { return malloc(size); }
-static void counted_free(void *p) { free(p); }
-
 static void fail_each(bool (*run)(void), const char *written)
 {
     enum { ROOM = 1 << 18, MOST = 3000, WORK = 10000000 };
     static char before[ROOM], after[ROOM];
-    json_set_alloc_funcs(counted_malloc, counted_free);
     ck_assert(attempt(run, -1, false)); /* what is made once in a process is made here */
     ck_assert(attempt(run, -1, false));
     long calls = memory.used, step = 1;

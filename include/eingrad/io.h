@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-EG_API const char *eg_io_info(void); /* "libpng 1.6.39, jansson 2.14" */
+EG_API const char *eg_io_info(void); /* "libpng 1.6.39" */
 /* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
  * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
  * where the file system can. Of devices and pipes only the permission is looked at. */
@@ -38,8 +38,8 @@ EG_API int eg_npy_write(FILE *, eg_tensor *x); /* the same into an open stream *
  * refused by name. Refused too: a header over 100 MB or over the file, an entry over 64 KB, a
  * duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
  * Blanks before the header's '{' and other members of an entry than dtype, shape and data_offsets
- * are passed over. Writes wide types before narrow ones (each array is then aligned), else in the
- * order given: equal input gives equal bytes. */
+ * are passed over if they are JSON of at most 128 levels. Writes wide types before narrow ones
+ * (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
 /* lives, as its tensors, in the open scope; NULL after an error */
 EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);

@@ -1,9 +1,5 @@
 /* info.c: the libraries that read and write. */
 #include <eingrad/io.h>
-#include <jansson.h>
 #include <png.h>
 
-const char *eg_io_info(void)
-{
-    return "libpng " PNG_LIBPNG_VER_STRING ", jansson " JANSSON_VERSION;
-}
+const char *eg_io_info(void) { return "libpng " PNG_LIBPNG_VER_STRING; }

@@ -1,20 +1,29 @@
-/* json.h: JSON objects read member by member, so that memory is that of the largest member. */
+/* json.h: JSON that is read as it stands, by one cursor and without an allocation: strings are
+ * decoded in their own place. */
 #ifndef EG_IO_JSON_H
 #define EG_IO_JSON_H
 #include "file.h"
-#include <jansson.h>
 
 typedef struct eg__json {
-    const eg__input *in;     /* what messages are about */
-    const char *what, *text; /* "header", "index": the text in it */
+    const eg__input *in; /* what messages are about */
+    const char *what;    /* "header", "index": what the text is in the file */
+    char *text;          /* changed by reading: strings lose quotes and escapes; text[length] = 0 */
     size_t at, length;
+    int depth; /* of the objects and arrays around `at` */
 } eg__json;
 
-/* Reads the text of an object: `member` is called behind each key and its colon, and reads the
- * value. True if the whole object was read; else what is wrong is recorded. */
-bool eg__json_object(eg__json *, bool (*member)(eg__json *, void *, const char *key), void *user);
-/* The next value, of at most `most` bytes; the caller releases it; NULL after recording why not. */
-json_t *eg__json_value(eg__json *, size_t most);
 char eg__json_peek(eg__json *); /* the next byte that is not blank; 0 at the end */
+/* The next value; false or NULL after recording why it is not valid JSON. An object calls `member`
+ * behind each key and its colon, and an array `item` before each of its values, to read the value.
+ * Keys and strings are UTF-8 without 0 and last as long as the text. */
+bool eg__json_object(eg__json *, bool (*member)(eg__json *, void *, char *key), void *user);
+bool eg__json_array(eg__json *, bool (*item)(eg__json *, void *), void *user);
+char *eg__json_string(eg__json *);
+/* The next value as a whole number ≥ 0; −1 for any other value. Refused: beyond int64_t. */
+bool eg__json_natural(eg__json *, int64_t *);
+bool eg__json_skip(eg__json *); /* a value of any kind */
 bool eg__json_end(eg__json *);  /* True if only blanks follow; else recorded */
+
+/* Writes s in quotes and with escapes to `out`, unless NULL; the number of its bytes. */
+size_t eg__json_quote(const char *s, char *out);
 #endif

@@ -6,7 +6,6 @@
 #include "json.h"
 #include "text.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,14 +48,13 @@ typedef struct reader {
     eg__input *in; /* the file that is being read */
     size_t room;   /* bytes of its data */
     bool has_metadata;
-    char *text; /* where the next decoded text goes: no longer than its source */
     list entries, dims, pairs, rows;
 } reader;
 
-/* Room for n more items at the end; NULL after recording "out of memory". */
+/* Room for n ≥ 0 more items at the end; NULL after recording "out of memory". */
 static void *st_more(reader *r, list *l, size_t n)
 {
-    if (l->count + n > l->room) {
+    if (l->count + n > l->room || !l->item) {
         size_t room = 2 * l->room > l->count + n ? 2 * l->room : l->count + n + 16;
         void *item = realloc(l->item, room * l->width);
         if (!item) {
@@ -69,45 +67,70 @@ static void *st_more(reader *r, list *l, size_t n)
     return (char *)l->item + (l->count - n) * l->width;
 }
 
-/* A JSON string takes at least two bytes more than what it stands for: all fit where the JSON was.
- */
-static char *st_text(reader *r, const char *text)
-{
-    size_t n = strlen(text) + 1;
-    char *copy = memcpy(r->text, text, n);
-    r->text += n;
-    return copy;
-}
-
 /* -- reading: the header ---------------------------------------------------------------------- */
-static bool st_pair(eg__json *j, void *user, const char *key)
+static bool st_pair(eg__json *j, void *user, char *key)
 {
     reader *r = user;
-    json_t *value = eg__json_value(j, j->length);
-    if (value && !json_is_string(value))
-        eg__file_refuse(r->in, "'%s' in '%s' is not a string", key, metadata_key);
-    char **pair = json_is_string(value) ? st_more(r, &r->pairs, 2) : NULL;
-    if (pair) pair[0] = st_text(r, key), pair[1] = st_text(r, json_string_value(value));
-    json_decref(value);
+    if (eg__json_peek(j) != '"')
+        return eg__file_refuse(r->in, "'%s' in '%s' is not a string", key, metadata_key);
+    char *value = eg__json_string(j), **pair = value ? st_more(r, &r->pairs, 2) : NULL;
+    if (pair) pair[0] = key, pair[1] = value;
     return pair != NULL;
 }
 
-/* A whole number ≥ 0. */
-static bool natural(json_t *value, int64_t *out)
+/* The members of an entry, as they are read. */
+typedef struct fields {
+    const reader *r;
+    const char *name, *dtype;
+    bool has_shape, has_offsets;
+    size_t rank, ends;                 /* items in the file, maybe more than have room */
+    int64_t dims[EG_RANK_MAX], end[2]; /* −1: not a whole number from 0 on */
+} fields;
+
+static bool st_size(eg__json *j, void *user)
 {
-    *out = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
-    return *out >= 0;
+    fields *f = user;
+    int64_t n;
+    if (!eg__json_natural(j, &n)) return false;
+    if (f->rank < EG_RANK_MAX) f->dims[f->rank] = n;
+    f->rank++;
+    return true;
 }
 
-/* Fills e from { dtype, shape, data_offsets }; other members are passed over, as the format's own
- * reader does. */
-static bool st_entry(reader *r, entry *e, json_t *value)
+static bool st_offset(eg__json *j, void *user)
+{
+    fields *f = user;
+    int64_t n;
+    if (!eg__json_natural(j, &n)) return false;
+    if (f->ends < 2) f->end[f->ends] = n;
+    f->ends++;
+    return true;
+}
+
+/* Members other than dtype, shape and data_offsets are passed over, as the format's own reader
+ * does. */
+static bool st_field(eg__json *j, void *user, char *key)
+{
+    fields *f = user;
+    const bool dtype = !strcmp(key, "dtype"), shape = !strcmp(key, "shape"),
+               offsets = !strcmp(key, "data_offsets");
+    if ((dtype && f->dtype) || (shape && f->has_shape) || (offsets && f->has_offsets))
+        return eg__file_refuse(f->r->in,
+                               "its header is not valid JSON: the entry of tensor '%s' has the "
+                               "key '%s' twice",
+                               f->name, key);
+    char next = eg__json_peek(j);
+    if (dtype && next == '"') return (f->dtype = eg__json_string(j)) != NULL;
+    if (shape && next == '[') return f->has_shape = true, eg__json_array(j, st_size, f);
+    if (offsets && next == '[') return f->has_offsets = true, eg__json_array(j, st_offset, f);
+    return eg__json_skip(j);
+}
+
+static bool st_entry(reader *r, entry *e, const fields *f)
 {
     const eg__input *in = r->in;
-    json_t *dtype = json_object_get(value, "dtype"), *shape = json_object_get(value, "shape");
-    json_t *range = json_object_get(value, "data_offsets");
-    const char *name = e->name, *type = json_string_value(dtype);
-    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(range))
+    const char *name = e->name, *type = f->dtype;
+    if (!type || !f->has_shape || !f->has_offsets)
         return eg__file_refuse(in, "the entry of tensor '%s' is not { dtype, shape, data_offsets }",
                                name);
     e->encoding = eg__encodings;
@@ -117,18 +140,18 @@ static bool st_entry(reader *r, entry *e, json_t *value)
                                "tensor '%s' has dtype '%s', which is not supported; "
                                "F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are",
                                name, type);
-    if (json_array_size(shape) > EG_RANK_MAX)
+    if (f->rank > EG_RANK_MAX)
         return eg__file_refuse(in, "tensor '%s' has more than %d axes", name, EG_RANK_MAX);
-    e->rank = (int)json_array_size(shape);
+    e->rank = (int)f->rank;
     e->at = r->dims.count;
-    int64_t begin, end, *dims = st_more(r, &r->dims, (size_t)e->rank);
+    int64_t begin = f->end[0], end = f->end[1], *dims = st_more(r, &r->dims, f->rank);
     if (!dims) return false;
+    memcpy(dims, f->dims, f->rank * sizeof *dims);
     for (int k = 0; k < e->rank; k++)
-        if (!natural(json_array_get(shape, (size_t)k), &dims[k]))
+        if (dims[k] < 0)
             return eg__file_refuse(
                 in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
-    if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &begin) ||
-        !natural(json_array_get(range, 1), &end) || begin > end)
+    if (f->ends != 2 || begin < 0 || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
     if ((uint64_t)end > r->room)
         return eg__file_refuse(in,
@@ -149,27 +172,27 @@ static bool st_entry(reader *r, entry *e, json_t *value)
     return true;
 }
 
-static bool st_member(eg__json *j, void *user, const char *key)
+static bool st_member(eg__json *j, void *user, char *key)
 {
     enum { ENTRY_MOST = 1 << 16 }; /* an entry of 32 axes takes less than a kilobyte */
     reader *r = user;
+    char next = eg__json_peek(j);
     if (!strcmp(key, metadata_key)) {
-        char next = eg__json_peek(j);
         if (r->has_metadata)
             return eg__file_refuse(r->in, "its header is not valid JSON: '%s' is there twice", key);
         if (next != '{' && next != 'n') return eg__file_refuse(r->in, "'%s' is not an object", key);
         r->has_metadata = true;
-        if (next == '{') return eg__json_object(j, st_pair, r);
-        json_t *null = eg__json_value(j, 8);
-        json_decref(null);
-        return null != NULL;
+        return next == '{' ? eg__json_object(j, st_pair, r) : eg__json_skip(j);
     }
     entry *e = st_more(r, &r->entries, 1);
-    json_t *value = e ? eg__json_value(j, ENTRY_MOST) : NULL;
-    if (value) *e = (entry){ .name = st_text(r, key) };
-    bool good = value && st_entry(r, e, value);
-    json_decref(value);
-    return good;
+    fields f = { .r = r, .name = key };
+    size_t at = j->at;
+    if (!e || !(next == '{' ? eg__json_object(j, st_field, &f) : eg__json_skip(j))) return false;
+    if (j->at - at > ENTRY_MOST)
+        return eg__file_refuse(r->in, "the entry of tensor '%s' is longer than %d bytes", key,
+                               ENTRY_MOST);
+    *e = (entry){ .name = key };
+    return st_entry(r, e, &f);
 }
 
 static int st_order_of_data(const void *a, const void *b)
@@ -203,16 +226,14 @@ static bool st_cover(const reader *r, size_t first)
                            r->room - at);
 }
 
-/* The text of a file's JSON, `length` bytes; room for the texts in it is made too. NULL after an
- * error; the caller frees it. */
+/* The text of a file's JSON, `length` bytes and a 0: it lasts as long as the file, whose texts are
+ * in it. NULL after an error. */
 static char *st_json(reader *r, size_t length)
 {
-    char *text = malloc(length + 1);
-    r->text = text ? eg_owner_alloc(r->st->owner, length + 1) : NULL;
-    if (!text) eg__file_refuse(r->in, "out of memory");
-    if (r->text && eg__file_take(r->in, text, length)) return text;
-    free(text);
-    return NULL;
+    char *text = eg_owner_alloc(r->st->owner, length + 1);
+    if (!text || !eg__file_take(r->in, text, length)) return NULL;
+    text[length] = 0;
+    return text;
 }
 
 static bool st_header(reader *r)
@@ -235,15 +256,13 @@ static bool st_header(reader *r)
             in, "is cut short: its header has %" PRIu64 " bytes, but only %zu follow", length,
             in->left);
     char *text = st_json(r, (size_t)length);
-    eg__json j = { in, "header", text, 0, (size_t)length };
+    eg__json j = { in, "header", text, 0, (size_t)length, 0 };
     r->room = in->left, r->has_metadata = false;
     bool good =
         text &&
         (eg__json_peek(&j) == '{' ||
          eg__file_refuse(in, "is not a safetensors file: its header does not begin with '{'"));
-    good = good && eg__json_object(&j, st_member, r) && eg__json_end(&j);
-    free(text);
-    return good;
+    return good && eg__json_object(&j, st_member, r) && eg__json_end(&j);
 }
 
 /* -- reading: one file ------------------------------------------------------------------------ */
@@ -268,29 +287,25 @@ typedef struct row {
     const char *name, *file;
 } row;
 
-static bool st_row(eg__json *j, void *user, const char *key)
+static bool st_row(eg__json *j, void *user, char *key)
 {
     reader *r = user;
-    json_t *value = eg__json_value(j, j->length);
-    const char *file = json_string_value(value);
-    bool good = file && *file && !strchr(file, '/') && !strchr(file, '\\');
-    if (value && !good)
-        eg__file_refuse(
+    const bool string = eg__json_peek(j) == '"';
+    char *file = string ? eg__json_string(j) : NULL;
+    if (string && !file) return false;
+    if (!file || !*file || strchr(file, '/') || strchr(file, '\\'))
+        return eg__file_refuse(
             r->in, "the file of tensor '%s' is not the name of a file in the same folder", key);
-    row *one = good ? st_more(r, &r->rows, 1) : NULL;
-    if (one) one->name = st_text(r, key), one->file = st_text(r, file);
-    json_decref(value);
+    row *one = st_more(r, &r->rows, 1);
+    if (one) one->name = key, one->file = file;
     return one != NULL;
 }
 
-static bool st_index_member(eg__json *j, void *user, const char *key)
+static bool st_index_member(eg__json *j, void *user, char *key)
 {
-    enum { OTHER_MOST = 1 << 16 };
     if (!strcmp(key, "weight_map") && eg__json_peek(j) == '{')
         return eg__json_object(j, st_row, user);
-    json_t *value = eg__json_value(j, OTHER_MOST);
-    json_decref(value);
-    return value != NULL;
+    return eg__json_skip(j);
 }
 
 static int st_order_of_files(const void *a, const void *b)
@@ -326,9 +341,8 @@ static bool st_shards(reader *r)
     if (length > HEADER_MAX)
         return eg__file_refuse(index, "is an index of %zu bytes, more than %d", length, HEADER_MAX);
     char *text = st_json(r, length);
-    eg__json j = { index, "index", text, 0, length };
+    eg__json j = { index, "index", text, 0, length, 0 };
     bool good = text && eg__json_object(&j, st_index_member, r) && eg__json_end(&j);
-    free(text);
     if (good && !r->rows.count)
         good = eg__file_refuse(index, "is an index without \"weight_map\": it names no file");
     const row *rows = r->rows.item;
@@ -591,84 +605,125 @@ static bool refuse(eg_ctx *cx, const char *path, const char *what, const char *n
     return false;
 }
 
-static bool add_metadata(eg_ctx *cx, const char *path, json_t *root, const char *const *pairs)
+/* The first of count names that is among them twice; NULL: none is. `sorted` has room for all. */
+static const char *st_twice(size_t count, const char *const *names, size_t step,
+                            const char **sorted)
 {
-    if (!pairs || !*pairs) return true;
-    json_t *object = json_object();
-    if (json_object_set_new(root, metadata_key, object)) /* takes the object, NULL too */
-        return refuse(cx, path, "out of memory", NULL);
-    for (; pairs[0]; pairs += 2) {
-        if (!pairs[1])
-            return refuse(cx, path, "there is no value for the metadata's key", pairs[0]);
-        if (!eg__text_valid(pairs[0]) || !eg__text_valid(pairs[1]))
-            return refuse(cx, path, "not UTF-8: the metadata's key or value of", pairs[0]);
-        if (json_object_get(object, pairs[0]))
-            return refuse(cx, path, "the metadata have twice the key", pairs[0]);
-        if (json_object_set_new(object, pairs[0], json_string(pairs[1])))
-            return refuse(cx, path, "out of memory", NULL);
-    }
-    return true;
+    for (size_t k = 0; k < count; k++) sorted[k] = names[k * step];
+    if (count) qsort(sorted, count, sizeof *sorted, st_order_of_keys);
+    for (size_t k = 1; k < count; k++)
+        if (!strcmp(sorted[k], sorted[k - 1])) return sorted[k];
+    return NULL;
 }
 
-static bool add_entry(eg_ctx *cx, const char *path, json_t *root, const char *name, eg_tensor *x,
-                      size_t *offset)
+static bool check_names(eg_ctx *cx, const char *path, size_t count, const char *const *names,
+                        size_t pairs, const char *const *metadata)
+{
+    for (size_t k = 0; k < pairs; k++) {
+        const char *const *pair = metadata + 2 * k;
+        if (!eg__text_valid(pair[0]) || !eg__text_valid(pair[1]))
+            return refuse(cx, path, "not UTF-8: the metadata's key or value of", pair[0]);
+    }
+    for (size_t k = 0; k < count; k++) {
+        if (!strcmp(names[k], metadata_key))
+            return refuse(cx, path, "a tensor cannot have the name", names[k]);
+        if (!eg__text_valid(names[k])) return refuse(cx, path, "not UTF-8: the name", names[k]);
+    }
+    const char **sorted = malloc(((count > pairs ? count : pairs) + 1) * sizeof *sorted);
+    if (!sorted) return refuse(cx, path, "out of memory", NULL);
+    const char *key = st_twice(pairs, metadata, 2, sorted);
+    const char *name = key ? NULL : st_twice(count, names, 1, sorted);
+    free(sorted);
+    if (key) return refuse(cx, path, "the metadata have twice the key", key);
+    return !name || refuse(cx, path, "two tensors have the name", name);
+}
+
+/* A text that is measured first (NULL) and then written into that much room. */
+typedef struct draft {
+    char *text;
+    size_t length;
+} draft;
+
+static void draft_quote(draft *d, const char *s)
+{
+    d->length += eg__json_quote(s, d->text ? d->text + d->length : NULL);
+}
+
+static void draft_add(draft *d, const char *s)
+{
+    size_t n = strlen(s);
+    if (d->text) memcpy(d->text + d->length, s, n);
+    d->length += n;
+}
+
+static void draft_entry(draft *d, const char *name, eg_tensor *x, size_t *offset)
 {
     const eg__encoding *e = eg__encoding_of(eg_type(x));
-    if (!strcmp(name, metadata_key)) return refuse(cx, path, "a tensor cannot have the name", name);
-    if (!eg__text_valid(name)) return refuse(cx, path, "not UTF-8: the name", name);
-    if (json_object_get(root, name)) return refuse(cx, path, "two tensors have the name", name);
-    json_t *shape = json_array();
-    bool good = shape != NULL;
-    for (int k = 0; k < eg_rank(x) && good; k++)
-        good = json_array_append_new(shape, json_integer(eg_dim(x, k))) == 0;
-    size_t end = *offset + (size_t)eg_size(x) * e->width;
-    json_t *value = good ? json_pack("{s:s, s:O, s:[I, I]}", "dtype", e->safetensors, "shape",
-                                     shape, "data_offsets", (json_int_t)*offset, (json_int_t)end)
-                         : NULL;
-    json_decref(shape);
-    *offset = end;
-    if (!value || json_object_set_new(root, name, value))
-        return refuse(cx, path, "out of memory", NULL);
-    return true;
+    const size_t begin = *offset;
+    char number[64];
+    *offset += (size_t)eg_size(x) * e->width;
+    draft_quote(d, name);
+    draft_add(d, ":{\"dtype\":\"");
+    draft_add(d, e->safetensors);
+    draft_add(d, "\",\"shape\":[");
+    for (int k = 0; k < eg_rank(x); k++) {
+        snprintf(number, sizeof number, "%s%" PRId64, k ? "," : "", eg_dim(x, k));
+        draft_add(d, number);
+    }
+    snprintf(number, sizeof number, "],\"data_offsets\":[%zu,%zu]}", begin, *offset);
+    draft_add(d, number);
 }
 
-/* Into a buffer of the right size: json_dumps loses a key when its own buffer cannot grow
- * (jansson 2.14). */
-static char *dump(eg_ctx *cx, const char *path, const json_t *root)
+static void draft_header(draft *d, int count, const char *const *names, eg_tensor *const *xs,
+                         const int *order, size_t pairs, const char *const *metadata)
 {
-    const size_t how = JSON_COMPACT | JSON_PRESERVE_ORDER, n = json_dumpb(root, NULL, 0, how);
-    if (n > HEADER_MAX - 8) {
-        refuse(cx, path, "its header would be longer than 100 MB", NULL);
-        return NULL;
+    size_t offset = 0;
+    d->length = 0;
+    draft_add(d, "{");
+    if (pairs) {
+        draft_quote(d, metadata_key);
+        for (size_t k = 0; k < 2 * pairs; k++) {
+            draft_add(d, k % 2 ? ":" : k ? "," : ":{");
+            draft_quote(d, metadata[k]);
+        }
+        draft_add(d, count ? "}," : "}");
     }
-    char *text = n ? malloc(n + 1) : NULL;
-    if (!text || json_dumpb(root, text, n, how) != n) {
-        free(text);
-        refuse(cx, path, "out of memory", NULL);
-        return NULL;
+    for (int k = 0; k < count; k++) {
+        if (k) draft_add(d, ",");
+        draft_entry(d, names[order[k]], xs[order[k]], &offset);
     }
-    text[n] = 0;
-    return text;
+    draft_add(d, "}");
 }
 
 /* Header of the tensors, the widest type first, and the order that makes; NULL after an error. */
 static char *make_header(eg_ctx *cx, const char *path, int count, const char *const *names,
                          eg_tensor *const *xs, const char *const *metadata, int *order)
 {
-    json_t *root = json_object();
-    bool good =
-        root ? add_metadata(cx, path, root, metadata) : refuse(cx, path, "out of memory", NULL);
-    size_t offset = 0;
+    size_t pairs = 0;
     int n = 0;
-    for (size_t width = 8; width && good; width /= 2)
-        for (int k = 0; k < count && good; k++)
-            if (eg__encoding_of(eg_type(xs[k]))->width == width) {
-                order[n++] = k;
-                good = add_entry(cx, path, root, names[k], xs[k], &offset);
-            }
-    char *text = good ? dump(cx, path, root) : NULL;
-    json_decref(root);
-    return text;
+    for (; metadata && metadata[2 * pairs]; pairs++)
+        if (!metadata[2 * pairs + 1]) {
+            refuse(cx, path, "there is no value for the metadata's key", metadata[2 * pairs]);
+            return NULL;
+        }
+    if (!check_names(cx, path, (size_t)count, names, pairs, metadata)) return NULL;
+    draft d = { NULL, 0 };
+    for (size_t width = 8; width; width /= 2)
+        for (int k = 0; k < count; k++)
+            if (eg__encoding_of(eg_type(xs[k]))->width == width) order[n++] = k;
+    draft_header(&d, count, names, xs, order, pairs, metadata);
+    if (d.length > HEADER_MAX - 8) {
+        refuse(cx, path, "its header would be longer than 100 MB", NULL);
+        return NULL;
+    }
+    d.text = malloc(d.length + 1);
+    if (!d.text) {
+        refuse(cx, path, "out of memory", NULL);
+        return NULL;
+    }
+    draft_header(&d, count, names, xs, order, pairs, metadata);
+    d.text[d.length] = 0;
+    return d.text;
 }
 
 static bool check(eg_ctx *cx, const char *path, int count, const char *const *names,
