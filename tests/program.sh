@@ -201,7 +201,7 @@ grep -q 'without its causal mask' out || bad 'train copy: the listing does not s
     [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] || bad "train --lr 0.5: $(cat alarm.json)"
     for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' 'exponential --gamma 0.9' \
         'wsd --warmup 2 --decay-steps 4' wsd-sqrt linear cosine constant; do
-        runs train copy $tiny --steps 8 --schedule $schedule --out s.safetensors --log s.json
+        runs train copy $tiny --steps 8 --schedule $schedule --force --out s.safetensors --log s.json
         if grep -q ALARM out; then bad "train --schedule $schedule: an alarm"; fi
     done
     [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] || bad "train --schedule constant: $(cat s.json)"
