@@ -479,7 +479,7 @@ static bool dots_apart(const bind *B)
 {
     const char *s = B->spec;
     for (const char *d = s; (d = strstr(d, "...")); d += 3)
-        if ((d > s && !strchr(" \t\r\n([,>", d[-1])) || (d[3] && !strchr(" \t\r\n)],-", d[3])))
+        if ((d > s && !strchr(" \t\r\n()[],>", d[-1])) || (d[3] && !strchr(" \t\r\n()[],-", d[3])))
             return false;
     return true;
 }
