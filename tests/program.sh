@@ -69,6 +69,8 @@ refuses 'mask needs a predicate' mask 'j <= i'
 prints 'batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'd2: ijbh,ibhd->jbhd' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'total: 48 multiplications' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+prints 'd1: names: key, key -> key' explain 'names: key,key->key' 3 3
+refuses "say 'names: head ... -> ...'" explain 'head ... -> ...' 2x3x4x5
 prints 'scalars' explain '->' '()'
 prints 'scalars' explain '' '()'
 prints 'scalars' explain ' ' '()'

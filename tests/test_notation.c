@@ -1,6 +1,7 @@
 /* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. Numbers are
  * the business of test_einsum.c. */
 #include <eingrad/check.h>
+#include <eingrad/einsum.h>
 #include <notation/notation.h>
 #include <stdlib.h>
 #include "failing.h"
@@ -140,6 +141,22 @@ static const struct {
     { ONES | I, "ik,jk->ij", "4x1, 1x3", "i=4 k=3 j=1 i 1v,j k->i j" },
     { ONES | I, "i,i", "1, 1", "i=1 i,i->" },
     { ONES | I, "i,i,i->i", "1, 0, 1", "i=0 1v,i,1v->i" },
+    { I, "names: ij,jk->ij", "2, 3", "ij=2 jk=3 ij,jk->ij" },
+    { I, "names:batch,batch->batch", "2, 2", "batch=2 batch,batch->batch" },
+    { I, "names: i j, j k", "2x3, 3x4", "i=2 j=3 k=4 i j,j k->i k" },
+    { I, "names: ...k ij->...", "2x3x4", "k=3 ij=4 ...=2 ...1 k ij->...1" },
+    { I, "\tletters :ij k->k", "2x3x4", "i=2 j=3 k=4 i j k->k" },
+    { I, "letters: ...k ij->...", "2x3x4x5", "k=3 i=4 j=5 ...=2 ...1 k i j->...1" },
+    { I, "letters:", "()", "->" },
+    { NEW, "names: head ... -> ... head", "2x3x4",
+      "head=2 ...=3 ...=4 head ...2 ...1->...2 ...1 head" },
+    { NEW, "letters: head ... -> ... head", "2x3x4x5x6",
+      "h=2 e=3 a=4 d=5 ...=6 h e a d ...1->...1 h e a d" },
+    { NEW, "names: (bt=2) -> bt", "2", "bt=2 bt->bt" },
+    { B, "names: [key]", "5", "key=5 *key" },
+    /* words that make one axis in groups on both sides: either reading gives the same */
+    { NEW, "b(hd=2)->(hd)b", "3x6", "b=3 h=3 d=2 b (h d)v->(h d) b" },
+    { NEW, "(hd=2) ... -> ... (hd)", "6x3", "h=3 d=2 ...=3 (h d) ...1v->...1 (h d)" },
     { I, "b i, b -> b", "2x3, -", "b=2 i=3 b i,b->b" },
 };
 START_TEST(takes)
@@ -208,11 +225,40 @@ static const struct {
     { "einsum", I, "...k ij->...", "2x3x4x5",
       "einsum: with '...' the string can be read as letters and as names\n"
       "  ...k ij->...\n"
-      "  for letters leave no blanks between them; for names give one of them a digit or '_', as "
-      "in 'd_k'" },
+      "  for names begin it with 'names:', for letters with 'letters:'" },
+    { "rearrange", NEW, "head ... -> ... head", "2x3x4x5x6",
+      "rearrange: 'head' can be read as a name or as the letters h e a d\n"
+      "  head ... -> ... head\n"
+      "  ^^^^\n"
+      "  say 'names: head ... -> ... head', or write 'h e a d ... -> ... h e a d'" },
+    { "rearrange", NEW, "time ... -> ... time", "2x3x4x5x6", "or as the letters t i m e" },
+    { "rearrange", NEW, "(bt=2) -> bt", "6",
+      "rearrange: 'bt' can be read as a name or as the letters b t\n"
+      "  (bt=2) -> bt\n"
+      "   ^^\n"
+      "  say 'names: (bt=2) -> bt', or write '(b t=2) -> b t'" },
+    { "sum", B, "[hd] ... -> ...", "2x3x4",
+      "\n  say 'names: [hd] ... -> ...', or write '[h d] ... -> ...'" },
+    { "softmax", B, "[hd] ..., ...", "2x3x4, 4", "or as the letters h d" },
+    { "einsum", I, "x1 ... -> ... x1", "2x1x3", "or write 'x 1 ... -> ... x 1'" },
+    { "einsum", I, "(hd=2)b,h,d->(hd=2)b", "4x3, 2, 2", "or as the letters h d" },
+    { "einsum", I, "names: ij,jk->ik", "2, 3",
+      "einsum: output index 'ik' is in no operand\n  names: ij,jk->ik\n                ^^" },
+    { "einsum", I, " names : head,head -> head", "2, 3",
+      "einsum: index 'head' is 2 in operand 1 but 3 in operand 2\n"
+      "   names : head,head -> head\n"
+      "           ^^^^ ^^^^          operand 1 is (2,), operand 2 is (3,)" },
+    { "einsum", I, "letters: ij", "2",
+      "einsum: operand 1 has rank 1: (2,), its term 'ij' names 2 axes\n"
+      "  letters: ij\n"
+      "           ^^" },
+    { "einsum", I, "letters: i_k", "2x3", "'_' is not an index letter" },
+    { "einsum", I, "ij,names: jk", "2x3, 3x4",
+      "einsum: character ':' has no meaning here\n  ij,names: jk\n          ^\n"
+      "  only 'names:' and 'letters:' have one, before all terms" },
+    { "einsum", I, "Names: ij", "2x3", "character ':' has no meaning here" },
     { "einsum", I, "batch,batch->batch", "2, 2",
-      "\n  every letter is an axis here: for names two must stand apart by blanks alone, as in "
-      "'batch head'" },
+      "\n  every letter is an axis here: for names begin the string with 'names:'" },
     { "einsum", I, "ij,jk->ik", "2x3",
       "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
     { "einsum", I, "ij->i", "2x3, 3, 4",
@@ -269,13 +315,13 @@ static const struct {
     { "einsum", I, "i\xc3", "2x3", "einsum: byte 0xc3 has no meaning here\n  i?\n   ^" },
     { "einsum", I, "i\xff\xc2\x85j", "2x3", "einsum: byte 0xff has no meaning here\n  i??j\n   ^" },
     { "einsum", I, "i_k", "2x3",
-      "einsum: '_' is not an index letter (names stand apart by blanks: 'd_k head')" },
+      "einsum: '_' is not an index letter (names may have it: 'names: d_k head')" },
     { "einsum", I, "i2", "2x3",
       "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
     { "einsum", I, "i0", "2x3", "einsum: a number stands for an axis only as 1" },
     { "einsum", I, "i ([c2=2] d)", "2x6",
-      "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names two must "
-      "stand apart by blanks alone" },
+      "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names begin the "
+      "string with 'names:'" },
     { "einsum", I, "=2i", "2x3",
       "einsum: '=' follows no name\n  =2i\n  ^\n  a size stands behind its name, as in 'h=8'" },
     { "rearrange", NEW, "(h d)=8 -> h d", "8",
@@ -314,8 +360,7 @@ static const struct {
       "'e', 'a'\n"
       "  (head=8) -> (head)\n"
       "  ^^^^^^^^            operand 1 is (64,)\n"
-      "  every letter is an axis here: for names two must stand apart by blanks alone, as in "
-      "'batch head'" },
+      "  every letter is an axis here: for names begin the string with 'names:'" },
     { "rearrange", NEW, "(h=2 d=3) -> h d", "10",
       "rearrange: (h=2 d=3) is 10 in operand 1, but h = 2, d = 3 gives another size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "0",
@@ -559,6 +604,162 @@ START_TEST(random_valid)
             ck_assert_int_eq(b->axis[a].size, size[b->axis[a].text[0] - 'a']);
         eg_pop(cx, mark);
     }
+}
+END_TEST
+
+/* -- letters or names ------------------------------------------------------------------------- */
+static bool same_bits(eg_tensor *x, eg_tensor *y)
+{
+    if (!eg_ok(x) || !eg_ok(y) || eg_rank(x) != eg_rank(y)) return false;
+    for (int r = 0; r < eg_rank(x); r++)
+        if (eg_dim(x, r) != eg_dim(y, r)) return false;
+    return memcmp(eg_f32(eg_contiguous(x)), eg_f32(eg_contiguous(y)),
+                  (size_t)eg_size(x) * sizeof(float)) == 0;
+}
+enum { WORDS = 5 };
+static const char *const word_of[WORDS] = { "ab", "b", "ca", "d", "bd" };
+typedef struct pattern {
+    char s[200];
+    int rank;
+    int64_t dim[12];
+} pattern;
+static void add(pattern *p, const char *s) { strcat(p->s, s); }
+/* One side: the names of `order` from the first to the last, some in groups, and an ellipsis of two
+ * axes somewhere. Blanks between tokens are drawn, except where two names would become one. */
+static void side(pattern *p, int n, const int *order, const int64_t *size, int dots, bool left)
+{
+    bool name_before = false;
+    for (int k = 0, open = 0; k <= n; k++) {
+        if (k == dots && !open) {
+            const size_t end = strlen(p->s);
+            add(p, k == n ? " ..." : !end || strchr(">)", p->s[end - 1]) ? "... " : " ... ");
+            for (int e = 0; left && e < 2; e++) p->dim[p->rank++] = 2 + e;
+            name_before = false;
+        }
+        if (k == n) break;
+        const bool opens = !open && k + 1 < n && k + 1 != dots && !draw(4),
+                   alone = !open && !draw(8);
+        if (opens || alone) add(p, draw(2) ? " (" : "("), name_before = false, open = opens ? 2 : 1;
+        const bool grouped = open > 0;
+        if (name_before) add(p, " ");
+        add(p, word_of[order[k]]), name_before = true;
+        if (left && grouped) snprintf(p->s + strlen(p->s), 8, "=%d", (int)size[order[k]]);
+        if (left && grouped && !opens && !alone)
+            p->dim[p->rank - 1] *= size[order[k]];
+        else if (left)
+            p->dim[p->rank++] = size[order[k]];
+        if (open && --open == 0) add(p, draw(2) ? ") " : ")"), name_before = false;
+    }
+}
+static eg_tensor *read(bool sum, const char *spec, eg_tensor *x)
+{
+    return sum ? eg_einsum(spec, x) : eg_rearrange(spec, x);
+}
+/* einops' patterns on operands that fit them: without "names:" a pattern is refused, or gives what
+ * it gives with it. */
+START_TEST(names_are_not_read_as_letters)
+{
+    int different = 0, refused_here = 0, equal = 0;
+    for (int k = 0; k < 1500; k++) {
+        const eg_mark mark = eg_push(cx);
+        int order[WORDS], n = 1 + (int)draw(3);
+        int64_t size[WORDS];
+        for (int a = 0; a < WORDS; a++) order[a] = a, size[a] = 2 + draw(2);
+        for (int a = WORDS - 1; a > 0; a--) {
+            const int b = (int)draw((uint32_t)a + 1), t = order[a];
+            order[a] = order[b], order[b] = t;
+        }
+        pattern p = { .s = "" };
+        const bool sum = draw(2), dots = draw(4);
+        side(&p, n, order, size, dots ? (int)draw((uint32_t)n + 1) : -1, true);
+        add(&p, draw(2) ? " -> " : "->");
+        const int first = (int)draw((uint32_t)n), t = order[0];
+        order[0] = order[first], order[first] = t;
+        const int kept = sum ? (int)draw((uint32_t)n + 1) : n;
+        side(&p, kept, order, size, dots ? (int)draw((uint32_t)kept + 1) : -1, false);
+        char named[240];
+        snprintf(named, sizeof named, "names: %s", p.s);
+        eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 1, p.rank, p.dim);
+        eg_tensor *y = read(sum, named, x);
+        ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+        eg_tensor *z = read(sum, p.s, x);
+        if (eg_error(cx))
+            refused_here++, eg_clear(cx);
+        else if (same_bits(y, z))
+            equal++;
+        else
+            different++;
+        eg_pop(cx, mark);
+    }
+    ck_assert_msg(different == 0 && equal > 500 && refused_here > 200,
+                  "%d silently different, %d refused, %d equal", different, refused_here, equal);
+}
+END_TEST
+
+/* NumPy's strings: letters that touch, an ellipsis that touches them, blanks beside commas and
+ * arrow */
+START_TEST(letters_are_not_taken_for_names)
+{
+    for (int k = 0; k < 500; k++) {
+        const eg_mark mark = eg_push(cx);
+        const int n = 1 + (int)draw(3);
+        char spec[80] = "";
+        eg_tensor *x[3];
+        bool had[5] = { false }, dots = draw(2);
+        for (int i = 0; i < n; i++) {
+            int64_t dim[8];
+            int rank = 0;
+            if (i) strcat(spec, draw(2) ? ", " : ",");
+            if (dots) strcat(spec, "..."), dim[rank++] = 7;
+            for (uint32_t m = (uint32_t)dots + draw(4); m; m--) {
+                const int a = (int)draw(5);
+                snprintf(spec + strlen(spec), 2, "%c", 'a' + a);
+                had[a] = true, dim[rank++] = 2 + a;
+            }
+            x[i] = eg_full_n(cx, EG_F32, 1, rank, dim);
+        }
+        if (dots || draw(2)) {
+            strcat(spec, draw(2) ? " -> " : "->");
+            if (dots) strcat(spec, "...");
+            for (int a = 4; a >= 0; a--)
+                if (had[a] && draw(2)) snprintf(spec + strlen(spec), 2, "%c", 'a' + a);
+        }
+        char said[100];
+        snprintf(said, sizeof said, "letters: %s", spec);
+        eg_tensor *y = eg_einsum_n(spec, n, x), *z = eg_einsum_n(said, n, x);
+        ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+        ck_assert_msg(same_bits(y, z), "'%s'", spec);
+        eg_pop(cx, mark);
+    }
+}
+END_TEST
+
+/* Masks join the string behind its operands; modules read strings themselves. */
+START_TEST(names_are_said_everywhere)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *m = eg_gt(x, eg_zeros_like(x)),
+              *q = eg_normal(cx, 0, 1, 2, 3, 4), *k = eg_normal(cx, 0, 1, 2, 5, 4),
+              *keep = eg_cast(eg_ones(cx, 2, 5), EG_BOOL), *w[2];
+    ck_assert(same_bits(
+        eg_softmax("i [j]", x, .where = "j <= i", .keep = { "ij", m }),
+        eg_softmax("names: query[key]", x, .where = "key <= query", .keep = { "query key", m })));
+    ck_assert(same_bits(eg_softmax("i [j]", x), eg_softmax("letters: i[j]", x)));
+    eg_assert_ok(cx);
+    ck_assert(same_bits(
+        eg_attention("bid,bjd,bje->bie", q, k, k, .keep = { "bj", keep }, .weights = &w[0]),
+        eg_attention("names: b to d,b from d,b from e->b to e", q, k, k, .keep = { "b from", keep },
+                     .weights_axes = "b to from", .weights = &w[1])));
+    eg_assert_ok(cx);
+    ck_assert(same_bits(w[0], w[1]));
+    ck_assert(same_bits(eg_sum("[j] ...", x), eg_sum("names: [key] ...", x)));
+    ck_assert(same_bits(eg_on("ij,i", eg_add, x, eg_select(x, 1, 0)),
+                        eg_on("names: to from,to", eg_add, x, eg_select(x, 1, 0))));
+    int64_t key = 0;
+    ck_assert(eg_axes("names: key...", x, &key) && key == 3);
+    eg_assert_ok(cx);
+    const eg_explained *e =
+        eg_explain("names: key,key->key", eg_select(x, 1, 0), eg_select(x, 1, 1));
+    ck_assert_str_eq(e->gradient[0], "d1: names: key, key -> key");
 }
 END_TEST
 
@@ -864,6 +1065,9 @@ Suite *suite_notation(void)
     tcase_add_test(t, axes);
     tcase_add_test(t, random_strings);
     tcase_add_test(t, random_valid);
+    tcase_add_test(t, names_are_not_read_as_letters);
+    tcase_add_test(t, letters_are_not_taken_for_names);
+    tcase_add_test(t, names_are_said_everywhere);
     tcase_set_timeout(t, 60);
     suite_add_tcase(s, t);
     t = tcase_create("predicates");

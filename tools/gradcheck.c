@@ -42,17 +42,26 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
     return eg_einsum_with(&a);
 }
 
-/* The letters of the operands, for the report, where each stands for one axis and there are as many
- * terms as shapes. */
+/* The letters or names of the operands, for the report, where each stands for one axis and there
+ * are as many terms as shapes. A blank in a term says that it is in names. */
 static const char *letters(const char *spec, int count, char *out, size_t room)
 {
+    const char *colon = strchr(spec, ':');
+    const bool names = colon && spec[strspn(spec, " \t\r\n")] == 'n';
+    if (colon) spec = colon + 1;
     const char *arrow = strstr(spec, "->");
-    size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
-    for (size_t k = 0; k < n; k++) count -= spec[k] == ',';
-    if (n >= room || strcspn(spec, "([.1") < n || count != 1) return NULL;
-    memcpy(out, spec, n);
-    out[n] = 0;
-    return out;
+    const size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
+    size_t at = 0;
+    if (2 * n + 2 >= room || strcspn(spec, "([.1") < n) return NULL;
+    if (names) out[at++] = ' ';
+    for (size_t k = 0; k < n; k++) {
+        out[at++] = spec[k];
+        if (spec[k] != ',') continue;
+        count--;
+        if (names) out[at++] = ' ';
+    }
+    out[at] = 0;
+    return count == 1 ? out : NULL;
 }
 
 static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *spec, int count,

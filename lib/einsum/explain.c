@@ -40,7 +40,7 @@ static char *taken(text *t)
 /* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." ------ */
 typedef struct names {
     const eg_bound *b;
-    bool apart;
+    bool apart, said; /* said: "names:" must stand in front of them */
 } names;
 static void put_name(text *t, const names *n, uint16_t axis)
 {
@@ -83,7 +83,7 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
         else if (explain_find(gone, ngone, x[i].label[r]) < 0)
             gone[ngone++] = x[i].label[r];
     }
-    explain_put(t, "d%d: ", i + 1);
+    explain_put(t, "d%d: %s", i + 1, n->said ? "names: " : "");
     put_term(t, n, out->rank, out->label);
     for (int k = 0; k < count; k++)
         if (k != i) {
@@ -234,6 +234,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
                          .gradient = gradients };
     names n = { .b = b };
     for (int a = 0; a < b->axes - b->dots; a++) n.apart |= b->axis[a].length > 1;
+    n.said = n.apart && b->said;
     text t = { .cx = cx };
 
     for (int a = 0; a < b->axes; a++) {

@@ -29,7 +29,8 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     }
     f->words = in_names(spec);
     int open = 0, bracketed = 0;
-    for (const char *c = spec; *c;) {
+    char said;
+    for (const char *c = without_reading(spec, &said); *c;) {
         if (*c == ' ') {
             c++;
             continue;
@@ -218,7 +219,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
 static eg_tensor *heads_unit(eg_tensor *x, const form *f)
 {
     char spec[SPEC];
-    int w = 0;
+    int w = snprintf(spec, sizeof spec, "%s", f->words ? "names: " : "");
     for (int k = 0; k < f->axes; k++)
         w += snprintf(spec + w, sizeof spec - (size_t)w, k == f->key ? "[%.*s] " : "%.*s ",
                       f->length[k], f->name[k]);
@@ -241,7 +242,7 @@ static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
         if (!taken) *other = *c;
     }
     const char *g = f.words ? word : other;
-    int w = 0;
+    int w = snprintf(text, sizeof text, "%s", f.words ? "names: " : "");
     for (int term = 0; term < 2; term++)
         for (int k = 0; k < f.axes; k++) {
             const bool turned = term && k == f.head;

@@ -32,7 +32,9 @@ static bool split(const char *spec, terms *t)
 {
     char *const term[] = { t->q, t->k, t->v, t->y };
     int k = 0, n = 0;
-    for (const char *c = spec ? spec : ""; *c; c++) {
+    char said;
+    for (const char *c = without_reading(spec ? spec : "", &said); *c; c++) {
+        if (said == 'n') return false;
         if (*c == ',' || (*c == '-' && c[1] == '>')) {
             c += *c == '-';
             k++, n = 0;

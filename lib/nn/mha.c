@@ -160,7 +160,9 @@ static void relettered(const char *layout, char i, char width, char *out)
 static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     struct eg__mha_specs *s = eg_params_alloc(p, sizeof *s);
-    const char *given = a->layout ? a->layout : "b i m";
+    char said;
+    const char *whole = a->layout ? a->layout : "b i m", *body = without_reading(whole, &said),
+               *given = said == 'n' ? whole : body; /* names are refused, with the whole string */
     char batch[EG_RANK_MAX] = "", q[128], k[128], o[128];
     if (s && strlen(given) >= sizeof q)
         eg_fail(eg_params_context(p), "mha: the layout has %zu characters, more than %zu",

@@ -31,10 +31,28 @@ const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *); /* the values were read: no file is expected any more */
 /* -- strings of letters or names -------------------------------------------------------------- */
 static inline bool name_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
-/* Names: two stand apart by blanks alone, and one has two characters or more. */
+/* The string behind its "names:" or "letters:"; *said: 'n', 'l', or 0 where it has neither */
+static inline const char *without_reading(const char *spec, char *said)
+{
+    static const char blank[] = " \t\r\n";
+    const char *word = spec + strspn(spec, blank), *end = word;
+    while (isalpha((unsigned char)*end)) end++;
+    const size_t n = (size_t)(end - word);
+    const bool names = n == 5 && !memcmp(word, "names", n),
+               letters = n == 7 && !memcmp(word, "letters", n);
+    end += strspn(end, blank);
+    *said = '\0';
+    if ((names || letters) && *end == ':') *said = *word;
+    return *said ? end + 1 : spec;
+}
+/* Names: the string says so; or it says nothing, two stand apart by blanks alone, and one has two
+ * characters or more. */
 static inline bool in_names(const char *spec)
 {
     bool longer = false, apart = false;
+    char said;
+    spec = without_reading(spec, &said);
+    if (said) return said == 'n';
     for (const char *c = spec; *c; c++) {
         const char *next = c + strspn(c, " []");
         longer |= name_char(c[0]) && name_char(c[1]);

@@ -27,6 +27,7 @@ typedef struct probed {
     name row[EG_RANK_MAX];  /* q's letters without those that are summed with k's */
     int dots, dot_q, dot_k; /* how many of these; the place of the last one */
     char axes[SPEC];        /* rows, then keys */
+    char reading[8];        /* "names: " in front of strings made of these, or "" */
 } probed;
 
 static int probe_find(const probed *p, int term, name x)
@@ -49,7 +50,9 @@ static bool read_terms(probed *p)
     }
     const bool words = in_names(s);
     int t = 0;
-    for (const char *c = s; *c;) {
+    char said;
+    if (words) snprintf(p->reading, sizeof p->reading, "names: ");
+    for (const char *c = without_reading(s, &said); *c;) {
         if (*c == ' ') {
             c++;
             continue;
@@ -189,7 +192,8 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
               *zero = eg_zeros_like(l);
     eg_grad(l, eg_ones_like(l), 1, &q, &dq);
     eg_nograd(p.cx, was);
-    char text[2 * SPEC] = "";
+    char text[2 * SPEC];
+    snprintf(text, sizeof text, "%s", p.reading);
     for (int t = 0; t < 2; t++) {
         for (int k = 0; k < p.count[0]; k++) probe_put(text, p.in[0][k], "%.*s ");
         probe_put(text, (name){ t ? "->" : ",", t ? 2 : 1 }, "%.*s ");
@@ -226,7 +230,8 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     eg_tensor **own_half = joint + heads, **out = own_half + heads;
     int at = 0; /* of the head among the rows */
     while (at < p.rows && !(p.row[at].n == h.n && memcmp(p.row[at].s, h.s, (size_t)h.n) == 0)) at++;
-    char mean[SPEC] = "";
+    char mean[SPEC];
+    snprintf(mean, sizeof mean, "%s", p.reading);
     for (int k = 0; k < p.rows; k++) probe_put(mean, p.row[k], k == at ? "%.*s " : "[%.*s] ");
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *q =

@@ -6,8 +6,10 @@
 /* "b i h d, i d": the axes of x that the two letters behind the comma name */
 static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
 {
-    const char *comma = spec ? strchr(spec, ',') : NULL;
-    char two[2];
+    char two[2], said = 0;
+    const char *given = spec, *comma = NULL;
+    if (spec) spec = without_reading(spec, &said);
+    if (spec && said != 'n') comma = strchr(spec, ',');
     int n = 0, axis = 0, found[2] = { -1, -1 };
     for (const char *c = comma ? comma + 1 : ""; *c; c++)
         if (isalpha((unsigned char)*c) && n < 2)
@@ -24,7 +26,7 @@ static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
         return eg_fail(cx,
                        "rotary: the spec \"%s\" needs the letters of x, a comma, and those of "
                        "place and width, as in \"bihd, id\"",
-                       spec ? spec : ""),
+                       given ? given : ""),
                false;
     return *place = found[0], *width = found[1], true;
 }

@@ -182,7 +182,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
         if (xs[k] && !eg__check(who, xs[k])) return NULL;
 
     eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, who, spec, &room);
+    const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &room);
     if (!p) return NULL;
     bind B = {
         .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p, .called = called
@@ -207,10 +207,9 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(&B, k);
         if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
     }
-    if (p->names && dots && eg__also_letters(&B))
+    if (p->names && !p->said && dots && eg__also_letters(&B))
         return eg__caret(cx, who, spec, 0, NULL, NULL,
-                         "for letters leave no blanks between them; for names give one of them a "
-                         "digit or '_', as in 'd_k'",
+                         "for names begin it with 'names:', for letters with 'letters:'",
                          "with '...' the string can be read as letters and as names"),
                NULL;
     for (int k = 0; k <= n; k++) {
@@ -241,6 +240,8 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     if (!block) return NULL;
     eg_bound *b = B.b = (eg_bound *)block;
     *b = (eg_bound){ .who = who,
+                     .said = p->said,
+                     .begin = p->begin,
                      .called = called,
                      .cx = cx,
                      .axes = axes,
@@ -409,6 +410,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
         eg__bad_name(&B, &found);
         if (found) return NULL;
     }
+    if (!p->names && !p->said && !eg__certain_letters(&B, sizes, size)) return NULL;
 
     /* views */
     for (int k = 0; k < n; k++) {
@@ -453,7 +455,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
         const eg_axis_name *axis = &b->axis[t->item[item].axis];
         c = (eg_caret){ t->item[item].at, axis->length };
     } else { /* the whole term: between commas and arrow */
-        int at = 0, k = 0;
+        int at = b->begin, k = 0;
         const char *s = b->spec;
         for (; s[at] && k < term; at++) {
             if (s[at] == '-' && s[at + 1] == '>')

@@ -50,6 +50,8 @@ typedef struct eg_bound_term {
 
 typedef struct eg_bound {
     const char *who, *spec;    /* operation; the string, copied: for messages */
+    bool said;                 /* the string begins with "names:" or "letters:"; */
+    int begin;                 /* the offset behind that, else 0 */
     const char *const *called; /* operands' names in messages, or NULL: the caller's array */
     eg_ctx *cx;
     /* in order of first appearance, ellipsis axes after all others */
@@ -111,6 +113,8 @@ typedef struct eg_parsed_term {
 } eg_parsed_term;
 typedef struct eg_parsed {
     bool names, arrow;
+    bool said; /* by "names:" or "letters:" in front; begin: the offset behind it, else 0 */
+    int begin;
     int bracket; /* offset of the first [, or −1 */
     /* terms: of operands; term[terms] is the output if arrow */
     int length, axes, terms, items;
@@ -124,22 +128,24 @@ typedef struct eg_parse_room {
     eg_parsed_axis axis[EG_AXES_MAX];
     eg_letter item[EG_ITEMS_MAX];
 } eg_parse_room;
-/* NULL after a message; depends on nothing but spec */
-const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_parse_room *);
+/* What a string without "names:" or "letters:" in front is read as: what the blanks in it decide
+ * (see docs/notation.md), or names in any case. */
+typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES } eg_reading_as;
+/* NULL after a message (without one if the context is NULL); depends on nothing but spec */
+const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading_as,
+                           eg_parse_room *);
 
 typedef struct eg_caret {
     int at, length;
 } eg_caret;
-#define EG_LETTERS_HINT                                                                           \
-    "every letter is an axis here: for names two must stand apart by blanks alone, as in 'batch " \
-    "head'"
-#define EG_ONE_HINT "1 is an axis of size 1 here, no part of a name"
+#define EG_LETTERS_HINT "every letter is an axis here: for names begin the string with 'names:'"
+#define EG_ONE_HINT     "1 is an axis of size 1 here, no part of a name"
 /* Bytes of the UTF-8 character at s, from 1 to 4; 1 for a byte that begins none. */
 int eg__utf8_bytes(const char *s);
 /* Refuses the character of `text` at byte `at`, which has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
 /* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the
- * poison tensor */
+ * poison tensor. Nothing is said, and NULL returned, if the context is NULL. */
 eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *,
                      const char *tail, const char *hint, const char *format, ...)
     __attribute__((format(printf, 8, 9)));

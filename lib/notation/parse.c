@@ -1,11 +1,11 @@
 /* parse.c: a string → terms of items.
  *
- *   string = term { "," term } [ "->" term ]
+ *   string = [ ( "names" | "letters" ) ":" ] term { "," term } [ "->" term ]
  *   term   = { name [ "=" number ] | "1" | "..." | "(" … ")" | "[" … "]" }      groups do not nest,
  * brackets neither
  *
- * A name is one letter; or a word, when two names stand apart by blanks alone and one of them has
- * two characters or more. */
+ * A name is one letter; or a word, when the string says "names:", or says nothing and two names
+ * stand apart by blanks alone and one of them has two characters or more. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -63,6 +63,7 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
 {
     text t = { .n = 0 };
     char sentence[SENTENCE];
+    if (!cx) return NULL;
     va_list list;
     va_start(list, format);
     vsnprintf(sentence, sizeof sentence, format, list);
@@ -153,6 +154,21 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
 }
 
 /* -- letters or names ------------------------------------------------------------------------- */
+/* The offset behind "names:" or "letters:", or 0 */
+static int reading_said(const char *s, bool *names)
+{
+    static const char *const word[] = { "letters", "names" };
+    int from = 0;
+    while (is_blank(s[from])) from++;
+    for (int k = 0; k < 2; k++) {
+        const size_t n = strlen(word[k]);
+        if (strncmp(s + from, word[k], n)) continue;
+        int i = from + (int)n;
+        while (is_blank(s[i])) i++;
+        if (s[i] == ':') return *names = k, i + 1;
+    }
+    return 0;
+}
 static bool in_names(const char *s)
 {
     /* length of the name before, if only blanks (and its "=8") came since; else 0 */
@@ -203,25 +219,30 @@ static const eg_parsed *at(eg_ctx *cx, const char *who, const char *spec, int wh
 }
 
 /* Why the '=' at `where` stands behind no name */
-static const char *size_hint(const char *spec, int where, bool names)
+static const char *size_hint(const char *spec, int where, bool letters)
 {
     int k = where;
     while (k > 0 && is_blank(spec[k - 1])) k--;
     if (spec[where + 1] == '>') return "the arrow is '->'";
     if (k > 0 && (spec[k - 1] == ')' || spec[k - 1] == ']'))
         return "a size belongs to one name: it stands inside, as in '(h=8 d)'";
-    if (k > 0 && is_digit(spec[k - 1]) && !names) return EG_LETTERS_HINT;
+    if (k > 0 && is_digit(spec[k - 1]) && letters) return EG_LETTERS_HINT;
     return "a size stands behind its name, as in 'h=8'";
 }
 
-const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_parse_room *room)
+const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_reading_as as,
+                           eg_parse_room *room)
 {
     eg_parsed *p = &room->head;
     const size_t length = strlen(spec);
     if (length > 60000)
         return eg_fail(cx, "%s: the string has %zu characters, 60000 is the most", who, length),
                NULL;
-    *p = (eg_parsed){ .names = in_names(spec),
+    bool names = as == EG_READ_AS_NAMES;
+    const int begin = reading_said(spec, &names);
+    *p = (eg_parsed){ .names = begin || names ? names : in_names(spec),
+                      .said = begin > 0,
+                      .begin = begin,
                       .bracket = -1,
                       .length = (int)length,
                       .axis = room->axis,
@@ -229,10 +250,10 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
                       .item = room->item };
 
     uint16_t seen[64] = { 0 }; /* letter & 63 → its axis + 1 */
-    int i = 0, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0,
+    int i = begin, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0,
         bracket_at = -1, bracket_items = 0, bracket_group = 0;
     eg_parsed_term *t = &room->term[0];
-    *t = (eg_parsed_term){ .plain = true };
+    *t = (eg_parsed_term){ .at = (uint16_t)begin, .plain = true };
     for (;;) {
         const char c = spec[i];
         uint16_t axis;
@@ -321,7 +342,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             int e = i;
             while (is_digit(spec[e])) e++;
             return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL,
-                             i > 0 && is_letter(spec[i - 1]) ? EG_LETTERS_HINT : NULL,
+                             !p->said && i > 0 && is_letter(spec[i - 1]) ? EG_LETTERS_HINT : NULL,
                              "a number stands for an axis only as 1: give the axis a name, as in "
                              "'r=%.*s'",
                              e - i < 20 ? e - i : 20, spec + i),
@@ -402,11 +423,16 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_par
             continue;
         case '=':
             return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL,
-                             size_hint(spec, i, p->names), "'=' follows no name"),
+                             size_hint(spec, i, !p->names && !p->said), "'=' follows no name"),
+                   NULL;
+        case ':':
+            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL,
+                             "only 'names:' and 'letters:' have one, before all terms",
+                             "character ':' has no meaning here"),
                    NULL;
         case '_':
             return at(cx, who, spec, i, 1,
-                      "'_' is not an index letter (names stand apart by blanks: 'd_k head')");
+                      "'_' is not an index letter (names may have it: 'names: d_k head')");
         default: return eg__caret_stray(cx, who, spec, i, "here"), NULL;
         }
     item:

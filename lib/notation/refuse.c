@@ -154,7 +154,8 @@ static const char *missing_comma(const bind *B, int n, words *w)
     if (n <= B->p->terms) return NULL;
     if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' '))
         return "operands stand apart by commas";
-    say(w, "operands stand apart by commas: '");
+    say(w, "operands stand apart by commas: '%.*s%s", clip(B->p->begin), B->spec,
+        B->p->said ? " " : "");
     for (int i = t->begin; i < t->end; i++) {
         const eg_letter *l = &B->p->item[i];
         say(w, "%s%.*s", i > t->begin ? ", " : "", item_length(B, l), B->spec + l->at);
@@ -194,10 +195,10 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
         words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 &&
                        (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
     for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
-    if (!hint && B->p->names && letters == x->rank && words_apart)
+    if (!hint && B->p->names && !B->p->said && letters == x->rank && words_apart)
         hint = "these are names, because blanks stand between them: letters are written 'i j k' or "
                "'ijk'";
-    if (!hint && !B->p->names && t->slots > x->rank && words_apart && t->slots > 3)
+    if (!hint && !B->p->names && !B->p->said && t->slots > x->rank && words_apart && t->slots > 3)
         hint = EG_LETTERS_HINT;
     for (int i = t->begin; i < t->end && !hint; i++)
         if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at))
@@ -350,7 +351,7 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
     words hint = { .n = 0 };
-    if (run_together(text) && !B->p->names)
+    if (run_together(text) && !B->p->names && !B->p->said)
         say(&hint, "%s", EG_LETTERS_HINT);
     else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
         say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one),
@@ -462,4 +463,100 @@ bool eg__also_letters(const bind *B)
     for (int i = B->p->arrow ? B->p->term[B->p->terms].at : B->p->length; i < B->p->length; i++)
         if ((unsigned)((B->spec[i] | 32) - 'a') < 26 && size[B->spec[i] & 63] < 0) return false;
     return true;
+}
+
+static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
+static bool letter_at(const char *s, int i) { return (unsigned)((s[i] | 32) - 'a') < 26; }
+/* A name could go on from i to i + 1: two letters touch, or a letter and the axis 1. */
+static bool touch(const char *s, int i)
+{
+    return letter_at(s, i) && (letter_at(s, i + 1) || s[i + 1] == '1');
+}
+
+/* einops' rule: before and behind an ellipsis stands a blank, a bracket, a comma, the arrow or the
+ * string's end. */
+static bool dots_apart(const bind *B)
+{
+    const char *s = B->spec;
+    for (const char *d = s; (d = strstr(d, "...")); d += 3)
+        if ((d > s && !strchr(" \t\r\n()[],>", d[-1])) || (d[3] && !strchr(" \t\r\n()[],-", d[3])))
+            return false;
+    return true;
+}
+
+/* Every term of p has as many axes as its operand, an ellipsis taking the rest; every axis of the
+ * output is in an operand, or new with a size where that is allowed; every option names an axis. */
+static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_given *size)
+{
+    for (int k = 0; k < p->terms; k++) {
+        const eg_parsed_term *t = &p->term[k];
+        if (t->dots == 2) return false;
+        if (!B->xs[k]) continue;
+        if (t->dots ? B->xs[k]->rank < t->slots - 1 : B->xs[k]->rank != t->slots) return false;
+    }
+    for (int g = 0, a; g < sizes; g++) {
+        for (a = 0; a < p->axes; a++)
+            if (p->axis[a].length == size[g].length &&
+                !memcmp(B->spec + p->axis[a].at, size[g].name, (size_t)size[g].length))
+                break;
+        if (a == p->axes) return false;
+    }
+    for (int a = 0; a < p->axes; a++)
+        if (!p->axis[a].inputs && !(B->flags & EG_NOTATION_NEW_OUT && p->axis[a].size >= 0))
+            return false;
+    return true;
+}
+
+/* Both readings give the same: the names of two characters or more stand in groups only, where the
+ * letters make one axis of the tensor as the name does, and share no letter with any other name. */
+static bool names_same(const bind *B, const eg_parsed *p)
+{
+    bool used[64] = { false }; /* of letter & 63 */
+    if (!p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION)) return false;
+    for (int i = 0; i < p->items; i++) {
+        const eg_letter *l = &p->item[i];
+        if (l->axis < p->axes && p->axis[l->axis].length > 1 && !l->group) return false;
+    }
+    for (int a = 0; a < p->axes; a++)
+        for (int i = 0; i < p->axis[a].length; i++) {
+            const int at = p->axis[a].at + i;
+            if (!letter_at(B->spec, at)) continue;
+            if (used[B->spec[at] & 63]) return false;
+            used[B->spec[at] & 63] = true;
+        }
+    return true;
+}
+
+/* "write 'h e a d ...'": the string with a blank between any two letters */
+static void say_letters(words *w, const char *s)
+{
+    for (int i = 0; s[i]; i++) say(w, touch(s, i) ? "%c " : "%c", is_space(s[i]) ? ' ' : s[i]);
+}
+
+/* Called only where some letters touch: a parse of its own, off the frame of the caller. */
+static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_given *size)
+{
+    eg_parse_room room;
+    const eg_parsed *p = eg__parse(NULL, B->who, B->spec, EG_READ_AS_NAMES, &room);
+    return p && p->terms == B->p->terms && names_fit(B, p, sizes, size) && !names_same(B, p);
+}
+bool eg__certain_letters(const bind *B, int sizes, const eg_given *size)
+{
+    enum { SHOWN = 48 }; /* characters of a string that is repeated in the hint */
+    const char *s = B->spec;
+    int at = 0, n = 1;
+    while (s[at] && !touch(s, at)) at++;
+    if (!s[at] || !dots_apart(B) || !also_names(B, sizes, size)) return true;
+    while (touch(s, at + n - 1)) n++;
+    words letters = { .n = 0 }, hint = { .n = 0 };
+    for (int i = 0; i < n && i < SHOWN; i++) say(&letters, " %c", s[at + i]);
+    if (B->p->length <= SHOWN) {
+        say(&hint, "say 'names: %s', or write '", s + strspn(s, " \t\r\n"));
+        say_letters(&hint, s + strspn(s, " \t\r\n"));
+        say(&hint, "'");
+    } else
+        say(&hint, "begin the string with 'names:' or with 'letters:'");
+    eg__caret(B->cx, B->who, s, 1, &(eg_caret){ at, n }, NULL, hint.s,
+              "'%.*s' can be read as a name or as the letters%s", clip(n), s + at, letters.s);
+    return false;
 }

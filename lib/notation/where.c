@@ -304,7 +304,7 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     const eg_axis_name *names[EG_RANK_MAX];
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (!axes) return eg_fail(cx, "%s: no axes were given", who);
-    const eg_parsed *p = eg__parse(cx, who, axes, &room);
+    const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &room);
     if (!p) return eg__poison(cx);
     const int n = p->term[0].slots;
     if (p->terms != 1 || p->arrow)
