@@ -26,13 +26,13 @@ typedef struct parser {
     step step[EG_WHERE_STEPS];
 } parser;
 
-static bool is_start(char c) { return (unsigned)((c | 32) - 'a') < 26 || c == '_'; }
-static bool is_digit(char c) { return (unsigned)(c - '0') < 10; }
+static bool where_is_start(char c) { return (unsigned)((c | 32) - 'a') < 26 || c == '_'; }
+static bool where_is_digit(char c) { return (unsigned)(c - '0') < 10; }
 static void blanks(parser *p)
 {
     while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++;
 }
-static kind refuse(parser *p, int at, int length, const char *hint, const char *sentence)
+static kind where_refuse(parser *p, int at, int length, const char *hint, const char *sentence)
 {
     eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ at, length }, NULL, hint, "%s", sentence);
     return BAD;
@@ -40,7 +40,7 @@ static kind refuse(parser *p, int at, int length, const char *hint, const char *
 static bool emit(parser *p, int code_, int axis, int64_t value)
 {
     if (p->steps == EG_WHERE_STEPS)
-        return refuse(p, p->at, 1, NULL, "the predicate is too long"), false;
+        return where_refuse(p, p->at, 1, NULL, "the predicate is too long"), false;
     p->step[p->steps++] = (step){ (uint8_t)code_, (uint8_t)axis, value };
     return true;
 }
@@ -55,13 +55,15 @@ static kind name(parser *p, int code_)
 {
     const int start = p->at;
     int length = 0;
-    while (is_start(p->text[start + length]) || is_digit(p->text[start + length])) length++;
+    while (where_is_start(p->text[start + length]) || where_is_digit(p->text[start + length]))
+        length++;
     p->at += length;
     for (int k = 0; k < p->n; k++)
         if (p->axis[k]->length == length &&
             memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
             if (k >= 32)
-                return refuse(p, start, length, NULL, "a predicate reads the first 32 axes only");
+                return where_refuse(p, start, length, NULL,
+                                    "a predicate reads the first 32 axes only");
             return emit(p, code_, k, 0) ? VALUE : BAD;
         }
     char known[160] = "";
@@ -82,48 +84,49 @@ static kind operand(parser *p)
     blanks(p);
     const int start = p->at;
     const char c = p->text[start];
-    if (is_digit(c)) {
+    if (where_is_digit(c)) {
         int64_t v = 0;
-        for (; is_digit(p->text[p->at]); p->at++)
+        for (; where_is_digit(p->text[p->at]); p->at++)
             if (__builtin_mul_overflow(v, (int64_t)10, &v) ||
                 __builtin_add_overflow(v, (int64_t)(p->text[p->at] - '0'), &v)) {
-                while (is_digit(p->text[p->at])) p->at++;
-                return refuse(p, start, p->at - start, NULL, "the number does not fit in 64 bits");
+                while (where_is_digit(p->text[p->at])) p->at++;
+                return where_refuse(p, start, p->at - start, NULL,
+                                    "the number does not fit in 64 bits");
             }
-        if (is_start(p->text[p->at]))
-            return refuse(p, p->at, 1, "a product is written with *, as in 2 * i",
-                          "a name follows a number");
+        if (where_is_start(p->text[p->at]))
+            return where_refuse(p, p->at, 1, "a product is written with *, as in 2 * i",
+                                "a name follows a number");
         return emit(p, NUMBER, 0, v) ? VALUE : BAD;
     }
-    if (is_start(c)) return name(p, INDEX);
+    if (where_is_start(c)) return name(p, INDEX);
     if (c == '|') {
         p->at++, blanks(p);
-        if (!is_start(p->text[p->at]))
-            return refuse(p, p->at, 1, NULL,
-                          "between the bars of a size stands one index, as in |i|");
+        if (!where_is_start(p->text[p->at]))
+            return where_refuse(p, p->at, 1, NULL,
+                                "between the bars of a size stands one index, as in |i|");
         if (name(p, SIZE) == BAD) return BAD;
         blanks(p);
         if (p->text[p->at] != '|')
-            return refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
+            return where_refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
         p->at++;
         return VALUE;
     }
     if (c == '(') {
         p->at++;
         if (++p->nesting > NESTING)
-            return refuse(p, start, 1, NULL, "the predicate is nested too deeply");
+            return where_refuse(p, start, 1, NULL, "the predicate is nested too deeply");
         const kind k = truth(p);
         p->nesting--;
         if (k == BAD) return BAD;
-        if (p->text[p->at] != ')') return refuse(p, start, 1, NULL, "'(' is not closed");
+        if (p->text[p->at] != ')') return where_refuse(p, start, 1, NULL, "'(' is not closed");
         p->at++;
         return k;
     }
     if (c == 0)
-        return refuse(p, start, 1, NULL,
-                      start ? "the predicate ends where a number or an index is expected"
-                            : "the predicate is empty");
-    return refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
+        return where_refuse(p, start, 1, NULL,
+                            start ? "the predicate ends where a number or an index is expected"
+                                  : "the predicate is empty");
+    return where_refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
 }
 
 static kind signs(parser *p)
@@ -136,7 +139,7 @@ static kind signs(parser *p)
     const int from = p->steps;
     const kind k = operand(p);
     if (k == BAD || !any) return k;
-    if (k == TRUTH) return refuse(p, start, 1, NULL, "a sign stands before a truth");
+    if (k == TRUTH) return where_refuse(p, start, 1, NULL, "a sign stands before a truth");
     if (!minus) return k;
     if (is_number(p, from, p->steps)) {
         p->step[from].value = -p->step[from].value;
@@ -159,21 +162,23 @@ static kind binary(parser *p, bool high) /* sums (low) and products (high) */
                                   : -1;
                        if (op < 0) return k;
                        p->at++;
-                       if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
+                       if (k == TRUTH)
+                           return where_refuse(p, start, 1, NULL, "arithmetic on a truth");
                        k = high ? signs(p) : binary(p, true);
                        if (k == BAD) return k;
-                       if (k == TRUTH) return refuse(p, start, 1, NULL, "arithmetic on a truth");
+                       if (k == TRUTH)
+                           return where_refuse(p, start, 1, NULL, "arithmetic on a truth");
                        if (is_number(p, right, p->steps) && (op == DIV || op == MOD) &&
                            p->step[right].value == 0)
-                           return refuse(p, start, p->at - start, NULL, "division by zero");
+                           return where_refuse(p, start, p->at - start, NULL, "division by zero");
                        if (is_number(p, from, right) && is_number(p, right, p->steps)) {
                            const int64_t a = p->step[from].value, b = p->step[right].value;
                            int64_t v;
                            if (op == ADD   ? __builtin_add_overflow(a, b, &v)
                                : op == SUB ? __builtin_sub_overflow(a, b, &v)
                                            : op == MUL && __builtin_mul_overflow(a, b, &v))
-                               return refuse(p, start, 1, NULL,
-                                             "the value does not fit in 64 bits");
+                               return where_refuse(p, start, 1, NULL,
+                                                   "the value does not fit in 64 bits");
                            p->step[from].value = eg__where_apply(op, a, b), p->steps = right;
                        } else if (!emit(p, op, 0, 0))
                            return BAD;
@@ -199,17 +204,18 @@ static kind comparison(parser *p)
         blanks(p);
         const int start = p->at, op = comparison_at(p, &length);
         if (op < 0) {
-            if (p->text[start] == '=') return refuse(p, start, 1, NULL, "equality is written ==");
+            if (p->text[start] == '=')
+                return where_refuse(p, start, 1, NULL, "equality is written ==");
             return chained ? TRUTH : k;
         }
-        if (k == TRUTH) return refuse(p, start, length, NULL, "a truth is compared");
+        if (k == TRUTH) return where_refuse(p, start, length, NULL, "a truth is compared");
         p->at += length;
         for (int i = from; i < end && chained; i++) /* a < b < c: b again */
             if (!emit(p, p->step[i].code, p->step[i].axis, p->step[i].value)) return BAD;
         from = p->steps;
         const kind other = binary(p, false);
         if (other == BAD) return other;
-        if (other == TRUTH) return refuse(p, start, length, NULL, "a truth is compared");
+        if (other == TRUTH) return where_refuse(p, start, length, NULL, "a truth is compared");
         end = p->steps;
         if (!emit(p, op, 0, 0) || (chained && !emit(p, AND, 0, 0))) return BAD;
     }
@@ -223,7 +229,7 @@ static kind denied(parser *p)
     for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; blanks(p))
         p->at++, deny = !deny, any = true;
     const kind k = comparison(p);
-    if (k == VALUE && any) return refuse(p, start, 1, NULL, "'!' stands before a number");
+    if (k == VALUE && any) return where_refuse(p, start, 1, NULL, "'!' stands before a number");
     return k == TRUTH && deny && !emit(p, NOT, 0, 0) ? BAD : k;
 }
 
@@ -237,14 +243,14 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
         if (p->text[start] != sign) return k;
         p->at += p->text[start + 1] == sign ? 2 : 1;
         if (k == VALUE)
-            return refuse(p, start, p->at - start, NULL,
-                          sign == '|' ? "'|' joins truths, and a number stands before it"
-                                      : "'&' joins truths, and a number stands before it");
+            return where_refuse(p, start, p->at - start, NULL,
+                                sign == '|' ? "'|' joins truths, and a number stands before it"
+                                            : "'&' joins truths, and a number stands before it");
         k = sign == '|' ? logic(p, '&') : denied(p);
         if (k == VALUE)
-            return refuse(p, start, p->at - start, NULL,
-                          sign == '|' ? "'|' joins truths, and a number stands after it"
-                                      : "'&' joins truths, and a number stands after it");
+            return where_refuse(p, start, p->at - start, NULL,
+                                sign == '|' ? "'|' joins truths, and a number stands after it"
+                                            : "'&' joins truths, and a number stands after it");
         if (k == TRUTH && !emit(p, sign == '|' ? OR : AND, 0, 0)) return BAD;
     }
 }
@@ -261,13 +267,13 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     const kind k = truth(&p);
     if (k == BAD) return NULL;
     const char c = text[p.at];
-    if (c == ')') return refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
-    if (c && is_start(c))
-        return refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
+    if (c == ')') return where_refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
+    if (c && where_is_start(c))
+        return where_refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
     if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
     if (k == VALUE)
-        return refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
-                      "the predicate is a number, not a truth"),
+        return where_refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
+                            "the predicate is a number, not a truth"),
                NULL;
 
     int depth = 0;
@@ -276,7 +282,7 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
         const int op = p.step[i].code;
         depth += op <= SIZE ? 1 : op == NEG || op == NOT ? 0 : -1;
         if (depth > EG_WHERE_DEPTH)
-            return refuse(&p, 0, p.at, NULL, "the predicate is nested too deeply"), NULL;
+            return where_refuse(&p, 0, p.at, NULL, "the predicate is nested too deeply"), NULL;
         if (op == INDEX) uses |= 1u << p.step[i].axis;
         if (op == SIZE) sizes |= 1u << p.step[i].axis;
     }
