@@ -198,8 +198,8 @@ grep -q 'without its causal mask' out || bad 'train copy: the listing does not s
 {
     prints 'ALARM: the loss rises' train copy $tiny --steps 20 --lr 10 --log alarm.json --out alarm.safetensors
     grep -q '"step": [0-9]*, "alarm": "divergence"' alarm.json || bad "train --lr 10: no alarm in $(cat alarm.json)"
-    prints 'ALARM: the loss rises' train copy --goal 0 --steps 12 --lr 0.5 --out alarm.safetensors
-    prints 'saturated: head 0.' train copy $tiny --steps 20 --lr 0.5 --log alarm.json --out alarm.safetensors
+    prints 'ALARM: the loss rises' train copy --goal 0 --steps 12 --lr 0.5 --force --out alarm.safetensors
+    prints 'saturated: head 0.' train copy $tiny --steps 20 --lr 0.5 --log alarm.json --force --out alarm.safetensors
     [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] || bad "train --lr 0.5: $(cat alarm.json)"
     for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' 'exponential --gamma 0.9' \
         'wsd --warmup 2 --decay-steps 4' wsd-sqrt linear cosine constant; do
