@@ -148,7 +148,7 @@ TRAINER(context)
 TRAINER(micro_batches) TRAINER(evaluate) TRAINER(early_stop) static void trainer_schedule(void)
 {
     eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2,
-                   .schedule = { EG_LINEAR, e, e, 0 });
+                   .schedule = { .decay = EG_LINEAR, .warmup = e, .steps = e });
 }
 static void trainer_seed(void)
 {
