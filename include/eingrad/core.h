@@ -4,7 +4,9 @@
  * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; nobody
  * frees one tensor. Failure: the first error stays in the context with its sentence; every later
  * operation returns the context's poison tensor at once. Nest freely and ask eg_error() once. NULL
- * operands behave like poison. Nothing here aborts, exits or prints unasked. A failure that finds
+ * operands behave like poison. Nothing here aborts, exits or prints unasked, with one exception: a
+ * build that found no static BLIS starts BLIS, which aborts if memory runs out in its start. A
+ * failure that finds
  * no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence
  * is kept by the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open. A
  * context and its tensors belong to one thread at a time. Options: absent or zero means the
@@ -104,7 +106,8 @@ EG_API const char *eg_version(void);  /* "0.1.0" */
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
-/* … are gone here; using one later is an error that names the operation */
+/* … are gone here; using one later is an error that names the operation, until at least 2048 other
+ * tensors have died after it */
 EG_API void eg_pop(eg_ctx *, eg_mark);
 /* a copy of x (no history) in the scope around the open one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);

@@ -81,7 +81,7 @@ void eg__attend_gradient(const eg_attending *, eg_tensor *const *x, eg_tensor *g
 eg_tensor *eg__attend_aligned(const eg_attending *, int term, eg_tensor *x);
 /* -- composed_masked.c */
 /* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is
- * not finite or is so large that products overflow (tame, rows.h). Then −inf in a bias forbids as
+ * not finite or is so large that products overflow (tame, ops.h). Then −inf in a bias forbids as
  * well. */
 bool eg__attend_careful(const eg_attending *, eg_tensor *const *x, const eg_tensor *g);
 /* The einsum of u and v, one of which or the result (out: a->score) is over the scores; of u and v,
