@@ -66,7 +66,7 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
 typedef struct plan {
     int rank;
     int64_t dims[8];
-    char read[128], write[128];
+    char read[192], write[128];
     int counted, joined;
     bool heads;
 } plan;
@@ -81,7 +81,7 @@ static int alias_letters(const char *axes, char *out)
 
 static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
 {
-    char ours[8] = "", theirs[64] = "", target[32] = "", axes[64] = "";
+    char ours[8] = "", theirs[128] = "", target[32] = "", axes[64] = "";
     int count = alias_letters(one->axes, ours), n = 0, t = 0, w = 0;
     const char *lead = a->parts ? strstr(a->axes, "(c") : NULL;
     bool group = false;
@@ -89,6 +89,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     if (count != eg_rank(one->x) || strlen(a->axes) >= sizeof axes) return false;
     for (const char *c = a->axes; *c; c++) {
         int k = 0;
+        if (n > 96 || p->rank > 6) return false; /* what one character adds has room */
         while (k < count && ours[k] != *c) k++;
         int64_t size = k < count ? eg_dim(one->x, k) : *c == 'c' && a->parts ? a->parts : 0;
         group = *c == '(' || (group && *c != ')');
@@ -103,7 +104,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
             theirs[n++] = *c;
             continue;
         }
-        if (!size || n > 32 || p->rank > 6) return false;
+        if (!size) return false;
         int64_t *dim = &p->dims[group ? p->rank - 1 : p->rank++];
         if (__builtin_mul_overflow(group ? *dim : 1, size, dim)) return false;
         n += snprintf(theirs + n, sizeof theirs - (size_t)n, "%c=%lld", *c, (long long)size);
@@ -220,7 +221,8 @@ static int read_param(const source *s, const eg_named *one, const char *name)
         return bad;
     }
     if (!first) {
-        eg_fail(s->cx, "%s: this style has no name for the parameter \"%s\"", s->path, one->name);
+        eg_fail_as(s->cx, EG_ERROR_NOTATION, "%s: this style has no name for the parameter \"%s\"",
+                   s->path, one->name);
         return -1;
     }
     alias_planned(one, first, &p);
@@ -235,7 +237,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     if (!p || !file || eg_error(cx)) return -1;
     under = under ? under : "";
     if (!list) {
-        eg_fail(cx, "%s: the list of names is NULL", path);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", path);
         return -1;
     }
     eg_mark m = eg_push(cx);
@@ -255,8 +257,8 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
         if (used[k] || strncmp(name, under, strlen(under)) ||
             alias_leaves_out(list, name + strlen(under)))
             continue;
-        eg_fail(
-            cx,
+        eg_fail_as(
+            cx, EG_ERROR_NOTATION,
             "%s: tensor \"%s\" belongs to no parameter; a row { \"\", \"%s\", \"\" } leaves it out",
             s.path, name, name + strlen(under));
         bad = -1;
@@ -372,7 +374,7 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx)) return -1;
     if (!list) {
-        eg_fail(cx, "params_save_as: the list of names is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "params_save_as: the list of names is NULL");
         return -1;
     }
     eg_mark m = eg_push(cx);
@@ -387,8 +389,9 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
                     ? wrote
                     : write_param(p, eg_params_at(p, k), name, under ? under : "", list, true, &o);
         if (!wrote)
-            eg_fail(cx, "params_save_as: this style has no name for the parameter \"%s\"",
-                    eg_params_at(p, k)->name);
+            eg_fail_as(cx, EG_ERROR_NOTATION,
+                       "params_save_as: this style has no name for the parameter \"%s\"",
+                       eg_params_at(p, k)->name);
         good = wrote > 0;
     }
     int bad =
