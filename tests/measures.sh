@@ -18,6 +18,8 @@ line 'static functions of lib whose name stands in two files' "$(git ls-files 'l
 done | sort | uniq -d | wc -l)" 0
 line 'lines over 100 columns' \
     "$(git ls-files '*.c' '*.h' '*.cc' | xargs grep -hE '^.{101,}' | wc -l)" 0
+line 'failures of the library recorded without a code (eg_fail)' \
+    "$(git ls-files 'lib/*.c' 'lib/*.h' | xargs grep -hE '[^_a-z]eg_fail\(' | grep -vc '^eg_tensor \*eg_fail(')" 0
 line 'functions over 80 lines' "$(git ls-files '*.c' '*.h' | xargs awk '
     FNR == 1 { start = 0 }
     /^\{$/ { start = FNR }

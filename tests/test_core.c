@@ -3,6 +3,7 @@
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include <eingrad/check.h>
+#include <eingrad/io.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sched.h>
@@ -97,6 +98,45 @@ START_TEST(failures_without_a_context_have_their_sentence)
     ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");
     eg_assert_ok(cx);
     eg_close(cx);
+}
+END_TEST
+
+START_TEST(a_failure_has_a_code)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_NONE);
+    eg_tensor *x = eg_zeros(cx, 2, 3), *n = eg_cast(x, EG_I64);
+    static const struct {
+        eg_code code;
+        const char *what;
+    } kinds[] = {
+        { EG_ERROR_SHAPE, "reshape" }, { EG_ERROR_INDEX, "select" },
+        { EG_ERROR_DTYPE, "add" },     { EG_ERROR_NOTATION, "einsum" },
+        { EG_ERROR_FILE, "load" },     { EG_ERROR_MISUSE, "threads" },
+        { EG_ERROR_USER, "fail" },
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        switch (kinds[k].code) {
+        case EG_ERROR_SHAPE: eg_reshape(x, 7); break;
+        case EG_ERROR_INDEX: eg_get(x, 2, 0); break;
+        case EG_ERROR_DTYPE: eg_einsum("ij,ij->", x, n); break;
+        case EG_ERROR_NOTATION: eg_einsum("ij->ik", x); break;
+        case EG_ERROR_FILE: eg_npy_load(cx, "/nowhere/x.npy"); break;
+        case EG_ERROR_MISUSE: eg_threads(cx, -1); break;
+        default: eg_fail(cx, "a row of one's own");
+        }
+        ck_assert_msg(eg_error_code(cx) == kinds[k].code, "%s: code %d: %s", kinds[k].what,
+                      eg_error_code(cx), eg_error(cx));
+        eg_fail_as(cx, EG_ERROR_MEMORY, "a later one"); /* the first wins, its code too */
+        ck_assert_int_eq(eg_error_code(cx), kinds[k].code);
+        eg_clear(cx);
+    }
+    eg_close(cx);
+    eg_clear(NULL);
+    ck_assert_int_eq(eg_error_code(NULL), EG_ERROR_MISUSE);
+    eg_open(.dtype = EG_I32);
+    ck_assert_int_eq(eg_error_code(NULL), EG_ERROR_DTYPE);
+    eg_clear(NULL);
 }
 END_TEST
 
@@ -607,6 +647,7 @@ Suite *suite_core(void)
     Suite *s = suite_create("core");
     TCase *t = tcase_create("context");
     tcase_add_test(t, error_is_sticky_and_the_first_wins);
+    tcase_add_test(t, a_failure_has_a_code);
     tcase_add_test(t, null_flows_through);
     tcase_add_test(t, failures_without_a_context_have_their_sentence);
     tcase_add_test(t, contexts_do_not_mix);

@@ -56,8 +56,30 @@ EG_API eg_ctx *eg_open_with(const eg_open_args *);
 EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fine */
 /* NULL, or the first failure in one sentence; of a NULL context never NULL, see below */
 EG_API const char *eg_error(const eg_ctx *);
+/* What kind of failure eg_error tells of. Later versions may add kinds at the end. */
+typedef enum eg_code {
+    EG_ERROR_NONE,       /* nothing failed                                                       */
+    EG_ERROR_USER,       /* recorded with eg_fail, by a row or a module that is not the library's */
+    EG_ERROR_SHAPE,      /* sizes or ranks that do not fit together                              */
+    EG_ERROR_INDEX,      /* an axis, an index or a class number outside its range                */
+    EG_ERROR_DTYPE,      /* operands of a dtype that the operation does not take                 */
+    EG_ERROR_NOTATION,   /* a spec, layout or predicate that cannot be read or does not fit      */
+    EG_ERROR_FILE,       /* a file that cannot be read or written, or has not the wanted content */
+    EG_ERROR_MEMORY,     /* the allocator returned NULL                                          */
+    EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
+    EG_ERROR_UNSUPPORTED /* sound, but the library has no rule or form for it                    */
+} eg_code;
+/* The kind of the failure that eg_error(cx) tells of; NULL: of the thread's, EG_ERROR_MISUSE if it
+ * has none (as eg_error, which then says that there is no context). */
+EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
-/* record a failure (the first wins); returns the poison tensor */
+/* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
+EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 3, 4)))
+#endif
+    ;
+/* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))

@@ -213,13 +213,14 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
     const int term = (int)(t - b->term);
     eg_tensor *x = t->x;
     if (x->dtype != EG_I32 && x->dtype != EG_I64)
-        return eg_fail(b->cx, "attention: .lengths is %s; lengths are i32 or i64",
-                       eg_type_name(x->dtype));
+        return eg_fail_as(b->cx, EG_ERROR_DTYPE,
+                          "attention: .lengths is %s; lengths are i32 or i64",
+                          eg_type_name(x->dtype));
     if (r->inner != 1)
-        return eg_fail(b->cx,
-                       "attention: .lengths counts along one index, but there are %d to attend "
-                       "over; use .keep",
-                       r->inner);
+        return eg_fail_as(b->cx, EG_ERROR_INDEX,
+                          "attention: .lengths counts along one index, but there are %d to attend "
+                          "over; use .keep",
+                          r->inner);
     if (has(a, EG_ATT_KEEP2, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
         return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'",
                           key->length, key->text);
@@ -229,9 +230,10 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
         const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k]
                                                   : ((const int64_t *)(const void *)whole->data)[k];
         if (length >= 0 && length <= key->size) continue;
-        return eg_fail(
-            b->cx, "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
-            (long long)length, (long long)k, key->length, key->text, (long long)key->size);
+        return eg_fail_as(b->cx, EG_ERROR_INDEX,
+                          "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
+                          (long long)length, (long long)k, key->length, key->text,
+                          (long long)key->size);
     }
     a->label[EG_ATT_KEEP2][a->rank[EG_ATT_KEEP2]++] = a->score[r->rank - 1];
     return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1),
@@ -251,15 +253,15 @@ static bool distances(eg_attending *a, const roles *r)
     }
     a->there = a->score[r->rank - 1];
     if (a->offset > 1ll << 52 || a->offset < -(1ll << 52))
-        return eg_fail(r->bound->cx, "attention: .offset is %lld, too far for .alibi",
-                       (long long)a->offset),
+        return eg_fail_as(r->bound->cx, EG_ERROR_MISUSE,
+                          "attention: .offset is %lld, too far for .alibi", (long long)a->offset),
                false;
     if (queries == 1 && r->inner == 1 && !has(a, EG_ATT_SLOPES, a->there)) return true;
-    eg_fail(r->bound->cx,
-            "attention: .alibi counts the distance of one query index from one key index, which "
-            "are not the slopes'; "
-            "here are %d and %d",
-            queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
+    eg_fail_as(r->bound->cx, EG_ERROR_INDEX,
+               "attention: .alibi counts the distance of one query index from one key index, which "
+               "are not the slopes'; "
+               "here are %d and %d",
+               queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
     return false;
 }
 
@@ -335,12 +337,13 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
     if (!eg_ok(s)) return s;
     for (int k = 0; k < rank; k++) back[order[k]] = k;
     eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score(o->user, x);
-    if (!y) return eg_fail(s->cx, "attention: .score returned NULL");
+    if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score returned NULL");
     if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
-        return eg_fail(s->cx, "attention: .score returned %s %s for scores that are %s %s",
-                       eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
-                       eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
+        return eg_fail_as(s->cx, EG_ERROR_DTYPE,
+                          "attention: .score returned %s %s for scores that are %s %s",
+                          eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
+                          eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
 }
 static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
@@ -478,8 +481,8 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
         if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option))
             return NULL;
     if (o->alibi.x && o->alibi.x->dtype != o->q->dtype)
-        return eg_fail(b->cx, "attention: .alibi is %s but the scores are %s",
-                       eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
+        return eg_fail_as(b->cx, EG_ERROR_DTYPE, "attention: .alibi is %s but the scores are %s",
+                          eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
                NULL;
     return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term },
                      eg__opt(o->scale, 1 / sqrt(r->width)), x);
@@ -497,23 +500,28 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         if (out[k]) *out[k] = eg__poison(cx);
     if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
-    if (!o.spec) return eg_fail(cx, "attention: the spec is NULL");
-    if (!isfinite(o.scale)) return eg_fail(cx, "attention: .scale is %g", o.scale);
+    if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
+    if (!isfinite(o.scale))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o.scale);
     const double dropout = eg__opt(o.dropout, 0);
     if (!(dropout >= 0 && dropout <= 1))
-        return eg_fail(cx, "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
-                       dropout);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
+                          dropout);
     if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
-        return eg_fail(cx, "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
-                       (int)o.form);
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
+                          (int)o.form);
     if (o.form == EG_FUSED && o.score)
-        return eg_fail(cx, "attention: .form is EG_FUSED, but .score works on scores in memory, "
-                           "which that form does not have");
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          "attention: .form is EG_FUSED, but .score works on scores in memory, "
+                          "which that form does not have");
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
-            return eg_fail(cx, "attention: the query is %s but %s is %s; eg_cast one of them",
-                           eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "attention: the query is %s but %s is %s; eg_cast one of them",
+                              eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
     }
     roles r;
     int n = 3, order[EG_RANK_MAX];

@@ -369,8 +369,9 @@ static eg_tensor *fused_whole(eg_attending *a, int term, eg_tensor *x)
     }
     if (!n) return x;
     if (n + a->rank[term] > EG_RANK_MAX)
-        return eg_fail(
-            x->cx, "attention: an operand with all batch indices would have %d axes; at most %d",
+        return eg_fail_as(
+            x->cx, EG_ERROR_SHAPE,
+            "attention: an operand with all batch indices would have %d axes; at most %d",
             n + a->rank[term], EG_RANK_MAX);
     for (int r = 0; r < a->rank[term]; r++) label[n++] = a->label[term][r];
     for (int r = 0; r < n; r++) dim[r] = a->size[label[r]];

@@ -33,7 +33,8 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
         dx[i] = eg__sweep_at(s, t->in[i]);
         if (!dx[i]) continue;
         if (!t->op->rule && !t->op->jvp) {
-            eg_fail(s->cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1);
+            eg_fail_as(s->cx, EG_ERROR_UNSUPPORTED, "%s: %s has no gradient for operand %d", s->who,
+                       t->op->name, i + 1);
             return false;
         }
         if (!eg__sweep_fresh(s, t, i)) return false;
@@ -80,11 +81,11 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
     char a[256], b[256];
     if (!eg__sweep_usable(cx, who, "y", -1, y)) return false;
     if (count < 0) {
-        eg_fail(cx, "%s: %d inputs", who, count);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d inputs", who, count);
         return false;
     }
     if (count && (!xs || !vs)) {
-        eg_fail(cx, "%s: %s is NULL", who, xs ? "vs" : "xs");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s is NULL", who, xs ? "vs" : "xs");
         return false;
     }
     for (int k = 0; k < count; k++) {
@@ -92,9 +93,9 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
         if (!vs[k]) continue;
         if (!eg__sweep_usable(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
-        eg_fail(cx, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
-                eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
-                eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
+                   eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
+                   eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
     return !count || eg__sweep_history(cx, who, y, count, xs);
@@ -123,7 +124,7 @@ int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, 
     eg_ctx *cx = y ? y->cx : eg__context_of("hvp", count, xs);
     bool good = cx && inputs(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) {
-        eg_fail(cx, "hvp: hv is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "hvp: hv is NULL");
         good = false;
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
@@ -162,8 +163,9 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     const int64_t n = rows ? ny : nx, length = rows ? nx : ny;
     int64_t dim[2 * EG_RANK_MAX];
     if (rank > EG_RANK_MAX)
-        return eg_fail(cx, "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank,
-                       x->rank, EG_RANK_MAX);
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank,
+                          x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
     if (!eg__sweep_history(cx, who, y, 1, &x) ||
@@ -208,7 +210,7 @@ eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
     eg_ctx *cx = eg__context_of("hessian", 3, (eg_tensor *[]){ y, a, b });
     eg_tensor *g;
-    if (!cx || !b) return cx ? eg_fail(cx, "hessian: b is NULL") : NULL;
+    if (!cx || !b) return cx ? eg_fail_as(cx, EG_ERROR_MISUSE, "hessian: b is NULL") : NULL;
     if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g))
         return eg__poison(cx);
     return jacobian("hessian", g, b);

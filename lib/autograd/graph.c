@@ -125,7 +125,7 @@ static int graph_each(const char *who, FILE *f, eg_tensor *y,
 {
     if (!y || !eg__check(who, y)) return -1;
     if (!f) {
-        eg_fail(y->cx, "%s: the file is NULL", who);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the file is NULL", who);
         return -1;
     }
     list all = { 0 };
@@ -138,7 +138,8 @@ static int graph_each(const char *who, FILE *f, eg_tensor *y,
     if (good) fputs(tail, f);
     eg__lines_close(&w.lines);
     eg_pop(y->cx, m);
-    if (good && ferror(f)) eg_fail(y->cx, "%s: the file cannot be written", who);
+    if (good && ferror(f))
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the file cannot be written", who);
     return good && !ferror(f) ? 0 : -1;
 }
 int eg_graph_print(FILE *f, eg_tensor *y)

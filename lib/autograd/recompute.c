@@ -86,16 +86,19 @@ static eg_tensor *replay(eg_tensor *y)
     if (same) return r;
     eg__origin_once(y, where, sizeof where);
     if (!tensor)
-        eg_fail(cx, "%s: f returned no tensor of this context when it was called again", where);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: f returned no tensor of this context when it was called again", where);
     else if (!like)
-        eg_fail(cx, "%s: f returned %s %s when it was called again, and %s %s at first", where,
-                eg_type_name((eg_dtype)r->dtype), eg__dims_text(r, a, sizeof a),
-                eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "%s: f returned %s %s when it was called again, and %s %s at first", where,
+                   eg_type_name((eg_dtype)r->dtype), eg__dims_text(r, a, sizeof a),
+                   eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
     else
-        eg_fail(cx,
-                "%s: f reads %d tensors from outside when it is called again, and other ones, %d, "
-                "at first",
-                where, now.n, y->count);
+        eg_fail_as(
+            cx, EG_ERROR_INDEX,
+            "%s: f reads %d tensors from outside when it is called again, and other ones, %d, "
+            "at first",
+            where, now.n, y->count);
     return NULL;
 }
 
@@ -108,8 +111,8 @@ static bool again_shape(eg_tensor *y)
     if (!s->y && is_complex) s->y = call(y->cx, s); /* evaluated again, by a complex step */
     if (y->cx->failed) return false;
     if (eg_ok(s->y)) return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
-    eg_fail(
-        y->cx,
+    eg_fail_as(
+        y->cx, EG_ERROR_MISUSE,
         "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
     return false;
 }
@@ -127,8 +130,8 @@ static bool again_forward_c128(eg_tensor *y)
     if (s->y->dtype == EG_C128) return again_forward(y);
     if (!recompute_outside(s->y, y->seq, &found)) return false;
     if (found.n != y->count)
-        eg_fail(
-            y->cx,
+        eg_fail_as(
+            y->cx, EG_ERROR_INDEX,
             "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
             found.n, y->count);
     eg_tensor *z =
@@ -136,9 +139,10 @@ static bool again_forward_c128(eg_tensor *y)
     if (z)
         eg__copy(y, z);
     else if (!y->cx->failed)
-        eg_fail(y->cx,
-                "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128",
-                unsupported->name);
+        eg_fail_as(
+            y->cx, EG_ERROR_DTYPE,
+            "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128",
+            unsupported->name);
     return z;
 }
 
@@ -244,7 +248,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
 {
     eg_ctx *cx = eg__context_of("checkpoint", count, xs);
     if (!cx) return NULL;
-    if (!f) return eg_fail(cx, "checkpoint: the function is NULL");
+    if (!f) return eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: the function is NULL");
     if (!eg__check_all(cx, "checkpoint", count, xs)) return eg__poison(cx);
     const size_t size = sizeof(again) + (size_t)count * sizeof *xs;
     again *s = eg__alloc(cx, size);
@@ -257,7 +261,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     const uint64_t born = cx->seq;
     eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
-        eg_fail(cx, "checkpoint: f returned no tensor of this context");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
     if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;

@@ -43,7 +43,8 @@ static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
     waiting *w = list_of(r, x->slot);
     if (!w) return false;
     if (w->count == INT_MAX / 2) {
-        eg_fail(r->s.cx, "%s: more than %d slices of one tensor", r->s.who, w->count);
+        eg_fail_as(r->s.cx, EG_ERROR_MISUSE, "%s: more than %d slices of one tensor", r->s.who,
+                   w->count);
         return false;
     }
     if (!w->count++) w->end = &w->first;
@@ -154,8 +155,8 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     char name[256];
     for (eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
         if (h->runs) {
-            eg_fail(
-                s->cx,
+            eg_fail_as(
+                s->cx, EG_ERROR_MISUSE,
                 "%s: the hook of %s would call itself: it differentiates through its own tensor",
                 s->who, eg__origin_once(t, name, sizeof name));
             return false;
@@ -185,7 +186,8 @@ static bool pull(reverse *r, int64_t k)
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
         if (!t->op->rule) {
-            eg_fail(cx, "%s: %s has no gradient for operand %d", s->who, t->op->name, i + 1);
+            eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: %s has no gradient for operand %d", s->who,
+                       t->op->name, i + 1);
             return false;
         }
         if (!eg__sweep_fresh(s, t, i)) return false;
@@ -206,12 +208,13 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
-        eg_fail(cx, "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
-                (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
+                   (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
-        eg_fail(cx, "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype),
-                eg__dims_text(seed, a, sizeof a), eg_type_name((eg_dtype)y->dtype),
-                eg__dims_text(y, b, sizeof b));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "grad: the seed is %s %s, y is %s %s",
+                   eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
+                   eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
     return !cx->failed;
 }
 
@@ -224,22 +227,24 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     int64_t n;
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
-        eg_fail(cx, "grad: y reaches none of the %d xs: %s cuts the path to xs[%d], %s", count,
-                eg__origin_once(cut, at, sizeof at), k,
-                eg__origin_once(xs[k], whose, sizeof whose));
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "grad: y reaches none of the %d xs: %s cuts the path to xs[%d], %s", count,
+                   eg__origin_once(cut, at, sizeof at), k,
+                   eg__origin_once(xs[k], whose, sizeof whose));
         return false;
     }
     if (cx->failed || !eg__history("grad", y, &n, &node)) return false;
     for (int64_t k = 0; k < n; k++)
         for (int i = 0; i < node[k]->count; i++) {
             if (!node[k]->in[i]->unrecorded) continue;
-            eg_fail(cx,
-                    "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
-                    "was recorded (eg_nograd)",
-                    count, i + 1, eg__origin_once(node[k], at, sizeof at));
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
+                       "was recorded (eg_nograd)",
+                       count, i + 1, eg__origin_once(node[k], at, sizeof at));
             return false;
         }
-    eg_fail(cx, "grad: y reaches none of the %d xs: no operation in its history reads one", count);
+    eg_fail_as(cx, EG_ERROR_MISUSE,
+               "grad: y reaches none of the %d xs: no operation in its history reads one", count);
     return false;
 }
 
@@ -252,11 +257,11 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed)))
         return false;
     if (count < 0) {
-        eg_fail(cx, "grad: %d inputs", count);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %d inputs", count);
         return false;
     }
     if (count && (!xs || !dxs)) {
-        eg_fail(cx, "grad: %s is NULL", xs ? "dxs" : "xs");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %s is NULL", xs ? "dxs" : "xs");
         return false;
     }
     for (int k = 0; k < count; k++)

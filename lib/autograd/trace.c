@@ -46,8 +46,9 @@ static bool trace_trace_it(const eg_tensor *y)
         snprintf(who, sizeof who, "%s", y->op->name);
     else
         eg__origin_once(y, who, sizeof who);
-    eg_fail(y->cx, "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who,
-            value, eg__dims_text(&place, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
+    eg_fail_as(y->cx, EG_ERROR_MISUSE,
+               "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value,
+               eg__dims_text(&place, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
     return false;
 }
 

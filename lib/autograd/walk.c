@@ -20,16 +20,18 @@ bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, cons
     if (x && x->live == EG_LIVE && x->cx == cx && !x->poison && eg__is_float(x->dtype)) return true;
     snprintf(name, sizeof name, k < 0 ? "%s" : "%s[%d]", what, k);
     if (!x)
-        eg_fail(cx, "%s: %s is NULL", who, name);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s is NULL", who, name);
     else if (x->live != EG_LIVE)
-        eg_fail(cx, "%s: %s was used after the scope that held it was popped", who, name);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s was used after the scope that held it was popped",
+                   who, name);
     else if (x->cx != cx)
-        eg_fail(cx, "%s: %s belongs to another context", who, name);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s belongs to another context", who, name);
     else if (x->poison)
-        eg_fail(cx, "%s: %s is the result of an operation that failed", who, name);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s is the result of an operation that failed", who,
+                   name);
     else
-        eg_fail(cx, "%s: %s is %s; only floats have gradients", who, name,
-                eg_type_name((eg_dtype)x->dtype));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: %s is %s; only floats have gradients", who, name,
+                   eg_type_name((eg_dtype)x->dtype));
     return false;
 }
 
@@ -39,17 +41,19 @@ bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int coun
     if (!y->unrecorded) return true;
     for (int k = 0; k < count; k++)
         if (xs[k] == y) return true;
-    eg_fail(cx, "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
+    eg_fail_as(cx, EG_ERROR_MISUSE,
+               "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
     return false;
 }
 
 bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 {
     char text[256];
-    eg_fail(cx,
-            "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
-            "used",
-            who, i + 1, eg__origin_once(t, text, sizeof text));
+    eg_fail_as(
+        cx, EG_ERROR_MISUSE,
+        "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
+        "used",
+        who, i + 1, eg__origin_once(t, text, sizeof text));
     return false;
 }
 
@@ -199,19 +203,21 @@ bool eg__sweep_fresh(eg_sweep *s, const eg_tensor *t, int i)
         if (s->checked != t) find_stale(s, t);
         const int k = uses == EG_USES_OTHERS && s->stale[0] == i ? s->stale[1] : s->stale[0];
         if (k >= 0) {
-            eg_fail(s->cx,
-                    "%s: operand %d of %s was changed in place after it was used, and the gradient "
-                    "of operand %d needs its old "
-                    "value",
-                    s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
+            eg_fail_as(
+                s->cx, EG_ERROR_MISUSE,
+                "%s: operand %d of %s was changed in place after it was used, and the gradient "
+                "of operand %d needs its old "
+                "value",
+                s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
             return false;
         }
     }
     if ((uses == EG_USES_ALL || uses == EG_USES_RESULT) && t->st->version != t->version) {
-        eg_fail(s->cx,
-                "%s: the result of %s was changed in place, and the gradient of operand %d needs "
-                "its old value",
-                s->who, eg__origin_once(t, text, sizeof text), i + 1);
+        eg_fail_as(
+            s->cx, EG_ERROR_MISUSE,
+            "%s: the result of %s was changed in place, and the gradient of operand %d needs "
+            "its old value",
+            s->who, eg__origin_once(t, text, sizeof text), i + 1);
         return false;
     }
     return true;
@@ -228,13 +234,15 @@ bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, con
     eg__origin_once(t, name, sizeof name);
     if (i >= 0) snprintf(of, sizeof of, "operand %d", i + 1);
     if (d->live != EG_LIVE || d->cx != s->cx)
-        eg_fail(s->cx,
-                "%s: the %s of %s returned a tensor for %s that was popped or belongs to another "
-                "context",
-                s->who, from, name, of);
+        eg_fail_as(
+            s->cx, EG_ERROR_MISUSE,
+            "%s: the %s of %s returned a tensor for %s that was popped or belongs to another "
+            "context",
+            s->who, from, name, of);
     else
-        eg_fail(s->cx, "%s: the %s of %s returned %s %s for %s, which is %s %s", s->who, from, name,
-                eg_type_name((eg_dtype)d->dtype), eg__dims_text(d, a, sizeof a), of,
-                eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, b, sizeof b));
+        eg_fail_as(s->cx, EG_ERROR_DTYPE, "%s: the %s of %s returned %s %s for %s, which is %s %s",
+                   s->who, from, name, eg_type_name((eg_dtype)d->dtype),
+                   eg__dims_text(d, a, sizeof a), of, eg_type_name((eg_dtype)x->dtype),
+                   eg__dims_text(x, b, sizeof b));
     return false;
 }

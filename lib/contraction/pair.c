@@ -332,7 +332,8 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
     } u;
     if (axes > EG_AXES_MAX) {
-        eg_fail(cx, "einsum: %d axes in one pair; at most %d", axes, EG_AXES_MAX);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: %d axes in one pair; at most %d", axes,
+                   EG_AXES_MAX);
         return false;
     }
     eg__pairing(&u.p, dtype, axes, axis, b != NULL);

@@ -30,11 +30,12 @@ static bool by_path(eg_ctx *cx, const eg_contraction *t, int (*pair)[2])
     const int n = t->count, steps = t->order.steps;
     int left[EG_EINSUM_MAX];
     if (steps != n - 1) {
-        eg_fail(cx, "einsum: .path has %d steps; %d operands take %d", steps, n, n - 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path has %d steps; %d operands take %d", steps, n,
+                   n - 1);
         return false;
     }
     if (steps && !t->order.path) {
-        eg_fail(cx, "einsum: .path is NULL, with %d steps", steps);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path is NULL, with %d steps", steps);
         return false;
     }
     for (int k = 0; k < n; k++) left[k] = k;
@@ -42,13 +43,15 @@ static bool by_path(eg_ctx *cx, const eg_contraction *t, int (*pair)[2])
         const int living = n - s, *p = t->order.path[s];
         for (int q = 0; q < 2; q++)
             if (p[q] < 0 || p[q] >= living) {
-                eg_fail(cx, "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d",
-                        s + 1, p[0], p[1], living, living - 1);
+                eg_fail_as(cx, EG_ERROR_MISUSE,
+                           "einsum: step %d of .path is (%d, %d), but %d are left then: 0 to %d",
+                           s + 1, p[0], p[1], living, living - 1);
                 return false;
             }
         if (p[0] == p[1]) {
-            eg_fail(cx, "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0],
-                    p[1]);
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "einsum: step %d of .path is (%d, %d): an operand with itself", s + 1, p[0],
+                       p[1]);
             return false;
         }
         const int low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
@@ -92,12 +95,12 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
     for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost);
          below = cost.largest - 0.5)
         best = cost;
-    eg_fail(cx,
-            "einsum: .limit is %lld bytes, and every order of the %d operands that was found has "
-            "an intermediate of at least %.0f "
-            "bytes",
-            (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count,
-            best.largest * width);
+    eg_fail_as(
+        cx, EG_ERROR_MISUSE,
+        "einsum: .limit is %lld bytes, and every order of the %d operands that was found has "
+        "an intermediate of at least %.0f "
+        "bytes",
+        (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count, best.largest * width);
     return false;
 }
 
@@ -121,8 +124,9 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
             const bool shared = program_find(other->label, other->n, from->label[k]) >= 0;
             if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
             if (c->n == EG_RANK_MAX) {
-                eg_fail(cx, "einsum: step %d would make an intermediate of more than %d axes",
-                        step + 1, EG_RANK_MAX);
+                eg_fail_as(cx, EG_ERROR_SHAPE,
+                           "einsum: step %d would make an intermediate of more than %d axes",
+                           step + 1, EG_RANK_MAX);
                 return false;
             }
             c->label[c->n] = from->label[k];
@@ -133,14 +137,16 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     int64_t bytes = eg__width[d->task->dtype];
     for (int k = 0; k < c->n; k++)
         if (__builtin_mul_overflow(bytes, c->size[k], &bytes)) {
-            eg_fail(cx, "einsum: step %d would make an intermediate of more than 2^63 bytes",
-                    step + 1);
+            eg_fail_as(cx, EG_ERROR_SHAPE,
+                       "einsum: step %d would make an intermediate of more than 2^63 bytes",
+                       step + 1);
             return false;
         }
     const int64_t limit = d->task->order.limit == EG_OFF ? 0 : d->task->order.limit;
     if (d->task->order.limit && bytes > limit) {
-        eg_fail(cx, "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld",
-                (long long)limit, step + 1, (long long)bytes);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld",
+                   (long long)limit, step + 1, (long long)bytes);
         return false;
     }
     if ((size_t)bytes > d->largest) d->largest = (size_t)bytes;
@@ -178,7 +184,7 @@ bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
     d->pair[0][0] = 0;
     d->pair[0][1] = n == 1 ? -1 : 1;
     if (t->order.limit < 0 && t->order.limit != EG_OFF) {
-        eg_fail(cx, "einsum: .limit is %lld bytes", (long long)t->order.limit);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .limit is %lld bytes", (long long)t->order.limit);
         return false;
     }
     if (t->order.path || t->order.steps >= 0

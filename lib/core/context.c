@@ -189,7 +189,8 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
     eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1,
                                   a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
     if (!fresh) {
-        eg_fail(a->cx, "out of memory: %zu bytes more than the %zu in use", bytes, a->cx->use.used);
+        eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: %zu bytes more than the %zu in use",
+                   bytes, a->cx->use.used);
         return NULL;
     }
     fresh->used = bytes;
@@ -208,7 +209,7 @@ bool eg__nodes_chunk(eg__arena *a)
 {
     eg__chunk *c = headers_take(a->cx);
     if (!c) {
-        eg_fail(a->cx, "out of memory: no room for one more tensor");
+        eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: no room for one more tensor");
         return false;
     }
     c->next = a->nodes;
@@ -235,7 +236,7 @@ void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
     }
     *s = chunk_new(cx, cap ? cap : ALIGN);
     if (!*s) {
-        eg_fail(cx, "out of memory: %zu bytes of scratch", bytes);
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: %zu bytes of scratch", bytes);
         return NULL;
     }
     return eg__chunk_room(*s);
@@ -261,17 +262,18 @@ eg_ctx *eg__context_open(const eg_open_args *given)
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
-        eg_fail(NULL, "open: .dtype is %s, not f32 or f64", eg_type_name(o.dtype));
+        eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",
+                   eg_type_name(o.dtype));
         return NULL;
     }
     if (o.threads < 0) {
-        eg_fail(NULL, "open: .threads is %d", o.threads);
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "open: .threads is %d", o.threads);
         return NULL;
     }
     if (!o.realloc) o.realloc = plain_realloc;
     eg_ctx *cx = o.realloc(o.user, NULL, 0, sizeof *cx);
     if (!cx) {
-        eg_fail(NULL, "out of memory: no room for a context");
+        eg_fail_as(NULL, EG_ERROR_MEMORY, "out of memory: no room for a context");
         return NULL;
     }
     *cx = (eg_ctx){
@@ -335,11 +337,17 @@ void eg__brief_close(eg_ctx *cx)
 /* The first failure of this thread that found no context: no operand, or no eg_open that succeeded.
  * Empty: there was none. */
 static _Thread_local char homeless[512];
+static _Thread_local eg_code homeless_code;
 
 const char *eg_error(const eg_ctx *cx)
 {
     if (!cx) return *homeless ? homeless : "there is no context: a NULL was given for it";
     return cx->failed ? cx->message : NULL;
+}
+eg_code eg_error_code(const eg_ctx *cx)
+{
+    if (!cx) return *homeless ? homeless_code : EG_ERROR_MISUSE;
+    return cx->failed ? cx->code : EG_ERROR_NONE;
 }
 void eg_clear(eg_ctx *cx)
 {
@@ -351,17 +359,34 @@ void eg_clear(eg_ctx *cx)
 bool eg__failed(const eg_ctx *cx) { return !cx || cx->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &cx->poison : NULL; }
 
+static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
+{
+    if (cx ? cx->failed : *homeless) /* the first failure is the one worth reading */
+        return cx ? &cx->poison : NULL;
+    vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, list);
+    if (cx)
+        cx->failed = true, cx->code = code;
+    else
+        homeless_code = code;
+    return cx ? &cx->poison : NULL;
+}
+
+eg_tensor *eg_fail_as(eg_ctx *cx, eg_code code, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    eg_tensor *poison = fail_list(cx, code, format, list);
+    va_end(list);
+    return poison;
+}
+
 eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 {
-    if (cx ? !cx->failed : !*homeless) { /* the first failure is the one worth reading */
-        va_list ap;
-        va_start(ap, format);
-        vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format,
-                  ap);
-        va_end(ap);
-        if (cx) cx->failed = true;
-    }
-    return cx ? &cx->poison : NULL;
+    va_list list;
+    va_start(list, format);
+    eg_tensor *poison = fail_list(cx, EG_ERROR_USER, format, list);
+    va_end(list);
+    return poison;
 }
 
 eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
@@ -388,7 +413,7 @@ eg_mark eg_push(eg_ctx *cx)
     if (!cx) return (eg_mark){ NULL, 0 };
     eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
     if (!c) {
-        eg_fail(cx, "out of memory: no room for a scope");
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a scope");
         return (eg_mark){ NULL, 0 };
     }
     eg__arena *a = (eg__arena *)(void *)eg__chunk_room(c);
@@ -403,7 +428,8 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     eg__arena *a = cx->top;
     while (a != &cx->root && (a != m.scope || a->serial != m.serial)) a = a->outer;
     if (a == &cx->root) {
-        eg_fail(cx, "pop: this mark belongs to no open scope (popped twice, or out of order)");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "pop: this mark belongs to no open scope (popped twice, or out of order)");
         return;
     }
     for (bool last = false; !last;) { /* scopes left open inside go with it */
@@ -497,7 +523,7 @@ int eg_threads(eg_ctx *cx, int threads)
 {
     if (!cx) return 1;
     if (threads < 0)
-        eg_fail(cx, "threads: %d is not a number of threads", threads);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "threads: %d is not a number of threads", threads);
     else if (threads > 0)
         cx->threads = threads;
     return cx->threads;

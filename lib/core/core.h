@@ -160,6 +160,7 @@ struct eg_ctx {
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
+    eg_code code; /* of the failure in message, if failed */
     eg_usage use;
     int64_t nothing[2]; /* dims of the poison tensor */
     eg_tensor poison;

@@ -27,8 +27,9 @@ static bool affine_fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t 
     for (int r = 1; same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (same) return true;
     const eg_tensor result = { .rank = (uint8_t)rank, .dim = (int64_t *)(uintptr_t)dim };
-    eg_fail(cx, "affine: operand 3 is %s, but the last axes of the result are those of %s",
-            eg__dims_text(b, have, sizeof have), eg__dims_text(&result, want, sizeof want));
+    eg_fail_as(cx, EG_ERROR_SHAPE,
+               "affine: operand 3 is %s, but the last axes of the result are those of %s",
+               eg__dims_text(b, have, sizeof have), eg__dims_text(&result, want, sizeof want));
     return false;
 }
 static bool affine_shape(eg_tensor *y)
@@ -181,15 +182,15 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     if (!b) return eg_einsum(spec, x, W);
     eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
-    if (!spec) return eg_fail(cx, "affine: the spec is NULL");
+    if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
     const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };
     const eg_call *c = eg__call_find(cx, &what);
     if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
-            return eg_fail(cx, "affine: x is %s but %s is %s; eg_cast one of them",
-                           eg_type_name(x->dtype), k == 1 ? "W" : "b",
-                           eg_type_name(given[k]->dtype));
+            return eg_fail_as(
+                cx, EG_ERROR_DTYPE, "affine: x is %s but %s is %s; eg_cast one of them",
+                eg_type_name(x->dtype), k == 1 ? "W" : "b", eg_type_name(given[k]->dtype));
     const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);

@@ -42,9 +42,9 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
     char text[256];
     if (!eg__check("expand", x)) return x ? eg__poison(x->cx) : NULL;
     if (rank > EG_RANK_MAX || rank < x->rank)
-        return eg_fail(x->cx, "expand: %s cannot become rank %d",
-                       eg__dims_text(x, text, sizeof text), rank);
-    if (rank && !dims) return eg_fail(x->cx, "expand: the sizes are NULL");
+        return eg_fail_as(x->cx, EG_ERROR_SHAPE, "expand: %s cannot become rank %d",
+                          eg__dims_text(x, text, sizeof text), rank);
+    if (rank && !dims) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "expand: the sizes are NULL");
     struct {
         int rank;
         int64_t dim[EG_RANK_MAX];
@@ -55,10 +55,12 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
         const int64_t n = from < 0 ? 1 : x->dim[from],
                       to = dims[k] == -1 && from >= 0 ? n : dims[k];
         if (to < 0)
-            return eg_fail(x->cx, "expand: size %lld of axis %d is negative", (long long)to, k);
+            return eg_fail_as(x->cx, EG_ERROR_SHAPE, "expand: size %lld of axis %d is negative",
+                              (long long)to, k);
         if (n != 1 && to != n)
-            return eg_fail(x->cx, "expand: axis %d of %s is %lld and cannot become %lld", from,
-                           eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
+            return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                              "expand: axis %d of %s is %lld and cannot become %lld", from,
+                              eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
         e.dim[k] = to;
     }
     return eg_apply(&expand_op, &e, offsetof(expansion, dim) + (size_t)rank * sizeof *e.dim, 1, &x);

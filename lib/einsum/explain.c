@@ -208,7 +208,8 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
     }
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (!eg__einsum_layout(o->count, x, label, r->out.items, r->out.label, dim, stride))
-        return eg_fail(cx, "einsum: the result has more than 2^63 elements"), NULL;
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the result has more than 2^63 elements"),
+               NULL;
     const eg_labelled out = { r->out.items, dim, stride, r->out.label };
     const eg_contraction task = {
         dtype,
@@ -330,15 +331,17 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
-    if (!o.spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
+    if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
     if (o.count > EG_EINSUM_MAX)
-        return eg_fail(cx, "einsum: %d operands; at most %d", o.count, EG_EINSUM_MAX), NULL;
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o.count,
+                          EG_EINSUM_MAX),
+               NULL;
     if (!eg__check_all(cx, "einsum", o.count, o.operands)) return NULL;
     for (int k = 1; k < o.count; k++)
         if (o.operands[k]->dtype != o.operands[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s",
-                           eg_type_name((eg_dtype)o.operands[0]->dtype), k + 1,
-                           eg_type_name((eg_dtype)o.operands[k]->dtype)),
+            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
+                              eg_type_name((eg_dtype)o.operands[0]->dtype), k + 1,
+                              eg_type_name((eg_dtype)o.operands[k]->dtype)),
                    NULL;
     const bool old = eg_nograd(cx, true);
     const eg_explained *e = explain(cx, &o, o.operands);
@@ -351,9 +354,10 @@ const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadca
     eg_tensor *x[EG_EINSUM_MAX];
     if (!cx) return NULL;
     if (count < 1 || count > EG_EINSUM_MAX)
-        return eg_fail(cx, "einsum: %d operands; 1 to %d can be explained", count, EG_EINSUM_MAX),
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be explained",
+                          count, EG_EINSUM_MAX),
                NULL;
-    if (!shape) return eg_fail(cx, "einsum: the shapes are NULL"), NULL;
+    if (!shape) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
     for (int k = 0; k < count; k++) x[k] = eg__hollow(cx, &shape[k]);
     return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
                                               .spec = spec,

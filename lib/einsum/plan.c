@@ -33,15 +33,18 @@ eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
     if ((unsigned)s->dtype >= EG_DTYPES)
-        return eg_fail(cx, "einsum: %d is not a dtype", (int)s->dtype);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d is not a dtype", (int)s->dtype);
     if (s->rank < 0 || s->rank > EG_RANK_MAX)
-        return eg_fail(cx, "einsum: rank %d is not in 0..%d", s->rank, EG_RANK_MAX);
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: rank %d is not in 0..%d", s->rank,
+                          EG_RANK_MAX);
     for (int k = 0; k < s->rank; k++)
         if (s->dim[k] < 0)
-            return eg_fail(cx, "einsum: size %lld of axis %d is negative", (long long)s->dim[k], k);
+            return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: size %lld of axis %d is negative",
+                              (long long)s->dim[k], k);
     if (!reachable(s))
-        return eg_fail(
-            cx, "einsum: the strides of an operand of rank %d lead further than 64 bits can count",
+        return eg_fail_as(
+            cx, EG_ERROR_SHAPE,
+            "einsum: the strides of an operand of rank %d lead further than 64 bits can count",
             s->rank);
     uint64_t w = 1; /* where the sizes are too large for strides, eg__alias refuses them */
     for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1)
@@ -66,22 +69,24 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
 static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
-    if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL"), NULL;
+    if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
     if (o->count < 1 || o->count > EG_EINSUM_MAX || !o->operands)
-        return eg_fail(cx, "einsum: %d operands; 1 to %d can be planned", o->count, EG_EINSUM_MAX),
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be planned",
+                          o->count, EG_EINSUM_MAX),
                NULL;
     for (int k = 0; k < o->count; k++) {
         if (!eg_ok(given[k] = eg__hollow(cx, &o->operands[k]))) return NULL;
         if (given[k]->dtype != given[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s",
-                           eg_type_name((eg_dtype)given[0]->dtype), k + 1,
-                           eg_type_name((eg_dtype)given[k]->dtype)),
+            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
+                              eg_type_name((eg_dtype)given[0]->dtype), k + 1,
+                              eg_type_name((eg_dtype)given[k]->dtype)),
                    NULL;
     }
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
     if (!eg__is_float(dtype) && dtype != EG_I64)
-        return eg_fail(cx, "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
-                       eg_type_name(dtype)),
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
+                          eg_type_name(dtype)),
                NULL;
     const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
@@ -90,12 +95,12 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     char a[256], b[256];
     if (out->dtype != dtype)
-        return eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name((eg_dtype)out->dtype),
-                       eg_type_name(dtype)),
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .out is %s, the result %s",
+                          eg_type_name((eg_dtype)out->dtype), eg_type_name(dtype)),
                NULL;
     if (!eg__same_shape(out, &want))
-        return eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a),
-                       eg__dims_text(&want, b, sizeof b)),
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out is %s, the result %s",
+                          eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b)),
                NULL;
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
@@ -119,7 +124,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         (sizeof(eg_plan) + (size_t)o->count * sizeof(eg_shape) + words * sizeof(int64_t) + 15) /
         16 * 16;
     eg_plan *p = malloc(head + eg__program_bytes(&d));
-    if (!p) return eg_fail(cx, "out of memory: no room for a plan"), NULL;
+    if (!p) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a plan"), NULL;
     *p = (eg_plan){ .add = o->accumulate,
                     .count = o->count,
                     .program = eg__program((char *)p + head, &d) };

@@ -75,13 +75,14 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
     for (int k = 0; k < count; k++) {
         x[k] = b->term[k].x;
         if (b->term[k].items > EG_RANK_MAX) {
-            eg_fail(cx, "einsum: operand %d has %d axes; at most %d", k + 1, b->term[k].items,
-                    EG_RANK_MAX);
+            eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: operand %d has %d axes; at most %d", k + 1,
+                       b->term[k].items, EG_RANK_MAX);
             return NULL;
         }
     }
     if (b->out.items > EG_RANK_MAX) {
-        eg_fail(cx, "einsum: the output has %d axes; at most %d", b->out.items, EG_RANK_MAX);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the output has %d axes; at most %d", b->out.items,
+                   EG_RANK_MAX);
         return NULL;
     }
     void *room = eg__cache_add(cx, &key, reading_bytes(b));
@@ -95,11 +96,11 @@ static bool strings_fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const readi
     char a[256], b[256];
     const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     if (out->dtype != dtype)
-        eg_fail(cx, "einsum: .out is %s, the result %s", eg_type_name(out->dtype),
-                eg_type_name(dtype));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .out is %s, the result %s",
+                   eg_type_name(out->dtype), eg_type_name(dtype));
     else if (!eg__same_shape(out, &want))
-        eg_fail(cx, "einsum: .out is %s, the result %s", eg__dims_text(out, a, sizeof a),
-                eg__dims_text(&want, b, sizeof b));
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out is %s, the result %s",
+                   eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b));
     return !eg__failed(cx);
 }
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r,
@@ -137,9 +138,10 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const eg_einsum_args *const o = all ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
-    if (!o->spec) return eg_fail(cx, "einsum: the spec is NULL");
+    if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL");
     if (o->count > EG_EINSUM_MAX)
-        return eg_fail(cx, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count,
+                          EG_EINSUM_MAX);
     if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
     const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
     const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
@@ -148,17 +150,21 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (again) return again;
     for (int k = 1; k < o->count; k++)
         if (o->operands[k]->dtype != o->operands[0]->dtype)
-            return eg_fail(cx, "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                           eg_type_name(o->operands[0]->dtype), k + 1,
-                           eg_type_name(o->operands[k]->dtype));
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
+                              eg_type_name(o->operands[0]->dtype), k + 1,
+                              eg_type_name(o->operands[k]->dtype));
     if (o->accumulate && !o->out)
-        return eg_fail(cx, "einsum: .accumulate adds to .out, which is not given");
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "einsum: .accumulate adds to .out, which is not given");
     if (o->out) {
         if (eg__recording(cx))
-            return eg_fail(cx, "einsum: what is written to .out has no history, and no gradient "
-                               "would pass: eg_nograd(cx, true) "
-                               "first, or leave .out away");
-        if (o->out->cx != cx) return eg_fail(cx, "einsum: .out belongs to another context");
+            return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                              "einsum: what is written to .out has no history, and no gradient "
+                              "would pass: eg_nograd(cx, true) "
+                              "first, or leave .out away");
+        if (o->out->cx != cx)
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];

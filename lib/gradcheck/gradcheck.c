@@ -370,30 +370,34 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
     int n, more = o->count;
     while (eg__check_part(list, more, &n), n) more++;
     if (more > o->count)
-        eg_fail(cx, "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list,
-                more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "gradcheck: \"%.200s\" has %d parts, but there %s %d input%s for .%s", list,
+                   more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     if (!o->f)
-        eg_fail(cx, "gradcheck: the function is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the function is NULL");
     else if (o->count > EG_CHECK_INPUTS)
-        eg_fail(cx, "gradcheck: %d inputs; at most %d", o->count, EG_CHECK_INPUTS);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %d inputs; at most %d", o->count,
+                   EG_CHECK_INPUTS);
     else if (o->order < 0 || o->order > ORDERS)
-        eg_fail(cx, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
     else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) ||
              o->directions < 0)
-        eg_fail(cx, "gradcheck: rtol %g, atol %g or directions %d is negative or no number",
-                o->rtol, o->atol, o->directions);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol,
+                   o->atol, o->directions);
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP)
-        eg_fail(cx, "gradcheck: oracle %d is none", (int)o->oracle);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: oracle %d is none", (int)o->oracle);
     else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") &&
              eg__check_all(cx, "gradcheck", o->count, o->xs))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
-                eg_fail(cx, "gradcheck: input %d is %s; only floats have gradients", k + 1,
-                        eg_type_name((eg_dtype)o->xs[k]->dtype));
+                eg_fail_as(cx, EG_ERROR_DTYPE,
+                           "gradcheck: input %d is %s; only floats have gradients", k + 1,
+                           eg_type_name((eg_dtype)o->xs[k]->dtype));
     return !cx->failed;
 }
 

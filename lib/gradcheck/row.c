@@ -74,12 +74,12 @@ static bool agrees(eg_ctx *cx, const eg_op *op)
         const eg_report *r = eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
         if (!r) return false;
         if (r->passed) continue;
-        eg_fail(cx,
-                "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of "
-                "float operand %d is %g, "
-                "and %g by differences",
-                op->name, s->shapes, (long long)r->entry[0].index, r->entry[0].input + 1,
-                r->entry[0].analytic, r->entry[0].numeric);
+        eg_fail_as(cx, EG_ERROR_NOTATION,
+                   "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of "
+                   "float operand %d is %g, "
+                   "and %g by differences",
+                   op->name, s->shapes, (long long)r->entry[0].index, r->entry[0].input + 1,
+                   r->entry[0].analytic, r->entry[0].numeric);
         return false;
     }
     return true;

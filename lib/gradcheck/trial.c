@@ -79,8 +79,8 @@ static bool place_inputs(eg__trial *c)
                 c->var[c->vars++] = (eg__variable){ .cell = cell, .index = j, .input = k };
                 c->memory[cell] = eg__element(x, at);
                 if (!isfinite(c->memory[cell])) {
-                    eg_fail(cx, "gradcheck: input %d has %g at element %lld", k + 1,
-                            c->memory[cell], (long long)j);
+                    eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: input %d has %g at element %lld",
+                               k + 1, c->memory[cell], (long long)j);
                     return false;
                 }
             }
@@ -113,23 +113,25 @@ eg_tensor *eg__trial_call(eg__trial *c)
     eg_tensor *y = c->o.f(c->o.user, c->o.xs);
     if (cx->failed) return NULL;
     if (!y)
-        eg_fail(cx, "gradcheck: f returned NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: f returned NULL");
     else if (eg_context(y) != cx)
-        eg_fail(cx, "gradcheck: the result of f belongs to another context");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the result of f belongs to another context");
     else if (eg__check("gradcheck: the result of f", y)) {
         const eg_tensor want = { .rank = (uint8_t)c->rank, .dim = c->dim };
         if (!eg__is_float(y->dtype))
-            eg_fail(cx, "gradcheck: f returns %s; only floats have gradients",
-                    eg_type_name(y->dtype));
+            eg_fail_as(cx, EG_ERROR_DTYPE, "gradcheck: f returns %s; only floats have gradients",
+                       eg_type_name(y->dtype));
         else if (c->w && !eg__same_shape(&want, y))
-            eg_fail(cx, "gradcheck: f returned %s at first, and %s when called again",
-                    eg__dims_text(&want, a, sizeof a), eg__dims_text(y, b, sizeof b));
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "gradcheck: f returned %s at first, and %s when called again",
+                       eg__dims_text(&want, a, sizeof a), eg__dims_text(y, b, sizeof b));
         for (int k = 0; k < c->o.count; k++)
             if (c->o.xs[k]->st->version != c->version[k])
-                eg_fail(cx,
-                        "gradcheck: f changes its input %d in place; a check needs the inputs as "
-                        "they were",
-                        k + 1);
+                eg_fail_as(
+                    cx, EG_ERROR_MISUSE,
+                    "gradcheck: f changes its input %d in place; a check needs the inputs as "
+                    "they were",
+                    k + 1);
     }
     return cx->failed ? NULL : y;
 }
@@ -203,7 +205,8 @@ bool eg__trial_measure(eg__trial *c)
         c->weight[k] = 0.5 + eg__unit(c->o.seed ^ 0x9e3779b9u, 1, (uint64_t)k);
     c->outs = c->o.full ? c->size : 1;
     if (memcmp(c->memory, c->point, (size_t)c->cells * sizeof *c->point)) {
-        eg_fail(cx, "gradcheck: f writes to its inputs; a check needs them as they were");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "gradcheck: f writes to its inputs; a check needs them as they were");
         return false;
     }
     double *v = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *v),
@@ -212,9 +215,9 @@ bool eg__trial_measure(eg__trial *c)
         return false;
     for (int64_t k = 0; k < c->outs; k++) {
         if (isfinite(v[k])) continue;
-        eg_fail(cx,
-                "gradcheck: %s has infinite or missing values at this point, and no slope there",
-                c->order > 1 ? "the gradient of f" : "f's result");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "gradcheck: %s has infinite or missing values at this point, and no slope there",
+                   c->order > 1 ? "the gradient of f" : "f's result");
         return false;
     }
     for (int64_t k = 0; k < c->outs; k++) c->again |= v[k] != w[k];

@@ -122,8 +122,8 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
     if (!o.cx || eg_error(o.cx)) return -1;
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic } };
     if (o.count < 1 || o.count > CURVES || !o.curve) {
-        eg_fail(o.cx, "curves: from 1 to %d curves fit in one picture, not %d", CURVES,
-                o.curve ? o.count : 0);
+        eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: from 1 to %d curves fit in one picture, not %d",
+                   CURVES, o.curve ? o.count : 0);
         return -1;
     }
     for (int k = 0; k < o.count; k++)
@@ -133,7 +133,7 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
                 widen(&p.y, o.curve[k].y[i]);
             }
     if (!(p.x.low <= p.x.high) || !(p.y.low <= p.y.high)) {
-        eg_fail(o.cx, "curves: there is no point to draw");
+        eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: there is no point to draw");
         return -1;
     }
     eg__canvas canvas = { .width = LEFT + WIDE + RIGHT, .height = TOP + HIGH + BOTTOM };

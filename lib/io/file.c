@@ -18,7 +18,8 @@ bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
     va_start(list, sentence);
     vsnprintf(text, sizeof text, sentence, list);
     va_end(list);
-    eg_fail(in->cx, "%s: %s%s%s", in->format, in->path ? in->path : "", in->path ? ": " : "", text);
+    eg_fail_as(in->cx, EG_ERROR_FILE, "%s: %s%s%s", in->format, in->path ? in->path : "",
+               in->path ? ": " : "", text);
     return false;
 }
 
@@ -106,9 +107,11 @@ static void note(eg__output *out)
 static int report(eg__output *out)
 {
     if (out->path)
-        eg_fail(out->cx, "%s: cannot write '%s': %s", out->format, out->path, strerror(out->error));
+        eg_fail_as(out->cx, EG_ERROR_FILE, "%s: cannot write '%s': %s", out->format, out->path,
+                   strerror(out->error));
     else
-        eg_fail(out->cx, "%s: cannot write: %s", out->format, strerror(out->error));
+        eg_fail_as(out->cx, EG_ERROR_FILE, "%s: cannot write: %s", out->format,
+                   strerror(out->error));
     return -1;
 }
 
@@ -232,7 +235,7 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     *out = (eg__output){ .cx = cx, .format = format, .path = path };
     if (eg_error(cx)) return false;
     if (!path) {
-        eg_fail(cx, "%s: the path is NULL", format);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: the path is NULL", format);
         return false;
     }
     struct stat about;

@@ -7,8 +7,8 @@
 static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
 {
     char dims[EG_RANK_MAX * 22];
-    eg_fail(cx, "%s: operand 1 is %s, but %s", who,
-            eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
+    eg_fail_as(cx, EG_ERROR_FILE, "%s: operand 1 is %s, but %s", who,
+               eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
     return false;
 }
 
@@ -21,7 +21,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
     if (!eg_ok(x))
-        eg_fail(cx, "%s: operand 1 has no values: it failed, or its scope was popped", who);
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s: operand 1 has no values: it failed, or its scope was popped", who);
     if (!eg_ok(x) || eg_error(cx)) return false;
     if (rank != 2 && rank != 3)
         return heatmap_refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)",
@@ -242,7 +243,8 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
 {
     eg__heatmap map;
     eg__label label;
-    if (!file && given) eg_fail(eg_context(given->x), "heatmap: the file is NULL");
+    if (!file && given)
+        eg_fail_as(eg_context(given->x), EG_ERROR_MISUSE, "heatmap: the file is NULL");
     if (!file || !eg__heatmap_open(&map, given, "heatmap")) return -1;
     page p = { .map = &map };
     eg__file_stream(&p.out, map.cx, "heatmap", file);

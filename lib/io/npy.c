@@ -249,7 +249,9 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
 {
     eg_tensor *y = open ? read_array(in) : NULL;
     eg__file_close(in);
-    return y ? y : eg_fail(in->cx, "npy: cannot be read"); /* the first sentence stays */
+    return y ? y
+             : eg_fail_as(in->cx, EG_ERROR_MISUSE,
+                          "npy: cannot be read"); /* the first sentence stays */
 }
 
 eg_tensor *eg_npy_load(eg_ctx *cx, const char *path)
@@ -292,11 +294,12 @@ static void put_array(eg__output *out, eg_tensor *x)
 static bool npy_usable(eg_tensor *x)
 {
     if (!eg_ok(x))
-        eg_fail(eg_context(x), "npy: operand 1 has no values: it failed, or its scope was popped");
+        eg_fail_as(eg_context(x), EG_ERROR_MISUSE,
+                   "npy: operand 1 has no values: it failed, or its scope was popped");
     else if (!eg__encoding_of(eg_type(x))->dtype)
-        eg_fail(eg_context(x),
-                "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag",
-                eg_type_name(eg_type(x)));
+        eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
+                   "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag",
+                   eg_type_name(eg_type(x)));
     return eg_ok(x) && !eg_error(eg_context(x));
 }
 
@@ -305,7 +308,7 @@ int eg_npy_write(FILE *file, eg_tensor *x)
     eg__output out;
     if (!npy_usable(x)) return -1;
     if (!file) {
-        eg_fail(eg_context(x), "npy: the stream is NULL");
+        eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "npy: the stream is NULL");
         return -1;
     }
     eg__file_stream(&out, eg_context(x), "npy", file);
@@ -330,7 +333,7 @@ int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
     if (count <= 0) return count;
     eg__output *outs = calloc((size_t)count, sizeof *outs);
     if (!outs) {
-        eg_fail(eg_context(xs[0]), "npy: out of memory");
+        eg_fail_as(eg_context(xs[0]), EG_ERROR_MEMORY, "npy: out of memory");
         return -1;
     }
     while (made < count && npy_put_file(&outs[made], paths[made], xs[made])) made++;

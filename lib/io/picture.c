@@ -115,10 +115,11 @@ static bool size(layout *l)
     height = fmax(height, l->title + l->above + l->bar_height + EG_HEIGHT / 2);
     width = fmax(width, title) + 2 * MARGIN, height += l->top + l->below + 2 * MARGIN;
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
-        eg_fail(map->cx,
-                "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than "
-                "fit in one picture",
-                map->panels, map->rows, map->columns, width, height);
+        eg_fail_as(
+            map->cx, EG_ERROR_MISUSE,
+            "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than "
+            "fit in one picture",
+            map->panels, map->rows, map->columns, width, height);
         return false;
     }
     l->canvas.width = (int)width, l->canvas.height = (int)height;
@@ -250,7 +251,8 @@ int eg__picture_write(eg_ctx *cx, const char *path, eg__canvas *canvas, eg__draw
             return eg__file_create(&out, cx, "picture", path)
                        ? formats[k].write(&out, canvas, drawing, picture)
                        : -1;
-    eg_fail(cx, "picture: the name '%s' ends neither in .png nor in .svg", path ? path : "(NULL)");
+    eg_fail_as(cx, EG_ERROR_MISUSE, "picture: the name '%s' ends neither in .png nor in .svg",
+               path ? path : "(NULL)");
     return -1;
 }
 

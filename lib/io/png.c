@@ -42,7 +42,7 @@ int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
                         .colormap_entries = EG_COLOURS };
     c->state = malloc((size_t)c->width * (size_t)c->height);
     if (!c->state) {
-        eg_fail(out->cx, "picture: out of memory");
+        eg_fail_as(out->cx, EG_ERROR_MEMORY, "picture: out of memory");
         eg__file_abandon(out);
         return -1;
     }
@@ -54,7 +54,8 @@ int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *pi
     int good = png_image_write_to_stdio(&image, out->file, 0, c->state, 0, palette), error = errno;
     free(c->state);
     if (!good && !error) {
-        eg_fail(out->cx, "picture: libpng cannot write '%s': %s", out->path, image.message);
+        eg_fail_as(out->cx, EG_ERROR_FILE, "picture: libpng cannot write '%s': %s", out->path,
+                   image.message);
         eg__file_abandon(out);
         return -1;
     }

@@ -555,10 +555,10 @@ eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
     int k = eg_safetensors_find(st, name);
     const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
     if (k < 0 && st)
-        return eg_fail(eg_owner_context(st->owner),
-                       "safetensors: %s%sno tensor is named '%s'%s%s%s", st->path,
-                       *st->path ? ": " : "", name ? name : "(NULL)",
-                       near ? "; the nearest name is '" : "", near ? near : "", near ? "'" : "");
+        return eg_fail_as(eg_owner_context(st->owner), EG_ERROR_FILE,
+                          "safetensors: %s%sno tensor is named '%s'%s%s%s", st->path,
+                          *st->path ? ": " : "", name ? name : "(NULL)",
+                          near ? "; the nearest name is '" : "", near ? near : "", near ? "'" : "");
     return eg_safetensors_at(st, k);
 }
 
@@ -580,14 +580,14 @@ eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const
     eg__encoding_dims(rank, dims, need, sizeof need);
     if (k >= 0) eg__encoding_dims(eg_rank(x), eg_dims(x), have, sizeof have);
     if (k < 0)
-        return eg_fail(cx, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s", file, name,
-                       whose, need, near ? "; the nearest name is \"" : "", near ? near : "",
-                       near ? "\"" : "");
+        return eg_fail_as(cx, EG_ERROR_FILE, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s",
+                          file, name, whose, need, near ? "; the nearest name is \"" : "",
+                          near ? near : "", near ? "\"" : "");
     if (!same)
-        return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file, name, have, whose,
-                       need);
-    return eg_fail(cx, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64", file, name,
-                   eg_type_name(eg_type(x)), whose);
+        return eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file,
+                          name, have, whose, need);
+    return eg_fail_as(cx, EG_ERROR_DTYPE, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64",
+                      file, name, eg_type_name(eg_type(x)), whose);
 }
 
 const char *eg_safetensors_metadata(const eg_safetensors *st, const char *key)
@@ -600,8 +600,8 @@ const char *eg_safetensors_metadata(const eg_safetensors *st, const char *key)
 /* -- writing ---------------------------------------------------------------------------------- */
 static bool refuse(eg_ctx *cx, const char *path, const char *what, const char *name)
 {
-    eg_fail(cx, "safetensors: %s: %s%s%s%s", path ? path : "(NULL)", what, name ? " '" : "",
-            name ? name : "", name ? "'" : "");
+    eg_fail_as(cx, EG_ERROR_FILE, "safetensors: %s: %s%s%s%s", path ? path : "(NULL)", what,
+               name ? " '" : "", name ? name : "", name ? "'" : "");
     return false;
 }
 

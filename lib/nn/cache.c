@@ -26,7 +26,7 @@ eg_cache *eg_cache_new(eg_owner *owner, int64_t room)
     eg_ctx *cx = eg_owner_context(owner);
     if (!owner || eg_error(cx)) return NULL;
     if (room < 1) {
-        eg_fail(cx, "cache: room must be positive, not %lld", (long long)room);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld", (long long)room);
         return NULL;
     }
     eg_cache *c = eg_owner_alloc(owner, sizeof *c);
@@ -46,8 +46,8 @@ int eg_cache_cut(eg_cache *c, int64_t length)
 {
     if (!c || eg_error(context(c))) return -1;
     if (length < 0 || length > eg_cache_length(c)) {
-        eg_fail(context(c), "cache: cut to %lld places, but %lld are taken", (long long)length,
-                (long long)eg_cache_length(c));
+        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld places, but %lld are taken",
+                   (long long)length, (long long)eg_cache_length(c));
         return -1;
     }
     for (int k = 0; k < c->slots; k++)
@@ -101,10 +101,10 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
     if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail(cx,
-                "cache: the batches to pick are one row of numbers, at least one, but the index "
-                "has %d ax%s and %lld",
-                eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
+        eg_fail_as(cx, EG_ERROR_INDEX,
+                   "cache: the batches to pick are one row of numbers, at least one, but the index "
+                   "has %d ax%s and %lld",
+                   eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
         return -1;
     }
     bool was = eg_nograd(cx, true);
@@ -113,8 +113,9 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
         const slot *s = cache_seen(c, k);
         if (!s || !s->taken) continue;
         if (!s->axis) {
-            eg_fail(cx, "cache: its keys have no batch that could be picked; they come from the "
-                        "layout of one sequence");
+            eg_fail_as(cx, EG_ERROR_NOTATION,
+                       "cache: its keys have no batch that could be picked; they come from the "
+                       "layout of one sequence");
             bad = -1;
             break;
         }
@@ -144,10 +145,10 @@ static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, i
     for (int k = 0; k < eg_rank(held); k++)
         if (k != axis &&
             (eg_rank(x) != eg_rank(held) || eg_dim(x, k) != (k ? eg_dim(held, k) : rows))) {
-            eg_fail(context(c), "%s is %lld in the cache but %lld in the new keys",
-                    k < axis ? "the batch" : "the heads' size",
-                    (long long)(k ? eg_dim(held, k) : rows),
-                    (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
+            eg_fail_as(
+                context(c), EG_ERROR_SHAPE, "%s is %lld in the cache but %lld in the new keys",
+                k < axis ? "the batch" : "the heads' size", (long long)(k ? eg_dim(held, k) : rows),
+                (long long)(eg_rank(x) == eg_rank(held) ? eg_dim(x, k) : 0));
             return false;
         }
     return true;
@@ -158,8 +159,11 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     eg_ctx *cx = context(c);
     bool recording = !eg_nograd(cx, true);
     eg_nograd(cx, !recording);
-    if (recording) return eg_fail(cx, "a cache keeps no history, so it needs eg_nograd"), false;
-    if (k < 0 || k > 1 << 20) return eg_fail(cx, "the cache has no slot %d", k), false;
+    if (recording)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "a cache keeps no history, so it needs eg_nograd"),
+               false;
+    if (k < 0 || k > 1 << 20)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the cache has no slot %d", k), false;
     slot *s = cache_at(c, k);
     if (!s) return false;
     if (*key) {
@@ -177,8 +181,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
             *s = fresh;
         }
         if (s->memory != memory)
-            return eg_fail(cx, "slot %d of the cache holds %s", k,
-                           s->memory ? "a memory" : "places, no memory"),
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds %s", k,
+                              s->memory ? "a memory" : "places, no memory"),
                    false;
         if (!s->taken && axis) s->rows = rows;
         room = eg_dim(s->k, axis);
@@ -186,8 +190,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
             !cache_fits(c, *value, s->v, axis, s->rows))
             return false;
         if (more > room - s->taken)
-            return eg_fail(
-                       cx,
+            return eg_fail_as(
+                       cx, EG_ERROR_MISUSE,
                        "the cache has room for %lld places, but %lld are taken and %lld more came",
                        (long long)room, (long long)s->taken, (long long)more),
                    false;

@@ -74,14 +74,14 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
     if (!m) return eg__nn_absent("positions", a->x);
     const bool before = failed(a->x);
     if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model))
-        return eg_fail(eg_context(a->x), "positions: x is NULL");
+        return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE, "positions: x is NULL");
     if (!eg_axes("b l m", a->x, &b, &l, &width))
         return eg__nn_told("positions", m->name, a->x, before, NULL);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
     if (a->offset < 0 || end > m->length)
-        return eg_fail(eg_context(a->x),
-                       "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
-                       (long long)end, (long long)m->length);
+        return eg_fail_as(eg_context(a->x), EG_ERROR_NOTATION,
+                          "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
+                          (long long)end, (long long)m->length);
     eg_tensor *y =
         eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
     return eg__nn_told("positions", m->name, a->x, before, y);

@@ -20,11 +20,12 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     eg_ctx *cx = eg_context(x);
     *f = (form){ .head = -1, .query = -1, .key = -1 };
     if (!spec) {
-        eg_fail(cx, "%s: the spec is NULL", who);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
         return false;
     }
     if (strlen(spec) >= SPEC / 4) {
-        eg_fail(cx, "%s: the spec has %zu characters; at most %d", who, strlen(spec), SPEC / 4 - 1);
+        eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the spec has %zu characters; at most %d", who,
+                   strlen(spec), SPEC / 4 - 1);
         return false;
     }
     f->words = in_names(spec);
@@ -38,22 +39,25 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
         if (*c == '[' || *c == ']') {
             open += *c++ == '[' ? 1 : -1;
             if (open == 0 || open == 1) continue;
-            eg_fail(cx, "%s: \"%s\": brackets do not match", who, spec);
+            eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": brackets do not match", who, spec);
             return false;
         }
         if (!name_char(*c) || isdigit((unsigned char)*c)) {
-            eg_fail(cx, "%s: \"%s\": '%c' is neither a letter nor a bracket", who, spec, *c);
+            eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": '%c' is neither a letter nor a bracket",
+                       who, spec, *c);
             return false;
         }
         if (f->axes == EG_RANK_MAX) {
-            eg_fail(cx, "%s: \"%s\" has more than %d axes", who, spec, EG_RANK_MAX);
+            eg_fail_as(cx, EG_ERROR_SHAPE, "%s: \"%s\" has more than %d axes", who, spec,
+                       EG_RANK_MAX);
             return false;
         }
         int n = 1;
         while (f->words && name_char(c[n])) n++;
         for (int k = 0; k < f->axes; k++)
             if (f->length[k] == n && memcmp(f->name[k], c, (size_t)n) == 0) {
-                eg_fail(cx, "%s: \"%s\": '%.*s' stands there twice", who, spec, n, c);
+                eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": '%.*s' stands there twice", who,
+                           spec, n, c);
                 return false;
             }
         if (open) {
@@ -65,14 +69,15 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
         c += n;
     }
     if (open || bracketed != 1) {
-        eg_fail(cx,
-                "%s: \"%s\": one letter, the head's, must stand in brackets, as in \"b [h] i j\"",
-                who, spec);
+        eg_fail_as(
+            cx, EG_ERROR_NOTATION,
+            "%s: \"%s\": one letter, the head's, must stand in brackets, as in \"b [h] i j\"", who,
+            spec);
         return false;
     }
     if (f->axes != eg_rank(x)) {
-        eg_fail(cx, "%s: \"%s\" names %d axes, but the tensor has %d", who, spec, f->axes,
-                eg_rank(x));
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: \"%s\" names %d axes, but the tensor has %d", who, spec,
+                   f->axes, eg_rank(x));
         return false;
     }
     for (int k = f->axes; k-- > 0;) {
@@ -83,9 +88,10 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             f->query = k;
     }
     if (f->key < 0)
-        eg_fail(cx, "%s: \"%s\": nothing but heads", who, spec);
+        eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": nothing but heads", who, spec);
     else if (eg_type(x) != EG_F32 && eg_type(x) != EG_F64)
-        eg_fail(cx, "%s: the tensor is %s, not a float", who, eg_type_name(eg_type(x)));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not a float", who,
+                   eg_type_name(eg_type(x)));
     else
         return true;
     return false;
@@ -162,25 +168,26 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     if (!eg_ok(w) || eg_error(cx)) return NULL;
     const char *spec = o->spec;
     if (!spec) {
-        eg_fail(cx,
-                "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
-                "gives them, or \"b i [h] j\", as "
-                "eg_attention does; it brackets the head's letter",
-                eg_rank(w));
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
+                   "gives them, or \"b i [h] j\", as "
+                   "eg_attention does; it brackets the head's letter",
+                   eg_rank(w));
         return NULL;
     }
     if (!read_form("heads", spec, w, &f)) return NULL;
     if (f.query < 0) {
-        eg_fail(cx, "heads: \"%s\" has no letter for the query", spec);
+        eg_fail_as(cx, EG_ERROR_NOTATION, "heads: \"%s\" has no letter for the query", spec);
         return NULL;
     }
     if (o->top < 0) {
-        eg_fail(cx, "heads: .top is %lld", (long long)o->top);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .top is %lld", (long long)o->top);
         return NULL;
     }
     /* so that sums with it fit, and are exact as doubles */
     if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
-        eg_fail(cx, "heads: .offset is %lld, not within ±2^53", (long long)o->offset);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .offset is %lld, not within ±2^53",
+                   (long long)o->offset);
         return NULL;
     }
     const int64_t heads = eg_dim(w, f.head), queries = eg_dim(w, f.query), keys = eg_dim(w, f.key),
@@ -233,7 +240,7 @@ static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
 {
     form f;
     if (!eg_ok(x) || eg_error(eg_context(x)) || !read_form(who, spec, x, &f))
-        return eg_fail(eg_context(x), "%s: x is NULL", who);
+        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: x is NULL", who);
     char other[2] = "", word[] = "other_head", text[SPEC];
     /* a letter that is free */
     for (const char *c = "ghABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"; *c && !*other; c++) {

@@ -21,7 +21,7 @@ eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
-        return eg_fail(eg_context(x), "linear: x is NULL");
+        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "linear: x is NULL");
     const bool before = failed(x);
     return eg__nn_told("linear", m->name, x, before,
                        eg_affine("...i,io->...o", x, m->weight, m->bias));

@@ -52,10 +52,11 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     int queries = 0, keys = 0, widths = 0;
     *t = (terms){ 0 };
     if (!split(spec, t))
-        return eg_fail(cx,
-                       "linear_attention: the spec \"%s\" needs three operands and an output, in "
-                       "letters without groups",
-                       spec ? spec : ""),
+        return eg_fail_as(
+                   cx, EG_ERROR_NOTATION,
+                   "linear_attention: the spec \"%s\" needs three operands and an output, in "
+                   "letters without groups",
+                   spec ? spec : ""),
                false;
     for (const char *c = t->q; *c; c++)
         if (in(t->y, *c) && !in(t->k, *c) && !in(t->v, *c) && !queries++)
@@ -66,11 +67,12 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     }
     linear_without(t->y, t->i, t->e, t->front);
     if (queries && keys == 1 && widths == 1) return true;
-    return eg_fail(cx,
-                   "linear_attention: the spec \"%s\" needs a query's place, one key's place and "
-                   "one width of the value "
-                   "alone, as in \"bihd,bjhd,bjhe->bihe\"",
-                   spec),
+    return eg_fail_as(
+               cx, EG_ERROR_SHAPE,
+               "linear_attention: the spec \"%s\" needs a query's place, one key's place and "
+               "one width of the value "
+               "alone, as in \"bihd,bjhd,bjhe->bihe\"",
+               spec),
            false;
 }
 
@@ -131,7 +133,8 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
     char f[3], nc[3] = { 0 }, nu[3] = { 0 }, qs[TERM], ks[TERM], vs[TERM], ys[TERM],
                state[TERM] = "", spec[SPEC];
     if (!linear_fresh(t, f))
-        return eg_fail(cx, "linear_attention: the spec leaves no letters for chunks");
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
+                          "linear_attention: the spec leaves no letters for chunks");
     nc[0] = nu[0] = f[0], nc[1] = f[1], nu[1] = f[2];
     with(t->q, t->i, nc, qs);
     with(t->k, t->j, nu, ks);
@@ -198,25 +201,30 @@ static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *
         if (!isspace((unsigned char)*c)) where[n++] = *c;
     *is_causal = o->where != NULL;
     if (o->where && strcmp(where, want))
-        eg_fail(cx, "linear_attention: .where can be \"%c <= %c\" only, not \"%s\"", t->j, t->i,
-                o->where);
+        eg_fail_as(cx, EG_ERROR_NOTATION,
+                   "linear_attention: .where can be \"%c <= %c\" only, not \"%s\"", t->j, t->i,
+                   o->where);
     else if (o->bias.x || o->bias.axes)
-        eg_fail(cx, "linear_attention: there is no softmax that .bias could be added before");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "linear_attention: there is no softmax that .bias could be added before");
     else if (o->score || o->alibi.x || o->scores || o->lse || o->empty || o->form == EG_FUSED)
-        eg_fail(cx, "linear_attention: .score, .alibi, .scores, .lse, .empty and EG_FUSED speak of "
-                    "a softmax, which there is not");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "linear_attention: .score, .alibi, .scores, .lse, .empty and EG_FUSED speak of "
+                   "a softmax, which there is not");
     else if (o->lengths.x || o->lengths.axes)
-        eg_fail(cx, "linear_attention: .lengths is not known; .keep leaves out keys");
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "linear_attention: .lengths is not known; .keep leaves out keys");
     else if (o->dropout > 0)
-        eg_fail(cx, "linear_attention: there are no weights to drop");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: there are no weights to drop");
     else if (o->keep.x && (eg_type(o->keep.x) == EG_F32 || eg_type(o->keep.x) == EG_F64))
-        eg_fail(cx,
-                "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that "
-                "take part",
-                eg_type_name(eg_type(o->keep.x)));
+        eg_fail_as(
+            cx, EG_ERROR_DTYPE,
+            "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that "
+            "take part",
+            eg_type_name(eg_type(o->keep.x)));
     else if (o->keep.axes && in(o->keep.axes, t->i))
-        eg_fail(
-            cx,
+        eg_fail_as(
+            cx, EG_ERROR_NOTATION,
             "linear_attention: .keep has the letter '%c' of the query; it can leave out keys only",
             t->i);
     else
@@ -247,17 +255,17 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
     bool is_causal;
     char spec[SPEC];
     if (!eg_ok(o->q) || !eg_ok(o->k) || !eg_ok(o->v))
-        return eg_fail(cx, "linear_attention: an operand is NULL");
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: an operand is NULL");
     if (!read_spec(cx, o->spec, &t) || linear_refused(cx, o, &t, &is_causal))
-        return eg_fail(cx, "linear_attention: %s", o->spec);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != (int)strlen(t.q) || eg_rank(o->k) != (int)strlen(t.k) ||
         eg_rank(o->v) != (int)strlen(t.v))
         return eg_einsum(o->spec, o->q, o->k, o->v); /* which points at the operand */
     int64_t queries = eg_dim(o->q, linear_axis_of(t.q, t.i)),
             keys = eg_dim(o->k, linear_axis_of(t.k, t.j)), seen = is_causal ? o->offset : 0;
     if (is_causal && (seen < 0 || keys != queries + seen))
-        return eg_fail(
-            cx,
+        return eg_fail_as(
+            cx, EG_ERROR_NOTATION,
             "linear_attention: a causal mask needs as many keys as queries and .offset make, "
             "but '%c' is %lld and '%c' is %lld with %lld before",
             t.j, (long long)keys, t.i, (long long)queries, (long long)seen);

@@ -15,11 +15,11 @@ const char *eg__mha_which(int part, bool bias)
 static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (!a->d_k_each && (!a->d_k || !a->d_v) && a->d_model % a->heads)
-        eg_fail(cx, "mha: d_model must be divisible by heads: %lld / %lld", (long long)a->d_model,
-                (long long)a->heads);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: d_model must be divisible by heads: %lld / %lld",
+                   (long long)a->d_model, (long long)a->heads);
     else if (m->heads % m->kv_heads)
-        eg_fail(cx, "mha: heads must be divisible by kv_heads: %lld / %lld", (long long)m->heads,
-                (long long)m->kv_heads);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: heads must be divisible by kv_heads: %lld / %lld",
+                   (long long)m->heads, (long long)m->kv_heads);
     else
         return true;
     return false;
@@ -29,26 +29,28 @@ static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
-        eg_fail(cx, "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
-                (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
+                   (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
     else if (m->form == EG_PACKED && m->d_k != m->d_v)
-        eg_fail(cx, "mha: packed weights need d_k = d_v, not %lld and %lld", (long long)m->d_k,
-                (long long)m->d_v);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: packed weights need d_k = d_v, not %lld and %lld",
+                   (long long)m->d_k, (long long)m->d_v);
     else if (m->form != EG_SEPARATE && m->kv_heads != m->heads)
-        eg_fail(cx, "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads,
-                (long long)m->kv_heads);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: %lld heads on %lld kv_heads need the separate form",
+                   (long long)m->heads, (long long)m->kv_heads);
     else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) &&
              !(a->no_q_bias && a->no_k_bias && a->no_v_bias) && !a->no_bias)
-        eg_fail(cx,
-                "mha: packed weights have a bias for query, key and value, or for none of them");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "mha: packed weights have a bias for query, key and value, or for none of them");
     else if (m->d_k_each && m->form != EG_PER_HEAD)
-        eg_fail(cx, "mha: heads of different widths need .form = EG_PER_HEAD");
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: heads of different widths need .form = EG_PER_HEAD");
     else if (m->d_k_each && m->rotary)
-        eg_fail(cx, "mha: rotary positions need heads of one width");
+        eg_fail_as(cx, EG_ERROR_INDEX, "mha: rotary positions need heads of one width");
     else if (m->rotary && m->d_k % 2)
-        eg_fail(cx, "mha: rotary positions turn pairs, but d_k is %lld", (long long)m->d_k);
+        eg_fail_as(cx, EG_ERROR_INDEX, "mha: rotary positions turn pairs, but d_k is %lld",
+                   (long long)m->d_k);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
-        eg_fail(cx, "mha: the base of rotary positions is %g", m->rotary);
+        eg_fail_as(cx, EG_ERROR_INDEX, "mha: the base of rotary positions is %g", m->rotary);
     else
         return true;
     return false;
@@ -115,35 +117,43 @@ static bool mha_letters(struct eg__mha_specs *s, const char *layout, char *batch
         bool letter = isalpha((unsigned char)*c);
         group += (*c == '(') - (*c == ')');
         if (group < 0 || group > 1 || !(letter || strchr("()= 0123456789", *c)))
-            return eg_fail(
-                       cx,
+            return eg_fail_as(
+                       cx, EG_ERROR_NOTATION,
                        "mha: the layout \"%s\" is not made of letters and groups such as (b c=2)",
                        layout),
                    false;
         if ((letter && !group) || *c == ')') {
             if (s->axes == EG_RANK_MAX - 2)
-                return eg_fail(cx, "mha: the layout \"%s\" has more than %d axes", layout,
-                               EG_RANK_MAX - 2),
+                return eg_fail_as(cx, EG_ERROR_SHAPE,
+                                  "mha: the layout \"%s\" has more than %d axes", layout,
+                                  EG_RANK_MAX - 2),
                        false;
             s->last = *c == 'm';
             s->letter[s->axes++] = letter ? *c : 0;
         }
         if (!letter || *c == 'i' || *c == 'm') continue;
         if (strchr("jhdegros", *c))
-            return eg_fail(cx, "mha: the letter '%c' of the layout \"%s\" is the module's own", *c,
-                           layout),
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              "mha: the letter '%c' of the layout \"%s\" is the module's own", *c,
+                              layout),
                    false;
         size_t n = strlen(batch);
         if (strchr(batch, *c) || n == EG_RANK_MAX - 4)
-            return eg_fail(cx, "mha: the layout \"%s\" has '%c' more than once", layout, *c), false;
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              "mha: the layout \"%s\" has '%c' more than once", layout, *c),
+                   false;
         batch[n] = *c;
     }
     if (group)
-        return eg_fail(cx, "mha: the layout \"%s\" has a group that is not closed", layout), false;
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
+                          "mha: the layout \"%s\" has a group that is not closed", layout),
+               false;
     for (const char *want = "im"; *want; want++) {
         const char *at = strchr(layout, *want);
         if (!at || strchr(at + 1, *want))
-            return eg_fail(cx, "mha: the layout \"%s\" needs '%c' once", layout, *want), false;
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "mha: the layout \"%s\" needs '%c' once",
+                              layout, *want),
+                   false;
     }
     return true;
 }
@@ -165,8 +175,9 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
                *given = said == 'n' ? whole : body; /* names are refused, with the whole string */
     char batch[EG_RANK_MAX] = "", q[128], k[128], o[128];
     if (s && strlen(given) >= sizeof q)
-        eg_fail(eg_params_context(p), "mha: the layout has %zu characters, more than %zu",
-                strlen(given), sizeof q - 1);
+        eg_fail_as(eg_params_context(p), EG_ERROR_NOTATION,
+                   "mha: the layout has %zu characters, more than %zu", strlen(given),
+                   sizeof q - 1);
     else if (s && mha_letters(s, given, batch, eg_params_context(p))) {
         relettered(given, 'i', 'm', q);
         relettered(given, 'j', 'm', k);
@@ -406,8 +417,9 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     };
     for (size_t k = 0; k < sizeof same / sizeof *same; k++)
         if (same[k].to != same[k].from) {
-            eg_fail(cx, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"", same[k].name,
-                    (long long)same[k].to, to->name, (long long)same[k].from, from->name);
+            eg_fail_as(cx, EG_ERROR_NOTATION, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"",
+                       same[k].name, (long long)same[k].to, to->name, (long long)same[k].from,
+                       from->name);
             return -1;
         }
     for (int64_t h = 0; h < to->heads; h++) {
@@ -415,8 +427,9 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
         if (to->d_k_each && from->d_k_each && to->d_k_each[h] == from->d_k_each[h] &&
             to->d_v_each[h] == from->d_v_each[h])
             continue;
-        eg_fail(cx, "mha_copy: head %lld has not the same width in \"%s\" and \"%s\"", (long long)h,
-                to->name, from->name);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "mha_copy: head %lld has not the same width in \"%s\" and \"%s\"", (long long)h,
+                   to->name, from->name);
         return -1;
     }
     eg_mark mark = eg_push(cx);
@@ -425,8 +438,8 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     for (int k = 0; k < 8 && !bad; k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
         if (!x != !y) {
-            eg_fail(cx, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name, y ? "a" : "no",
-                    eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
+            eg_fail_as(cx, EG_ERROR_NOTATION, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name,
+                       y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
             bad = -1;
         } else if (x)
             bad = mha_put(to, k % 4, k > 3, x);

@@ -16,9 +16,10 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         text[n++] = ' ';
     }
     text[n - 1] = 0;
-    return eg_fail(eg_context(x), "the %s has %d ax%s, but the layout \"%s\" needs %d%s", which,
-                   eg_rank(x), eg_rank(x) == 1 ? "is" : "es", text, s->axes,
-                   eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
+    return eg_fail_as(
+        eg_context(x), EG_ERROR_NOTATION, "the %s has %d ax%s, but the layout \"%s\" needs %d%s",
+        which, eg_rank(x), eg_rank(x) == 1 ? "is" : "es", text, s->axes,
+        eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
@@ -28,8 +29,9 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
     if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
-            eg_fail(eg_context(x), "'m' is %lld in the module but %lld in the %s", (long long)width,
-                    (long long)eg_dim(x, k), which);
+            eg_fail_as(eg_context(x), EG_ERROR_MISUSE,
+                       "'m' is %lld in the module but %lld in the %s", (long long)width,
+                       (long long)eg_dim(x, k), which);
             return false;
         }
     return true;
@@ -42,9 +44,9 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
     for (int k = 0; k < m->specs->axes; k++) {
         char c = m->specs->letter[k];
         if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k)) continue;
-        eg_fail(eg_context(a), "%s '%c' is %lld in the %s but %lld in the %s",
-                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is,
-                (long long)eg_dim(b, k), b_is);
+        eg_fail_as(eg_context(a), EG_ERROR_NOTATION, "%s '%c' is %lld in the %s but %lld in the %s",
+                   c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is,
+                   (long long)eg_dim(b, k), b_is);
         return false;
     }
     return true;
@@ -98,7 +100,9 @@ static bool rewritten(eg_ctx *cx, const char *text, char letter, const char *as,
         } else if (*c == letter && stands(text, c))
             piece = as, add = strlen(as);
         if (n + add >= ROOM)
-            return eg_fail(cx, "the predicate has more than %d characters", ROOM - 1), false;
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate has more than %d characters",
+                              ROOM - 1),
+                   false;
         memcpy(out + n, piece, add);
         n += add;
         c = end;
@@ -114,8 +118,9 @@ static bool known_letters(const eg_mha *m, eg_ctx *cx, const char *text, const c
         size_t n = 0;
         while (name_char(c[n])) n++;
         if (isalpha((unsigned char)*c) && (n > 1 || !(strchr("hij", *c) || strchr(m->batch, *c)))) {
-            eg_fail(cx, "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose,
-                    (int)(n < 40 ? n : 40), c, m->batch, text);
+            eg_fail_as(cx, EG_ERROR_NOTATION,
+                       "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose,
+                       (int)(n < 40 ? n : 40), c, m->batch, text);
             return false;
         }
         c += n ? n - 1 : 0;
@@ -141,7 +146,9 @@ static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, boo
         moves ? !measures(text, 'i') && !(heads && m->kv_heads != m->heads) : slopes && !others;
     if (!over && (!*text || !*offset || left)) return text;
     if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
-        return eg_fail(cx, "the predicates have more than %d characters", ROOM - 1), NULL;
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicates have more than %d characters",
+                          ROOM - 1),
+               NULL;
     snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
     snprintf(size, sizeof size, "(|i|+%lld)", (long long)*offset);
     *offset = 0;
@@ -257,20 +264,20 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     outs(&o, out);
     const int64_t offset = o.offset;
     const char *where = predicate(m, cx, a->where, o.alibi.x != NULL, &o.offset, room);
-    if (!where) return eg_fail(cx, "the predicate cannot be used");
+    if (!where) return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
     if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail(cx,
-                       "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h "
-                       "beside key heads, "
-                       "nor h or batches without i: \"%s\"",
-                       a->where ? a->where : m->where);
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
+                          "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h "
+                          "beside key heads, "
+                          "nor h or batches without i: \"%s\"",
+                          a->where ? a->where : m->where);
     hook k = { m, a, where, o.offset };
     o.where = *where ? where : NULL;
     if (groups) {
         snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
         snprintf(count, sizeof count, "%lld", (long long)m->heads);
         if (!rewritten(cx, where, 'h', head, count, heads))
-            return eg_fail(cx, "the predicate cannot be used");
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
         o.where = *where ? heads : NULL;
         o.keep = grouped(o.keep, keep);
         o.bias = grouped(o.bias, bias);
@@ -301,7 +308,7 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
 {
     eg_ctx *cx = eg_context(o.q);
     if (a->score || m->score || a->fill || o.alibi.x)
-        return eg_fail(cx, ".score, .fill and .alibi need heads of one width");
+        return eg_fail_as(cx, EG_ERROR_SHAPE, ".score, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
     eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
                              : NULL,
@@ -310,7 +317,7 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
     const int64_t offset = o.offset;
     int64_t at = 0, from = 0, empty = 0;
-    if (!room) return eg_fail(cx, "out of memory");
+    if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
     for (int64_t h = 0; h < m->heads; h++) {
@@ -320,7 +327,7 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         o.offset = offset;
         const char *text = predicate(m, cx, a->where, false, &o.offset, both);
         if (!text || !rewritten(cx, text, 'h', head, count, where))
-            return eg_fail(cx, "the predicate cannot be used");
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice(q, -1, at, at + d, 1);
         o.k = eg_slice(k, -1, at, at + d, 1);
@@ -358,10 +365,10 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
                        : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch)
                                        : -1;
         if (at < 0 || eg_dim(key, axis) == eg_dim(k, at)) continue;
-        eg_fail(eg_context(key),
-                "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
-                c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at),
-                (long long)eg_dim(key, axis));
+        eg_fail_as(eg_context(key), EG_ERROR_NOTATION,
+                   "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
+                   c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at),
+                   (long long)eg_dim(key, axis));
         return false;
     }
     return true;
@@ -379,7 +386,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     }
     if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
         !mha_run_operand(m, "value", 'j', value, m->vdim))
-        return eg_fail(cx, "the key is NULL"), false;
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the key is NULL"), false;
     if (!agree(m, "query", a->query, "key", key, false) ||
         !agree(m, "key", key, "value", value, true))
         return false;
@@ -395,25 +402,29 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!mha_run_operand(m, "query", 'i', a->query, m->qdim))
-        return eg_fail(cx, "the query is NULL");
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the query is NULL");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
-        return eg_fail(cx, "the offset is %lld", (long long)a->offset);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
     if (!isfinite(a->fill))
-        return eg_fail(cx, ".fill is %g, which is no score; 0 stands for -inf", a->fill);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
+                          a->fill);
     if (a->fill && a->form == EG_FUSED)
-        return eg_fail(cx, ".fill changes scores in memory, which the form EG_FUSED does not have; "
-                           "leave one of them out");
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          ".fill changes scores in memory, which the form EG_FUSED does not have; "
+                          "leave one of them out");
     if (a->score && a->form == EG_FUSED)
-        return eg_fail(cx, ".score works on scores in memory, which the form EG_FUSED does not "
-                           "have; leave one of them out");
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          ".score works on scores in memory, which the form EG_FUSED does not "
+                          "have; leave one of them out");
     if (m->score && a->form == EG_FUSED)
-        return eg_fail(
-            cx,
+        return eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
             "the module's .score works on scores in memory, which the form EG_FUSED does not have");
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail(cx, "the gain has %lld numbers, but there are %lld heads",
-                       (long long)eg_size(a->gain), (long long)m->heads);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "the gain has %lld numbers, but there are %lld heads",
+                          (long long)eg_size(a->gain), (long long)m->heads);
     eg_attention_args o = { .size = sizeof o,
                             .keep = a->keep,
                             .bias = a->bias,
@@ -428,7 +439,8 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
                             .form = a->form,
                             .alibi = a->alibi };
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
-    if (!keys_and_values(m, a, before, &o.k, &o.v)) return eg_fail(cx, "there are no keys");
+    if (!keys_and_values(m, a, before, &o.k, &o.v))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     o.q = projected(m, EG_Q, a->query);
     if (m->rotary)
         o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset,

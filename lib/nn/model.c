@@ -41,8 +41,8 @@ static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_ten
     if (!gain ||
         (eg_ok(gain) && eg_rank(gain) == 2 && eg_dim(gain, 0) == rows && eg_dim(gain, 1) == heads))
         return true;
-    return eg_fail(
-               eg_context(x),
+    return eg_fail_as(
+               eg_context(x), EG_ERROR_SHAPE,
                "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers",
                who, name, (long long)rows, (long long)heads, eg_rank(gain),
                (long long)eg_size(gain)),
@@ -52,9 +52,10 @@ static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_ten
 static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes, int64_t vocabulary)
 {
     if (!tied || !classes || classes == vocabulary) return true;
-    return eg_fail(eg_params_context(p),
-                   "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld",
-                   who, (long long)classes, (long long)vocabulary),
+    return eg_fail_as(
+               eg_params_context(p), EG_ERROR_MISUSE,
+               "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld", who,
+               (long long)classes, (long long)vocabulary),
            false;
 }
 
@@ -103,7 +104,8 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     const eg_transformer *m = a->transformer;
     if (!m) return eg__nn_absent("transformer", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
-        return eg_fail(eg_context(a->index), "transformer: the gain does not fit");
+        return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
+                          "transformer: the gain does not fit");
     eg_tensor *x =
         model_placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
@@ -125,8 +127,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
         !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
         return NULL;
     if (a->shared && source != a->vocabulary)
-        return eg_fail(cx, "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld",
-                       (long long)source, (long long)a->vocabulary),
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld",
+                          (long long)source, (long long)a->vocabulary),
                NULL;
     eg_seq2seq *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
@@ -183,7 +186,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
-        return eg_fail(eg_context(a->source), "seq2seq: the gain does not fit");
+        return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE, "seq2seq: the gain does not fit");
     eg_tensor *x = model_placed(m->source, m->source_positions, a->source, 0, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
@@ -198,7 +201,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
-        return eg_fail(eg_context(a->target), "seq2seq: the gain does not fit");
+        return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: the gain does not fit");
     eg_tensor *x =
         model_placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)

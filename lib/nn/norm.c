@@ -20,7 +20,7 @@ eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("norm", x);
     if (!eg__nn_width("norm", m->name, 'm', x, m->d_model))
-        return eg_fail(eg_context(x), "norm: x is NULL");
+        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "norm: x is NULL");
     const bool before = failed(x);
     eg_tensor *y =
         m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)

@@ -28,7 +28,8 @@ eg_params *eg_params_open_with(const eg_params_args *given)
     eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
     if (eg_error(a->cx)) return NULL;
     if (dtype != EG_F32 && dtype != EG_F64) {
-        eg_fail(a->cx, "params: parameters are f32 or f64, not %s", eg_type_name(dtype));
+        eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32 or f64, not %s",
+                   eg_type_name(dtype));
         return NULL;
     }
     eg_owner *owner = eg_owner_open(a->cx);
@@ -170,38 +171,47 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
                       const int64_t *dims)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx)) return eg_fail(cx, "param: the list of parameters is NULL");
-    if (!name || !*name || !axes) return eg_fail(cx, "param: a parameter needs a name and letters");
+    if (!p || eg_error(cx))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the list of parameters is NULL");
+    if (!name || !*name || !axes)
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "param: a parameter needs a name and letters");
     if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
         (!*p->prefix && !strcmp(name, "__metadata__")))
-        return eg_fail(cx, "param: the name \"%s%s\" is kept for what files say beside parameters",
-                       p->prefix, name);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "param: the name \"%s%s\" is kept for what files say beside parameters",
+                          p->prefix, name);
     if (params_find(p->all, p->prefix, name))
-        return eg_fail(cx, "param: the name \"%s%s\" is taken", p->prefix, name);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
+                          name);
     if (axes_in(axes) != rank)
-        return eg_fail(cx, "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given",
-                       p->prefix, name, axes, axes_in(axes), rank);
-    if (rank && !dims) return eg_fail(cx, "param \"%s%s\": the sizes are NULL", p->prefix, name);
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
+                          name, axes, axes_in(axes), rank);
+    if (rank && !dims)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
+                          name);
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
-            return eg_fail(cx, "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
-                           name, (long long)dims[k], k);
+            return eg_fail_as(cx, EG_ERROR_SHAPE,
+                              "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
+                              name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
-            return eg_fail(cx,
-                           "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers",
-                           p->prefix, name, k);
+            return eg_fail_as(cx, EG_ERROR_SHAPE,
+                              "param \"%s%s\": the sizes up to axis %d make more than 2^63 numbers",
+                              p->prefix, name, k);
     }
     if (p->all->expected) {
         char *full = params_joined(p, name, "");
         if (!full ||
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
-            return eg_fail(cx, "param \"%s%s\": the file has no tensor for it", p->prefix, name);
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the file has no tensor for it",
+                              p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
     if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
-        return eg_fail(cx, "param \"%s%s\": out of memory", p->prefix, name);
+        return eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix, name);
     return x;
 }
 
@@ -217,7 +227,8 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         const eg_named *one = to->all->item[k];
         const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
         if (!other) {
-            eg_fail(cx, "params_copy: no parameter \"%s\" in the source", one->name);
+            eg_fail_as(cx, EG_ERROR_NOTATION, "params_copy: no parameter \"%s\" in the source",
+                       one->name);
             return -1;
         }
         eg_mark m = eg_push(cx);
@@ -240,14 +251,15 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
         w, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
                   : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
     eg_pop(cx, m);
-    return bad ? eg_fail(cx, "init: the tensor could not be written") : w;
+    return bad ? eg_fail_as(cx, EG_ERROR_MISUSE, "init: the tensor could not be written") : w;
 }
 
 eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
 {
     if (fan_in < 1 || fan_out < 1)
-        return eg_fail(eg_context(w), "init_xavier: fans must be positive, not %lld and %lld",
-                       (long long)fan_in, (long long)fan_out);
+        return eg_fail_as(eg_context(w), EG_ERROR_MISUSE,
+                          "init_xavier: fans must be positive, not %lld and %lld",
+                          (long long)fan_in, (long long)fan_out);
     return params_drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
 }
 
@@ -258,15 +270,15 @@ eg_tensor *eg_init_normal(eg_tensor *w, double deviation)
 
 eg_tensor *eg_init_constant(eg_tensor *w, double value)
 {
-    return eg_fill(w, value)
-               ? eg_fail(eg_context(w), "init_constant: the tensor could not be written")
-               : w;
+    return eg_fill(w, value) ? eg_fail_as(eg_context(w), EG_ERROR_MISUSE,
+                                          "init_constant: the tensor could not be written")
+                             : w;
 }
 
 /* -- shared checks ---------------------------------------------------------------------------- */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {
-    return eg_fail(eg_context(x), "%s: the module is NULL", who);
+    return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: the module is NULL", who);
 }
 
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y)
@@ -294,29 +306,31 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
     if (!eg_ok(x)) return false;
     if (eg_rank(x) > 0 && eg_dim(x, -1) == width) return true;
     if (eg_rank(x) == 0)
-        eg_fail(eg_context(x), "%s \"%s\": '%c' is %lld in the module, but the operand has no axes",
-                who, name, letter, (long long)width);
+        eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
+                   "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name,
+                   letter, (long long)width);
     else
-        eg_fail(eg_context(x),
-                "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
-                name, letter, (long long)width, (long long)eg_dim(x, -1));
+        eg_fail_as(eg_context(x), EG_ERROR_NOTATION,
+                   "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
+                   name, letter, (long long)width, (long long)eg_dim(x, -1));
     return false;
 }
 
 bool eg__nn_share(eg_params *p, const char *who, double dropout)
 {
     if ((dropout >= 0 && dropout < 1) || dropout == EG_OFF) return true;
-    eg_fail(eg_params_context(p), "%s: dropout must be in [0, 1), not %g", who, dropout);
+    eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: dropout must be in [0, 1), not %g", who,
+               dropout);
     return false;
 }
 
 bool eg__nn_positive(eg_params *p, const char *who, const char *option_name, int64_t size)
 {
     if (size < 1)
-        eg_fail(eg_params_context(p), "%s: %s must be positive, not %lld", who, option_name,
-                (long long)size);
+        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: %s must be positive, not %lld", who,
+                   option_name, (long long)size);
     else if (size > INT32_MAX) /* so that products of two fit */
-        eg_fail(eg_params_context(p), "%s: %s is %lld, more than %d", who, option_name,
-                (long long)size, INT32_MAX);
+        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: %s is %lld, more than %d", who,
+                   option_name, (long long)size, INT32_MAX);
     return size >= 1 && size <= INT32_MAX;
 }

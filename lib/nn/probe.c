@@ -45,7 +45,7 @@ static bool read_terms(probed *p)
 {
     const char *s = p->o.spec;
     if (!s || strlen(s) >= SPEC / 4) {
-        eg_fail(p->cx, "%s: the spec is %s", p->who, s ? "too long" : "NULL");
+        eg_fail_as(p->cx, EG_ERROR_MISUSE, "%s: the spec is %s", p->who, s ? "too long" : "NULL");
         return false;
     }
     const bool words = in_names(s);
@@ -70,10 +70,10 @@ static bool read_terms(probed *p)
         int n = 1;
         while (words && name_char(c[n])) n++;
         if (!name_char(*c) || p->count[t] == EG_RANK_MAX) {
-            eg_fail(p->cx,
-                    "%s: \"%s\": three terms of letters and an output are needed, as in "
-                    "\"bihd,bjhd,bjhe->bihe\", without groups",
-                    p->who, s);
+            eg_fail_as(p->cx, EG_ERROR_NOTATION,
+                       "%s: \"%s\": three terms of letters and an output are needed, as in "
+                       "\"bihd,bjhd,bjhe->bihe\", without groups",
+                       p->who, s);
             return false;
         }
         p->in[t][p->count[t]++] = (name){ c, n };
@@ -92,9 +92,9 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.empty = NULL;
     p->o.dropout = 0; /* of the weights before dropout */
     if (p->o.score) {
-        eg_fail(p->cx,
-                "%s: a .score function has its scores in memory; ask eg_attention for .weights",
-                who);
+        eg_fail_as(p->cx, EG_ERROR_MISUSE,
+                   "%s: a .score function has its scores in memory; ask eg_attention for .weights",
+                   who);
         return false;
     }
     if (!read_terms(p)) return false;
@@ -121,17 +121,19 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
 static bool probe_plain(const probed *p)
 {
     if (p->o.bias.x || p->o.alibi.x) {
-        eg_fail(p->cx, "%s: %s is no part of q·k; ask eg_attention for .weights", p->who,
-                p->o.bias.x ? "a .bias" : ".alibi");
+        eg_fail_as(p->cx, EG_ERROR_MISUSE,
+                   "%s: %s is no part of q·k; ask eg_attention for .weights", p->who,
+                   p->o.bias.x ? "a .bias" : ".alibi");
         return false;
     }
     for (int k = 0; k < p->count[1]; k++) {
         const name x = p->in[1][k];
         if (probe_find(p, 0, x) >= 0 || probe_find(p, 3, x) < 0) continue;
-        eg_fail(p->cx,
-                "%s: \"%s\": '%.*s' is in key and output, but not in the query; ask eg_attention "
-                "for .weights",
-                p->who, p->o.spec, x.n, x.s);
+        eg_fail_as(
+            p->cx, EG_ERROR_NOTATION,
+            "%s: \"%s\": '%.*s' is in key and output, but not in the query; ask eg_attention "
+            "for .weights",
+            p->who, p->o.spec, x.n, x.s);
         return false;
     }
     return true;
@@ -170,10 +172,11 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
 {
     probed p;
     if (!probe_begin(&p, "attention_mass", given))
-        return eg_fail(p.cx, "attention_mass: the query is NULL");
+        return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the query is NULL");
     char where[SPEC];
     if (!region || strlen(region) + (p.o.where ? strlen(p.o.where) : 0) > SPEC - 16)
-        return eg_fail(p.cx, "attention_mass: the region is %s", region ? "too long" : "NULL");
+        return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the region is %s",
+                          region ? "too long" : "NULL");
     snprintf(where, sizeof where, p.o.where ? "(%s) & (%s)" : "%s%s", p.o.where ? p.o.where : "",
              region);
     eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale),
@@ -185,8 +188,8 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 {
     probed p;
     if (!probe_begin(&p, "attention_entropy", given))
-        return eg_fail(p.cx, "attention_entropy: the query is NULL");
-    if (!probe_plain(&p)) return eg_fail(p.cx, "attention_entropy: failed");
+        return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: the query is NULL");
+    if (!probe_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: failed");
     const bool was = eg_nograd(p.cx, false);
     eg_tensor *q = eg_shift(p.o.q, 0), *dq, *l = probe_log_sum(&p, p.o.where, q, p.o.k, p.o.scale),
               *zero = eg_zeros_like(l);
@@ -207,26 +210,26 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
 {
     probed p;
     if (!probe_begin(&p, "attention_similarity", given))
-        return eg_fail(p.cx, "attention_similarity: the query is NULL");
+        return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: the query is NULL");
     const name h = { head ? head : "", head ? (int)strlen(head) : 0 };
     const int hq = probe_find(&p, 0, h), hk = probe_find(&p, 1, h);
     if (hq < 0 || hk < 0 || probe_find(&p, 3, h) < 0)
-        return eg_fail(p.cx,
-                       "attention_similarity: query, key and output have no common index '%.*s'",
-                       h.n, h.s);
+        return eg_fail_as(p.cx, EG_ERROR_INDEX,
+                          "attention_similarity: query, key and output have no common index '%.*s'",
+                          h.n, h.s);
     if (p.dots != 1)
-        return eg_fail(
-            p.cx,
+        return eg_fail_as(
+            p.cx, EG_ERROR_NOTATION,
             "attention_similarity: \"%s\": one index must be summed between query and key, not %d",
             p.o.spec, p.dots);
-    if (!probe_plain(&p)) return eg_fail(p.cx, "attention_similarity: failed");
+    if (!probe_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: failed");
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale
                                              : 1 / sqrt((double)eg_dim(p.o.q, p.dot_q));
     eg_owner *own = eg_owner_open(p.cx);
     eg_tensor **joint = own ? eg_owner_alloc(own, (size_t)(3 * heads + 1) * sizeof *joint) : NULL;
-    if (!joint) return eg_fail(p.cx, "attention_similarity: out of memory");
+    if (!joint) return eg_fail_as(p.cx, EG_ERROR_MEMORY, "attention_similarity: out of memory");
     eg_tensor **own_half = joint + heads, **out = own_half + heads;
     int at = 0; /* of the head among the rows */
     while (at < p.rows && !(p.row[at].n == h.n && memcmp(p.row[at].s, h.s, (size_t)h.n) == 0)) at++;

@@ -23,10 +23,10 @@ static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
         axis++;
     }
     if (n != 2 || found[0] < 0 || found[1] < 0 || found[0] == found[1])
-        return eg_fail(cx,
-                       "rotary: the spec \"%s\" needs the letters of x, a comma, and those of "
-                       "place and width, as in \"bihd, id\"",
-                       given ? given : ""),
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "rotary: the spec \"%s\" needs the letters of x, a comma, and those of "
+                          "place and width, as in \"bihd, id\"",
+                          given ? given : ""),
                false;
     return *place = found[0], *width = found[1], true;
 }
@@ -50,14 +50,19 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     eg_ctx *cx = eg_context(a->x);
     eg_tensor *x = a->x, *c, *s;
     int place, width;
-    if (!eg_ok(x) || !axes_of(cx, a->spec, &place, &width)) return eg_fail(cx, "rotary: x is NULL");
+    if (!eg_ok(x) || !axes_of(cx, a->spec, &place, &width))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x is NULL");
     if (place >= eg_rank(x) || width >= eg_rank(x))
-        return eg_fail(cx, "rotary: the spec \"%s\" names more axes than x has, which is %d",
-                       a->spec, eg_rank(x));
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "rotary: the spec \"%s\" names more axes than x has, which is %d",
+                          a->spec, eg_rank(x));
     int64_t d = eg_dim(x, width), pairs = d / 2;
     double base = option(a->base, 10000);
-    if (d % 2) return eg_fail(cx, "rotary: the width is %lld, which makes no pairs", (long long)d);
-    if (!(base > 0) || !isfinite(base)) return eg_fail(cx, "rotary: the base is %g", base);
+    if (d % 2)
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
+                          (long long)d);
+    if (!(base > 0) || !isfinite(base))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
     bool was = eg_nograd(cx, true);
     angles(x, base, a->offset, eg_dim(x, place), pairs, &c, &s);
     eg_nograd(cx, was);

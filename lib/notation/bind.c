@@ -155,8 +155,8 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
     const eg_parsed_axis *x = &B->p->axis[a];
     if (size < 0)
-        return eg_fail(B->cx, "%s: the size given for '%.*s' is %lld", B->who, a_length(B, a),
-                       a_name(B, a), (long long)size),
+        return eg_fail_as(B->cx, EG_ERROR_NOTATION, "%s: the size given for '%.*s' is %lld", B->who,
+                          a_length(B, a), a_name(B, a), (long long)size),
                NULL;
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL,
                      "index '%.*s' is %lld in the string but %lld in the option .%.*s",
@@ -177,7 +177,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     operand_name name;
     eg_ctx *cx = eg__context_of(who, n, xs);
     if (!cx || eg__failed(cx)) return NULL;
-    if (!spec) return eg_fail(cx, "%s: no string was given", who), NULL;
+    if (!spec) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no string was given", who), NULL;
     for (int k = 0; k < n; k++)
         if (xs[k] && !eg__check(who, xs[k])) return NULL;
 
@@ -386,8 +386,9 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
                 }
             }
             if (m > EG_RANK_MAX)
-                return eg_fail(cx, "%s: the output has %d axes, %d is the most", who, m,
-                               EG_RANK_MAX),
+                return eg_fail_as(cx, EG_ERROR_NOTATION,
+                                  "%s: the output has %d axes, %d is the most", who, m,
+                                  EG_RANK_MAX),
                        NULL;
             o->items = o->rank = m, o->last = place + m;
             for (int i = 0; i < m; i++) o->first[i] = i, o->last[i] = i + 1;

@@ -99,8 +99,9 @@ bool eg__focus_axis(const eg_focus *f)
         eg__refuse(b, 0, f->item[f->outer + 1],
                    "works along one axis, and this is the second one in brackets");
     else
-        eg_fail(f->x->cx, "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who,
-                eg__dims_text(f->x, text, sizeof text));
+        eg_fail_as(f->x->cx, EG_ERROR_NOTATION,
+                   "%s: %s has no single axis; name one, as in \"b [l] d\"", f->who,
+                   eg__dims_text(f->x, text, sizeof text));
     return false;
 }
 bool eg__focus_one(const eg_focus *f)

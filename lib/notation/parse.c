@@ -119,7 +119,7 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
     }
     if (hint && *hint) put_all(&t, "\n  "), put_all(&t, hint);
     t.s[t.n] = 0;
-    return eg_fail(cx, "%s", t.s);
+    return eg_fail_as(cx, EG_ERROR_NOTATION, "%s", t.s);
 }
 
 void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, const char *place)
@@ -236,7 +236,8 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
     eg_parsed *p = &room->head;
     const size_t length = strlen(spec);
     if (length > 60000)
-        return eg_fail(cx, "%s: the string has %zu characters, 60000 is the most", who, length),
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
+                          "%s: the string has %zu characters, 60000 is the most", who, length),
                NULL;
     bool names = as == EG_READ_AS_NAMES;
     const int begin = reading_said(spec, &names);

@@ -261,8 +261,9 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
                                     const eg_axis_name *const *axis)
 {
     if (eg__failed(cx)) return NULL;
-    if (!text) return eg_fail(cx, "%s: no predicate was given", who), NULL;
-    if (strlen(text) > 4000) return eg_fail(cx, "%s: the predicate is too long", who), NULL;
+    if (!text) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", who), NULL;
+    if (strlen(text) > 4000)
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the predicate is too long", who), NULL;
     parser p = { .cx = cx, .who = who, .text = text, .n = n, .axis = axis };
     const kind k = truth(&p);
     if (k == BAD) return NULL;
@@ -309,7 +310,7 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     eg_axis_name name_of[EG_RANK_MAX];
     const eg_axis_name *names[EG_RANK_MAX];
     if (!cx || eg__failed(cx)) return eg__poison(cx);
-    if (!axes) return eg_fail(cx, "%s: no axes were given", who);
+    if (!axes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no axes were given", who);
     const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &room);
     if (!p) return eg__poison(cx);
     const int n = p->term[0].slots;
@@ -319,9 +320,10 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     if (p->axes != n || p->items != n || p->term[0].dots)
         return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
                          "the axes are different letters or names, without groups, 1 and '...'");
-    if (n && !sizes) return eg_fail(cx, "%s: no sizes were given", who);
+    if (n && !sizes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no sizes were given", who);
     if (offset > INT64_MAX / 2 || offset < -INT64_MAX / 2)
-        return eg_fail(cx, "%s: the offset %lld is too large", who, (long long)offset);
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the offset %lld is too large", who,
+                          (long long)offset);
     for (int k = 0; k < n; k++) {
         const eg_parsed_axis *a = &p->axis[p->item[k].axis];
         if (sizes[k] < 0 || (a->size >= 0 && a->size != sizes[k]))

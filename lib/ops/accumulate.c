@@ -78,7 +78,8 @@ static bool accumulate_forward(eg_tensor *y)
         seen s;
         s.x = *y;
         if (!accumulate_look(&s, p[k].t, p[k].depth)) {
-            eg_fail(y->cx, "accumulate: operand %d cannot be added through its views", k + 1);
+            eg_fail_as(y->cx, EG_ERROR_MISUSE,
+                       "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
         }
         if (p[k].index < 0)

@@ -6,7 +6,8 @@ static bool band_shape(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     char text[256];
     if (x->rank >= 2) return eg__shape_like(y, x->dtype, x);
-    eg_fail(y->cx, "%s: %s has no last two axes", y->op->name, eg__dims_text(x, text, sizeof text));
+    eg_fail_as(y->cx, EG_ERROR_SHAPE, "%s: %s has no last two axes", y->op->name,
+               eg__dims_text(x, text, sizeof text));
     return false;
 }
 

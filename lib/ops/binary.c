@@ -21,8 +21,8 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
         else if (!second && size != x[first - 1]->dim[x[first - 1]->rank - axis])
             second = k + 1;
     }
-    return eg_fail(
-        x[0]->cx,
+    return eg_fail_as(
+        x[0]->cx, EG_ERROR_SHAPE,
         "%s: axis -%d is %lld in operand %d but %lld in operand %d; the shapes %s do not broadcast",
         op->name, axis, (long long)x[first - 1]->dim[x[first - 1]->rank - axis], first,
         (long long)x[second - 1]->dim[x[second - 1]->rank - axis], second, text);
@@ -67,8 +67,9 @@ static bool binary_shape(eg_tensor *y, const kernels *k)
     const eg_tensor *a = y->in[0];
     if (!eg__shape_pair(y, a->dtype, 0)) return false;
     if (k->of[a->dtype]) return true;
-    eg_fail(y->cx, "%s: the operands are %s; eg_cast them to %s first", y->op->name,
-            eg_type_name(a->dtype), k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
+    eg_fail_as(y->cx, EG_ERROR_DTYPE, "%s: the operands are %s; eg_cast them to %s first",
+               y->op->name, eg_type_name(a->dtype),
+               k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
 static eg_tensor *binary_zero(const eg_tensor *x) { return eg_full_n(x->cx, x->dtype, 0, 0, NULL); }
@@ -328,8 +329,9 @@ WHERE(where_16, double complex)
 static bool where_shape(eg_tensor *y)
 {
     if (y->in[0]->dtype == EG_BOOL) return eg__shape_pair(y, y->in[1]->dtype, 1);
-    eg_fail(y->cx, "where: operand 1, the condition, is %s and must be bool; compare it first",
-            eg_type_name(y->in[0]->dtype));
+    eg_fail_as(y->cx, EG_ERROR_DTYPE,
+               "where: operand 1, the condition, is %s and must be bool; compare it first",
+               eg_type_name(y->in[0]->dtype));
     return false;
 }
 static bool where_forward(eg_tensor *y)

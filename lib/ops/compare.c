@@ -12,8 +12,8 @@ static bool compare_shape(eg_tensor *y, const kernels *k)
     const int dtype = y->in[0]->dtype;
     if (!eg__shape_pair(y, EG_BOOL, 0)) return false;
     if (k->of[dtype]) return true;
-    eg_fail(y->cx, "%s: the operand%s %s, not bool; compare first", y->op->name,
-            y->count == 1 ? " is" : "s are", eg_type_name(dtype));
+    eg_fail_as(y->cx, EG_ERROR_DTYPE, "%s: the operand%s %s, not bool; compare first", y->op->name,
+               y->count == 1 ? " is" : "s are", eg_type_name(dtype));
     return false;
 }
 

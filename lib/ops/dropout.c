@@ -99,7 +99,8 @@ eg_tensor *eg_dropout(eg_tensor *x, double p)
 {
     if (!eg__check("dropout", x)) return x ? eg__poison(x->cx) : NULL;
     if (!(p >= 0 && p <= 1))
-        return eg_fail(x->cx, "dropout: %g is not a probability; it must lie in [0, 1]", p);
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                          "dropout: %g is not a probability; it must lie in [0, 1]", p);
     if (!eg__floats("dropout", x, 1)) return eg__poison(x->cx);
     eg_drop d;
     return eg__drop_draw(x->cx, p, &d) ? eg__drop(&d, x) : x;

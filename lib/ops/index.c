@@ -51,8 +51,8 @@ OUTSIDE(int64_t)
 static bool index_integer(const char *who, const eg_tensor *index, int operand)
 {
     if (eg__is_int(index->dtype)) return true;
-    eg_fail(index->cx, "%s: operand %d is %s, but an index is i32 or i64", who, operand,
-            eg_type_name(index->dtype));
+    eg_fail_as(index->cx, EG_ERROR_DTYPE, "%s: operand %d is %s, but an index is i32 or i64", who,
+               operand, eg_type_name(index->dtype));
     return false;
 }
 /* `what` ends the sentence, as in "'v' has size". */
@@ -79,10 +79,11 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
         w += (size_t)snprintf(at + w, sizeof at - w, "%s%lld%s", k ? ", " : "[", (long long)i[k],
                               k + 1 == index->rank ? "]" : "");
     if (size)
-        eg_fail(index->cx, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at, (long long)value,
-                what, (long long)size, (long long)size - 1);
+        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at,
+                   (long long)value, what, (long long)size, (long long)size - 1);
     else
-        eg_fail(index->cx, "%s: index%s is %lld, but %s 0", who, at, (long long)value, what);
+        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s 0", who, at,
+                   (long long)value, what);
     return false;
 }
 static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *index)
@@ -371,10 +372,10 @@ static bool scatter_shape(eg_tensor *y)
     const eg_tensor *x = y->in[0], *u = y->in[2];
     if (!index_integer("scatter_add", y->in[1], 2)) return false;
     if (x->dtype != u->dtype)
-        eg_fail(y->cx, "scatter_add: operand 3 is %s, operand 1 is %s", eg_type_name(u->dtype),
-                eg_type_name(x->dtype));
+        eg_fail_as(y->cx, EG_ERROR_DTYPE, "scatter_add: operand 3 is %s, operand 1 is %s",
+                   eg_type_name(u->dtype), eg_type_name(x->dtype));
     else if (x->dtype == EG_BOOL)
-        eg_fail(y->cx, "scatter_add: bool does not add up");
+        eg_fail_as(y->cx, EG_ERROR_DTYPE, "scatter_add: bool does not add up");
     else
         return eg__shape_like(y, x->dtype, x);
     return false;
@@ -503,11 +504,12 @@ static bool hot_shape(eg_tensor *y)
     int64_t dim[EG_RANK_MAX], depth = *(const int64_t *)y->attr;
     if (!index_integer("one_hot", index, 1)) return false;
     if (index->rank == EG_RANK_MAX) {
-        eg_fail(y->cx, "one_hot: the result would have more than %d axes", EG_RANK_MAX);
+        eg_fail_as(y->cx, EG_ERROR_SHAPE, "one_hot: the result would have more than %d axes",
+                   EG_RANK_MAX);
         return false;
     }
     if (depth < 0) {
-        eg_fail(y->cx, "one_hot: depth %lld is negative", (long long)depth);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "one_hot: depth %lld is negative", (long long)depth);
         return false;
     }
     memcpy(dim, index->dim, index->rank * sizeof *dim);

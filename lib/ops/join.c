@@ -39,15 +39,16 @@ static bool concat_shape(eg_tensor *y)
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
-            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s", k + 1,
-                    eg_type_name(x->dtype), eg_type_name(first->dtype));
+            eg_fail_as(y->cx, EG_ERROR_DTYPE, "concat: operand %d is %s, operand 1 is %s", k + 1,
+                       eg_type_name(x->dtype), eg_type_name(first->dtype));
             return false;
         }
         bool fits = x->rank == first->rank;
         for (int r = 0; fits && r < x->rank; r++) fits = r == axis || x->dim[r] == first->dim[r];
         if (!fits) {
-            eg_fail(y->cx, "concat: operand %d is %s, operand 1 is %s; only axis %d may differ",
-                    k + 1, eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
+            eg_fail_as(y->cx, EG_ERROR_INDEX,
+                       "concat: operand %d is %s, operand 1 is %s; only axis %d may differ", k + 1,
+                       eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
         j->start[k] = dim[axis];
@@ -102,17 +103,19 @@ eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
     eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx) return NULL;
     for (int k = 0; k < count; k++) {
-        if (!x[k]) return eg_fail(cx, "stack: operand %d is NULL", k + 1);
+        if (!x[k]) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d is NULL", k + 1);
         if (x[k]->cx != cx)
-            return eg_fail(cx, "stack: operand %d belongs to another context", k + 1);
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d belongs to another context",
+                              k + 1);
         if (!eg__check("stack", x[k])) return eg__poison(cx);
         if (!eg__same_shape(x[k], x[0]))
-            return eg_fail(cx, "stack: operand %d is %s, operand 1 is %s", k + 1,
-                           eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
+            return eg_fail_as(cx, EG_ERROR_SHAPE, "stack: operand %d is %s, operand 1 is %s", k + 1,
+                              eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
     }
     if (axis > x[0]->rank || axis < -x[0]->rank - 1)
-        return eg_fail(cx, "stack: axis %d is out of range for a result of rank %d, from %s", axis,
-                       x[0]->rank + 1, eg__dims_text(x[0], a, sizeof a));
+        return eg_fail_as(cx, EG_ERROR_INDEX,
+                          "stack: axis %d is out of range for a result of rank %d, from %s", axis,
+                          x[0]->rank + 1, eg__dims_text(x[0], a, sizeof a));
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     if (!each) return eg__poison(cx);
     for (int k = 0; k < count; k++) each[k] = eg_unsqueeze(x[k], axis);
@@ -133,7 +136,7 @@ static bool pad_shape(eg_tensor *y)
     memcpy(dim, x->dim, x->rank * sizeof *dim);
     int64_t *n = &dim[p->axis];
     if (__builtin_add_overflow(*n, p->before, n) || __builtin_add_overflow(*n, p->after, n)) {
-        eg_fail(y->cx, "pad: axis %d would be longer than 2^63", p->axis);
+        eg_fail_as(y->cx, EG_ERROR_SHAPE, "pad: axis %d would be longer than 2^63", p->axis);
         return false;
     }
     return eg__shape(y, x->dtype, x->rank, dim);
@@ -181,8 +184,9 @@ eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double 
     pad p = { eg__axis("pad", x, axis), before, after, value };
     if (p.axis < 0) return eg__poison(x->cx);
     if (before < 0 || after < 0)
-        return eg_fail(x->cx, "pad: margins %lld and %lld of axis %d must not be negative",
-                       (long long)before, (long long)after, p.axis);
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "pad: margins %lld and %lld of axis %d must not be negative",
+                          (long long)before, (long long)after, p.axis);
     return eg_apply(&pad_op, &p, sizeof p, 1, &x);
 }
 

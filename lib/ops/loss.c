@@ -214,8 +214,9 @@ static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_te
 static eg_tensor *slope_call(eg_tensor *const *x)
 {
     if (eg_dim(x[0], 1) != 4)
-        return eg_fail(eg_context(x[0]), "cross_entropy_slope: the sample has 4 classes, not %lld",
-                       (long long)eg_dim(x[0], 1));
+        return eg_fail_as(eg_context(x[0]), EG_ERROR_MISUSE,
+                          "cross_entropy_slope: the sample has 4 classes, not %lld",
+                          (long long)eg_dim(x[0], 1));
     return slope_of(&(xent){ 1, true, 2, .2 }, x[0], eg_contiguous(x[1]), x[2]);
 }
 static const eg_sample slope_samples[] = { { slope_call, "5x4, 5:i4, 5", 0, 0 }, { 0 } };
@@ -269,15 +270,16 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     const int rank = eg__focus_dims(f, false, want);
     const eg_tensor shape = { .rank = (uint8_t)rank, .dim = want };
     if (!eg__is_int(target->dtype))
-        return eg_fail(cx, "cross_entropy: the target is %s; class numbers are i32 or i64",
-                       eg_type_name(target->dtype)),
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "cross_entropy: the target is %s; class numbers are i32 or i64",
+                          eg_type_name(target->dtype)),
                NULL;
     if (!eg__same_shape(target, &shape))
-        return eg_fail(cx,
-                       "cross_entropy: the target is %s but the logits without their bracketed "
-                       "axes are %s",
-                       eg__dims_text(target, have_text, sizeof have_text),
-                       eg__dims_text(&shape, want_text, sizeof want_text)),
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "cross_entropy: the target is %s but the logits without their bracketed "
+                          "axes are %s",
+                          eg__dims_text(target, have_text, sizeof have_text),
+                          eg__dims_text(&shape, want_text, sizeof want_text)),
                NULL;
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
@@ -292,10 +294,10 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
         int64_t at[EG_RANK_MAX], rest = k;
         for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
         const eg_tensor place = { .rank = (uint8_t)rank, .dim = at };
-        return eg_fail(cx,
-                       "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-                       eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k],
-                       (long long)classes),
+        return eg_fail_as(cx, EG_ERROR_INDEX,
+                          "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
+                          eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k],
+                          (long long)classes),
                NULL;
     }
     return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
@@ -320,17 +322,18 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!cx || !eg__check_all(cx, "cross_entropy", 2, xs)) return eg__poison(cx);
     eg_focus f;
     if (!eg__floats("cross_entropy", o.logits, 1)) return eg__poison(cx);
-    if (!o.spec) return eg_fail(cx, "cross_entropy: the spec is NULL");
+    if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "cross_entropy: the spec is NULL");
     if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
     if (f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the loss has no axes to name; .each gives one loss per target");
     if (!(o.smoothing >= 0 && o.smoothing <= 1))
-        return eg_fail(cx, "cross_entropy: the smoothing is %g; it must lie in [0, 1]",
-                       o.smoothing);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
     if (!(o.z_loss >= 0 && o.z_loss < INFINITY))
-        return eg_fail(cx, "cross_entropy: the weight of the z-loss is %g; it must not be negative",
-                       o.z_loss);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "cross_entropy: the weight of the z-loss is %g; it must not be negative",
+                          o.z_loss);
     const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
@@ -352,13 +355,13 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
     if (!eg__floats(who, a, 1) || !eg__floats(who, b, 2)) return false;
     char one[256], two[256];
     if (a->dtype != b->dtype) {
-        eg_fail(cx, "%s: operand 1 is %s, operand 2 is %s; eg_cast one of them", who,
-                eg_type_name(a->dtype), eg_type_name(b->dtype));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: operand 1 is %s, operand 2 is %s; eg_cast one of them",
+                   who, eg_type_name(a->dtype), eg_type_name(b->dtype));
         return false;
     }
     if (!eg__same_shape(a, b)) {
-        eg_fail(cx, "%s: operand 1 is %s but operand 2 is %s", who,
-                eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand 1 is %s but operand 2 is %s", who,
+                   eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
         return false;
     }
     return true;
@@ -385,7 +388,8 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
     if (!alike("huber", a, b))
         return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
-    if (!(delta > 0)) return eg_fail(a->cx, "huber: delta is %g; it must be above 0", delta);
+    if (!(delta > 0))
+        return eg_fail_as(a->cx, EG_ERROR_MISUSE, "huber: delta is %g; it must be above 0", delta);
     eg_tensor *d = eg_sub(a, b), *q = eg_clip(d, -delta, delta);
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
 }

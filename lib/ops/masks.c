@@ -8,10 +8,11 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
     static const char who[] = "mask_ignore";
     if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
     if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
-        return eg_fail(x->cx,
-                       "%s: the mask is %s; true = ignore is said in bool or integers, and a float "
-                       "is added to the scores (a .bias)",
-                       who, eg_type_name(eg_type(x)));
+        return eg_fail_as(
+            x->cx, EG_ERROR_DTYPE,
+            "%s: the mask is %s; true = ignore is said in bool or integers, and a float "
+            "is added to the scores (a .bias)",
+            who, eg_type_name(eg_type(x)));
     return eg_not(eg_cast(x, EG_BOOL));
 }
 
@@ -20,21 +21,23 @@ eg_tensor *eg_mask_additive(eg_tensor *x)
     static const char who[] = "mask_additive";
     if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
     if (!eg__is_float(x->dtype))
-        return eg_fail(x->cx, "%s: the mask is %s; what is added to scores is a float", who,
-                       eg_type_name(eg_type(x)));
+        return eg_fail_as(x->cx, EG_ERROR_DTYPE,
+                          "%s: the mask is %s; what is added to scores is a float", who,
+                          eg_type_name(eg_type(x)));
     eg_tensor *keep = eg_eq(x, eg_full_n(x->cx, eg_type(x), 0, 0, NULL));
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
     if (!eg_ok(keep) || known == (double)eg_size(x)) return keep;
-    return eg_fail(x->cx, "%s: %lld of %lld numbers are neither 0 nor -inf; give the mask as .bias",
-                   who, (long long)(eg_size(x) - (int64_t)known), (long long)eg_size(x));
+    return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                      "%s: %lld of %lld numbers are neither 0 nor -inf; give the mask as .bias",
+                      who, (long long)(eg_size(x) - (int64_t)known), (long long)eg_size(x));
 }
 
 eg_tensor *eg_alibi_slopes(eg_ctx *cx, int64_t heads)
 {
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (heads < 1 || heads > 1 << 20)
-        return eg_fail(cx, "alibi_slopes: %lld heads", (long long)heads);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "alibi_slopes: %lld heads", (long long)heads);
     int64_t whole = 1;
     while (2 * whole <= heads) whole *= 2;
     eg_tensor *y = eg_full_n(cx, EG_F64, 0, 1, &heads);

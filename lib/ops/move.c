@@ -48,7 +48,7 @@ eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg
     eg_tensor *const xs[] = { x, y };
     eg_ctx *cx = eg__context_of("on", 2, xs);
     if (!cx || !eg__check_all(cx, "on", 2, xs)) return eg__poison(cx);
-    if (!f) return eg_fail(cx, "on: the function is NULL");
+    if (!f) return eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function is NULL");
     const eg_bound *b = eg__bind("on", spec, EG_NOTATION_UNION, 2, xs, 0, NULL);
     if (!b) return eg__poison(cx);
     const int rank = b->out.items;
@@ -69,11 +69,13 @@ eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg
             }
     eg_tensor *one = eg__align(b, 0, rank, out), *two = eg__align(b, 1, rank, out),
               *r = f(one, two);
-    if (!eg_ok(r)) return r ? r : eg_fail(cx, "on: the function returned NULL");
+    if (!eg_ok(r)) return r ? r : eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function returned NULL");
     if (!eg__same_shape(r, one)) {
         char have[256], want[256];
-        return eg_fail(cx, "on: the function returned the shape %s for operands of the shape %s",
-                       eg__dims_text(r, have, sizeof have), eg__dims_text(one, want, sizeof want));
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "on: the function returned the shape %s for operands of the shape %s",
+                          eg__dims_text(r, have, sizeof have),
+                          eg__dims_text(one, want, sizeof want));
     }
     return eg__merge(b, r);
 }

@@ -417,14 +417,16 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
     int64_t dim[EG_RANK_MAX];
     const int rank = eg__focus_dims(f, true, dim);
     if (w->dtype != f->x->dtype)
-        return eg_fail(w->cx, "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name,
-                       eg_type_name(w->dtype), eg_type_name(f->x->dtype));
+        return eg_fail_as(w->cx, EG_ERROR_DTYPE,
+                          "%s: %s is %s, operand 1 is %s; eg_cast one of them", f->who, name,
+                          eg_type_name(w->dtype), eg_type_name(f->x->dtype));
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
     const eg_tensor shape = { .rank = (uint8_t)rank, .dim = dim };
-    return eg_fail(w->cx, "%s: %s is %s but the bracketed axes are %s", f->who, name,
-                   eg__dims_text(w, have, sizeof have), eg__dims_text(&shape, want, sizeof want));
+    return eg_fail_as(w->cx, EG_ERROR_SHAPE, "%s: %s is %s but the bracketed axes are %s", f->who,
+                      name, eg__dims_text(w, have, sizeof have),
+                      eg__dims_text(&shape, want, sizeof want));
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
@@ -438,8 +440,10 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the result has the operand's axes; there is no output to name");
     const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
-    if (!(a.eps >= 0)) return eg_fail(cx, "%s: eps is %g; it must not be negative", who, a.eps);
-    if (!center && o.bias) return eg_fail(cx, "%s: takes no bias", who);
+    if (!(a.eps >= 0))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must not be negative", who,
+                          a.eps);
+    if (!center && o.bias) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes no bias", who);
     eg_tensor *gain =
         o.gain && eg__check_all(cx, who, 1, &o.gain) ? fitted(&f, o.gain, "gain") : NULL;
     eg_tensor *bias =

@@ -13,8 +13,8 @@ static bool pointwise_shape(eg_tensor *y, const kernels *k)
 {
     const eg_tensor *x = y->in[0];
     if (k->of[x->dtype]) return eg__shape_like(y, x->dtype, x);
-    eg_fail(y->cx, "%s: operand 1 is %s; cast it to %s first", y->op->name, eg_type_name(x->dtype),
-            k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
+    eg_fail_as(y->cx, EG_ERROR_DTYPE, "%s: operand 1 is %s; cast it to %s first", y->op->name,
+               eg_type_name(x->dtype), k->of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
 static bool pointwise_forward(eg_tensor *y, const kernels *k)
@@ -319,10 +319,10 @@ static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double
         for (int k = 0; k < 2; k++) {
             double c = k ? b : a;
             if (floor(c) != c || fabs(c) > most)
-                return eg_fail(x->cx,
-                               "%s: operand 1 is %s and cannot take the constant %g; cast it to "
-                               "f32 or f64 first",
-                               op->name, eg_type_name(x->dtype), c);
+                return eg_fail_as(x->cx, EG_ERROR_DTYPE,
+                                  "%s: operand 1 is %s and cannot take the constant %g; cast it to "
+                                  "f32 or f64 first",
+                                  op->name, eg_type_name(x->dtype), c);
         }
     }
     return eg_apply(op, &(constants){ { a, b } }, sizeof(constants), 1, &x);
@@ -338,7 +338,8 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 {
     if (low <= high) return with_constants(&clip_op, x, low, high);
     if (!eg__check("clip", x)) return eg__poison(x ? x->cx : NULL);
-    return eg_fail(x->cx, "clip: the low limit %g is not below the high limit %g", low, high);
+    return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                      "clip: the low limit %g is not below the high limit %g", low, high);
 }
 
 /* -- powc: y = x^c, dx = g c x^(c−1); small powers by multiplication -------------------------- */

@@ -30,9 +30,10 @@ static bool some(const eg_focus *f)
 {
     if (eg__last(f->x, f->inner)) return true;
     char dims[256];
-    eg_fail(f->x->cx,
-            "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s",
-            f->who, eg__dims_text(f->given, dims, sizeof dims));
+    eg_fail_as(
+        f->x->cx, EG_ERROR_SHAPE,
+        "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s",
+        f->who, eg__dims_text(f->given, dims, sizeof dims));
     return false;
 }
 eg_tensor *eg_mean(const char *spec, eg_tensor *x)
@@ -64,8 +65,9 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
     const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
     if (!(left > 0))
-        return eg_fail(o.x->cx, "%s: %g elements less the correction %g leave nothing to divide by",
-                       who, (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
+        return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
+                          "%s: %g elements less the correction %g leave nothing to divide by", who,
+                          (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
@@ -456,8 +458,8 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     eg_focus f;
     if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return reduce_refused(x);
     if (!(p > 0))
-        return eg_fail(x->cx, "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|",
-                       p);
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                          "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
     if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
     return eg__focus_rest(&f, pnorm_last(f.x, f.inner, p));
 }

@@ -75,8 +75,8 @@ eg_tensor *eg__widen(eg_tensor *y, int inner)
 bool eg__floats(const char *who, const eg_tensor *x, int operand)
 {
     if (eg__is_inexact(x->dtype)) return true;
-    eg_fail(x->cx, "%s: operand %d is %s; cast it to f32 or f64 first", who, operand,
-            eg_type_name(x->dtype));
+    eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: operand %d is %s; cast it to f32 or f64 first", who,
+               operand, eg_type_name(x->dtype));
     return false;
 }
 int64_t eg__last(const eg_tensor *x, int inner)

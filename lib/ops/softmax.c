@@ -403,14 +403,17 @@ bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved
     for (int r = 0; o->where && r < o->rank - o->inner; r++)
         if (eg__where_uses(*where) >> r & 1) *moved = r;
     if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail(b->cx, "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits",
-                b->who, (long long)o->offset, (long long)name[*moved]->size);
+        eg_fail_as(b->cx, EG_ERROR_INDEX,
+                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
+                   (long long)o->offset, (long long)name[*moved]->size);
     else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
-        eg_fail(b->cx, "%s: .offset is %lld, but \"%s\" names no query index that it could move",
-                b->who, (long long)o->offset, o->where);
+        eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                   "%s: .offset is %lld, but \"%s\" names no query index that it could move",
+                   b->who, (long long)o->offset, o->where);
     else if (*moved < 0 && o->offset && !o->elsewhere)
-        eg_fail(b->cx, "%s: .offset is %lld, but there is no .where that it could move", b->who,
-                (long long)o->offset);
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
+                   "%s: .offset is %lld, but there is no .where that it could move", b->who,
+                   (long long)o->offset);
     return !eg__failed(b->cx);
 }
 
@@ -435,15 +438,16 @@ bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
     const eg_bound *b = o->bound;
     if (o->bias >= 0 && !eg__masks_letters(o, o->bias, ".bias")) return false;
     if (o->bias >= 0 && b->term[o->bias].x->dtype != scores)
-        return eg_fail(b->cx, "%s: .bias is %s but the scores are %s", b->who,
-                       eg_type_name(b->term[o->bias].x->dtype), eg_type_name(scores)),
+        return eg_fail_as(b->cx, EG_ERROR_DTYPE, "%s: .bias is %s but the scores are %s", b->who,
+                          eg_type_name(b->term[o->bias].x->dtype), eg_type_name(scores)),
                false;
     if (o->keep >= 0 && eg__is_inexact(b->term[o->keep].x->dtype))
-        return eg_fail(b->cx,
-                       "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero "
-                       "= attend); numbers to be added to "
-                       "the scores are a .bias",
-                       b->who, eg_type_name(b->term[o->keep].x->dtype)),
+        return eg_fail_as(
+                   b->cx, EG_ERROR_DTYPE,
+                   "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero "
+                   "= attend); numbers to be added to "
+                   "the scores are a .bias",
+                   b->who, eg_type_name(b->term[o->keep].x->dtype)),
                false;
     return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
 }
@@ -498,12 +502,14 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
         all[k].term = -1;
         if (!m->axes && !m->x) continue;
         if (!m->axes)
-            return eg_fail(cx, "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }",
-                           who, all[k].option, all[k].option),
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              "%s: %s has a tensor but no letters; write %s = { \"bj\", tensor }",
+                              who, all[k].option, all[k].option),
                    NULL;
         if (!m->x)
-            return eg_fail(cx, "%s: %s has the letters \"%s\" but its tensor is NULL", who,
-                           all[k].option, m->axes),
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
+                              "%s: %s has the letters \"%s\" but its tensor is NULL", who,
+                              all[k].option, m->axes),
                    NULL;
         all[k].term = *n;
         called[*n] = all[k].option;
@@ -524,7 +530,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     eg_softmax_args o = { .size = sizeof o };
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     if (!eg__check(who, o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
-    if (!o.spec) return eg_fail(o.x->cx, "%s: the spec is NULL", who);
+    if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };
     const char *called[3] = { NULL };

@@ -149,9 +149,9 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
         return o.x ? eg__poison(o.x->cx) : NULL;
     const int64_t n = eg__last(f.x, 1);
     if (o.k < 0 || o.k > n)
-        return eg_fail(o.x->cx,
-                       "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
-                       (long long)o.k, (long long)n);
+        return eg_fail_as(o.x->cx, EG_ERROR_NOTATION,
+                          "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
+                          (long long)o.k, (long long)n);
     return sorted(&f, o.k, !o.smallest, true, o.order);
 }
 

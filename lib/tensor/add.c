@@ -17,8 +17,9 @@ static bool add_shape(eg_tensor *y)
     const eg_tensor *a = y->in[0];
     if (!eg__shape_pair(y, a->dtype, 0)) return false;
     if (add_kernel[a->dtype]) return true;
-    eg_fail(y->cx, "add: the operands are %s; eg_cast them to f32, f64, i32 or i64 first",
-            eg_type_name(a->dtype));
+    eg_fail_as(y->cx, EG_ERROR_DTYPE,
+               "add: the operands are %s; eg_cast them to f32, f64, i32 or i64 first",
+               eg_type_name(a->dtype));
     return false;
 }
 static bool add_forward(eg_tensor *y) { return eg__lanes_run(y, add_kernel[y->dtype], true); }

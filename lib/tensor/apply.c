@@ -8,11 +8,11 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
     for (int k = 0; xs && k < count; k++)
         if (xs[k] && xs[k]->cx) return xs[k]->cx;
     if (xs && count > 0)
-        eg_fail(NULL, "%s: there is no tensor to work on: operand%s NULL", who,
-                count > 1 ? "s are all" : " 1 is");
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: there is no tensor to work on: operand%s NULL", who,
+                   count > 1 ? "s are all" : " 1 is");
     else
-        eg_fail(NULL, "%s: there is no tensor to work on: %d operands%s", who, count,
-                count > 0 ? " at NULL" : "");
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: there is no tensor to work on: %d operands%s", who,
+                   count, count > 0 ? " at NULL" : "");
     return NULL;
 }
 
@@ -22,13 +22,15 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
     if (!x)
-        eg_fail(cx, "%s: operand %d is NULL", who, k + 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is NULL", who, k + 1);
     else if (x->live != EG_LIVE)
-        eg_fail(cx, "%s: operand %d was used after the scope that held it was popped", who, k + 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: operand %d was used after the scope that held it was popped", who, k + 1);
     else if (x->cx != cx)
-        eg_fail(cx, "%s: operand %d belongs to another context", who, k + 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d belongs to another context", who, k + 1);
     else if (x->poison)
-        eg_fail(cx, "%s: operand %d is the result of an operation that failed", who, k + 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is the result of an operation that failed",
+                   who, k + 1);
     else
         return true;
     return false;
@@ -65,16 +67,18 @@ static bool apply_made(eg_tensor *y, bool is_complex)
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (!y->op->shape(y)) return false;
     if (!y->dtype)
-        eg_fail(y->cx, "%s: its shape() declared no result", y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_SHAPE, "%s: its shape() declared no result", y->op->name);
     else if (y->data)
         return true;
     else if (forward)
         return eg__give_storage(y) && forward(y);
     else if (is_complex)
-        eg_fail(y->cx, "%s: its row has no forward_c128(), so that it cannot evaluate c128",
-                y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_DTYPE,
+                   "%s: its row has no forward_c128(), so that it cannot evaluate c128",
+                   y->op->name);
     else
-        eg_fail(y->cx, "%s: it has no forward(), and its result is not a view", y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: it has no forward(), and its result is not a view",
+                   y->op->name);
     return false;
 }
 
@@ -83,10 +87,11 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
 {
     eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
-    if (!op) return eg_fail(cx, "apply: the row is NULL");
+    if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the row is NULL");
     if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
-        return eg_fail(cx, "%s: takes %d operands, was given %d", op->name, op->arity, count);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
+                          op->arity, count);
     return eg__apply(cx, op, attr, attr_size, count, xs);
 }
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count,
@@ -125,7 +130,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     eg__fpmode_end(begun);
     if (!ok || (cx->hooks.result && !cx->hooks.result(y))) {
         y->live = EG_DEAD;
-        if (!cx->failed) eg_fail(cx, "%s: failed without saying why", op->name);
+        if (!cx->failed) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: failed without saying why", op->name);
         return &cx->poison;
     }
     y->version = y->st->version;

@@ -11,7 +11,7 @@ static bool create_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dty
     *y = eg__poison(cx);
     if (eg__failed(cx)) return false;
     if ((unsigned)dtype >= EG_DTYPES) {
-        eg_fail(cx, "%s: %d is not a dtype", who, (int)dtype);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d is not a dtype", who, (int)dtype);
         return false;
     }
     if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
@@ -26,8 +26,9 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
     eg_tensor *y;
     if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
-        return eg_fail(cx, "from: the data are NULL, but the sizes make %lld elements",
-                       (long long)eg_size(y));
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "from: the data are NULL, but the sizes make %lld elements",
+                          (long long)eg_size(y));
     if (y->st->bytes) memcpy(y->data, data, y->st->bytes);
     return y;
 }
@@ -59,11 +60,12 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
     if (!cx || !eg__check_all(cx, "complex", 2, parts)) return eg__poison(cx);
     for (int k = 0; k < 2; k++)
         if (!eg__is_float(parts[k]->dtype))
-            return eg_fail(cx, "complex: operand %d is %s; the parts are f32 or f64", k + 1,
-                           eg_type_name(parts[k]->dtype));
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "complex: operand %d is %s; the parts are f32 or f64", k + 1,
+                              eg_type_name(parts[k]->dtype));
     if (!eg__same_shape(re, im))
-        return eg_fail(cx, "complex: operand 1 is %s but operand 2 is %s",
-                       eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "complex: operand 1 is %s but operand 2 is %s",
+                          eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
     eg_tensor *z, *part;
     if (!create_made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
     for (int k = 0; k < 2; k++) {
@@ -106,17 +108,21 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
-        return eg_fail(cx, "arange: from %g to %g in steps of %g is not a ramp", start, stop, step);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "arange: from %g to %g in steps of %g is not a ramp",
+                          start, stop, step);
     double n = ceil((stop - start) / step);
     if (n > 0x1p60)
-        return eg_fail(cx, "arange: from %g to %g in steps of %g makes %g elements", start, stop,
-                       step, n);
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "arange: from %g to %g in steps of %g makes %g elements", start, stop,
+                          step, n);
     if (!create_made(&y, cx, "arange", dtype, 1, &(int64_t){ n > 0 ? (int64_t)n : 0 })) return y;
-    if (!ramp[y->dtype]) return eg_fail(cx, "arange: %s has no ramp", eg_type_name(y->dtype));
+    if (!ramp[y->dtype])
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "arange: %s has no ramp", eg_type_name(y->dtype));
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
-        return eg_fail(cx, "arange: start %g and step %g must be whole numbers for %s", start, step,
-                       eg_type_name(y->dtype));
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "arange: start %g and step %g must be whole numbers for %s", start, step,
+                          eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     return y;
 }
@@ -173,8 +179,9 @@ static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtyp
 {
     if (!create_made(y, cx, who, dtype, rank, dims)) return false;
     if (eg__is_float((*y)->dtype)) return true;
-    *y = eg_fail(cx, "%s: draws are f32 or f64, not %s; eg_randint draws integers", who,
-                 eg_type_name((*y)->dtype));
+    *y = eg_fail_as(cx, EG_ERROR_DTYPE,
+                    "%s: draws are f32 or f64, not %s; eg_randint draws integers", who,
+                    eg_type_name((*y)->dtype));
     return false;
 }
 
@@ -194,7 +201,7 @@ eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!(low < high) || !isfinite(high - low))
-        return eg_fail(cx, "uniform: [%g, %g) is not an interval", low, high);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "uniform: [%g, %g) is not an interval", low, high);
     return float_made(&y, cx, "uniform", dtype, rank, dims)
                ? create_drawn(y, (draws){ .a = low, .b = high }, uniform_pair)
                : y;
@@ -217,8 +224,8 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!isfinite(mean) || !isfinite(deviation) || deviation < 0)
-        return eg_fail(cx, "normal: mean %g and deviation %g make no distribution", mean,
-                       deviation);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "normal: mean %g and deviation %g make no distribution", mean, deviation);
     return float_made(&y, cx, "normal", dtype, rank, dims)
                ? create_drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
                : y;
@@ -247,8 +254,8 @@ eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const i
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (low >= high)
-        return eg_fail(cx, "randint: [%lld, %lld) holds no integer", (long long)low,
-                       (long long)high);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "randint: [%lld, %lld) holds no integer",
+                          (long long)low, (long long)high);
     if (!create_made(&y, cx, "randint", EG_I64, rank, dims)) return y;
     return create_drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low },
                         randint_pair);

@@ -353,12 +353,12 @@ int eg_print(FILE *file, eg_tensor *x)
     sink s = { .file = file };
     if (!eg__check("print", x)) return -1;
     if (!file)
-        eg_fail(x->cx, "print: the file is NULL");
+        eg_fail_as(x->cx, EG_ERROR_MISUSE, "print: the file is NULL");
     else if (print("print", &s, x)) {
         errno = 0;
         print_put(&s, "\n", 1);
         if (!s.bad) return 0;
-        eg_fail(x->cx, "print: cannot write: %s", strerror(errno ? errno : EIO));
+        eg_fail_as(x->cx, EG_ERROR_FILE, "print: cannot write: %s", strerror(errno ? errno : EIO));
     }
     return -1;
 }

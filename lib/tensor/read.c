@@ -56,8 +56,8 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (!eg__check(who, x)) return NULL;
     if (x->dtype != dtype) {
-        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype),
-                eg_type_name(dtype));
+        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
+                   eg_type_name(x->dtype), eg_type_name(dtype));
         return NULL;
     }
     if (!eg_is_row_major(x)) x = copied(x);
@@ -80,8 +80,8 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
 static double element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
-        eg_fail(x->cx, "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it",
-                who);
+        eg_fail_as(x->cx, EG_ERROR_DTYPE,
+                   "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it", who);
         return NAN;
     }
     double v = 0;
@@ -99,8 +99,8 @@ double eg_item(eg_tensor *x)
     char text[256];
     if (!eg__check("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
-    eg_fail(x->cx, "item: %s has %lld elements, not one", eg__dims_text(x, text, sizeof text),
-            (long long)eg_size(x));
+    eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
+               eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
 }
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
@@ -108,20 +108,20 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     char text[256];
     if (!eg__check("get", x)) return NAN;
     if (rank != x->rank) {
-        eg_fail(x->cx, "get: %d indices for %s, which has %d axes", rank,
-                eg__dims_text(x, text, sizeof text), x->rank);
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
+                   eg__dims_text(x, text, sizeof text), x->rank);
         return NAN;
     }
     if (rank && !index) {
-        eg_fail(x->cx, "get: the indices are NULL");
+        eg_fail_as(x->cx, EG_ERROR_MISUSE, "get: the indices are NULL");
         return NAN;
     }
     char *p = x->data;
     for (int k = 0; k < rank; k++) {
         int64_t i = index[k] < 0 ? index[k] + x->dim[k] : index[k];
         if (i < 0 || i >= x->dim[k]) {
-            eg_fail(x->cx, "get: index %lld is out of range for axis %d of %s", (long long)index[k],
-                    k, eg__dims_text(x, text, sizeof text));
+            eg_fail_as(x->cx, EG_ERROR_INDEX, "get: index %lld is out of range for axis %d of %s",
+                       (long long)index[k], k, eg__dims_text(x, text, sizeof text));
             return NAN;
         }
         p += i * x->stride[k] * eg__width[x->dtype];
@@ -135,13 +135,14 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
     char dims[256], strides[256];
     if (!eg__check(who, x)) return NULL;
     if (x->dtype != dtype) {
-        eg_fail(x->cx, "%s: the tensor is %s, not %s", who, eg_type_name(x->dtype),
-                eg_type_name(dtype));
+        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
+                   eg_type_name(x->dtype), eg_type_name(dtype));
         return NULL;
     }
     if (!eg_is_row_major(x)) {
-        eg_fail(x->cx, "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
-                eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
+                   eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
         return NULL;
     }
     x->st->version++;
@@ -164,8 +165,9 @@ bool eg__target(const char *who, eg_tensor *x)
     if (!eg__check(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
-            eg_fail(x->cx, "%s: axis %d of the target %s is expanded: its %lld elements are one",
-                    who, k, eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
+            eg_fail_as(x->cx, EG_ERROR_INDEX,
+                       "%s: axis %d of the target %s is expanded: its %lld elements are one", who,
+                       k, eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
             return false;
         }
     for (int k = 0; k < x->rank && eg_size(x); k++) {
@@ -178,12 +180,12 @@ bool eg__target(const char *who, eg_tensor *x)
     for (int i = 0; i < n; i++) {
         int64_t step = llabs(x->stride[order[i]]);
         if (step <= far) {
-            eg_fail(x->cx,
-                    "%s: axis %d of the target %s steps by %lld elements where other axes cover "
-                    "%lld, so that elements share "
-                    "their place",
-                    who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step,
-                    (long long)far + 1);
+            eg_fail_as(x->cx, EG_ERROR_INDEX,
+                       "%s: axis %d of the target %s steps by %lld elements where other axes cover "
+                       "%lld, so that elements share "
+                       "their place",
+                       who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step,
+                       (long long)far + 1);
             return false;
         }
         far += (x->dim[order[i]] - 1) * step;
@@ -219,22 +221,22 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     if (!eg__target("assign", target)) return -1;
     eg_ctx *cx = target->cx;
     if (!value) {
-        eg_fail(cx, "assign: the value is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value is NULL");
         return -1;
     }
     if (value->cx != cx) {
-        eg_fail(cx, "assign: target and value belong to different contexts");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
         return -1;
     }
     if (!eg__check("assign: value", value)) return -1;
     if (target->dtype != value->dtype) {
-        eg_fail(cx, "assign: the target is %s, the value %s", eg_type_name(target->dtype),
-                eg_type_name(value->dtype));
+        eg_fail_as(cx, EG_ERROR_DTYPE, "assign: the target is %s, the value %s",
+                   eg_type_name(target->dtype), eg_type_name(value->dtype));
         return -1;
     }
     if (!eg__same_shape(target, value)) {
-        eg_fail(cx, "assign: the target is %s, the value %s", eg__dims_text(target, a, sizeof a),
-                eg__dims_text(value, b, sizeof b));
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the target is %s, the value %s",
+                   eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
         return -1;
     }
     if (eg__overlap(target, value) && !(value = copied(value))) return -1;
@@ -274,7 +276,8 @@ static eg_tensor *read_part_of(const char *who, eg_tensor *z, int part)
 {
     if (!eg__check(who, z)) return z ? eg__poison(z->cx) : NULL;
     if (z->dtype != EG_C128)
-        return eg_fail(z->cx, "%s: operand 1 is %s, not c128", who, eg_type_name(z->dtype));
+        return eg_fail_as(z->cx, EG_ERROR_DTYPE, "%s: operand 1 is %s, not c128", who,
+                          eg_type_name(z->dtype));
     eg_tensor *y = eg__part(z, part);
     return y ? y : eg__poison(z->cx);
 }
@@ -326,7 +329,7 @@ static bool cast_shape(eg_tensor *y)
     if (y->in[0]->dtype == EG_C128 && eg__is_float(dtype)) dtype = EG_C128;
     if (dtype > EG_DEFAULT && (unsigned)dtype < EG_DTYPES)
         return eg__shape_like(y, dtype, y->in[0]);
-    eg_fail(y->cx, "cast: %d is not a dtype", (int)dtype);
+    eg_fail_as(y->cx, EG_ERROR_MISUSE, "cast: %d is not a dtype", (int)dtype);
     return false;
 }
 static eg_tensor *cast_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -359,8 +362,8 @@ eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
     if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check("cast", x))
-        return eg_fail(
-            x->cx,
+        return eg_fail_as(
+            x->cx, EG_ERROR_DTYPE,
             "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts",
             eg_type_name(dtype));
     return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);

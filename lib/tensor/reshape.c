@@ -57,11 +57,11 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     char from[256], to[256];
     if (!eg__check(who, x)) return false;
     if (rank < 0 || rank > EG_RANK_MAX) {
-        eg_fail(x->cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
         return false;
     }
     if (rank && !dims) {
-        eg_fail(x->cx, "%s: the sizes are NULL", who);
+        eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the sizes are NULL", who);
         return false;
     }
     int64_t size = eg_size(x), known = 1;
@@ -75,27 +75,29 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
             continue;
         }
         if (dims[k] < -1) {
-            eg_fail(x->cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k);
+            eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: size %lld of axis %d is negative", who,
+                       (long long)dims[k], k);
             return false;
         }
         if (unknown >= 0) {
-            eg_fail(x->cx, "%s: axes %d and %d are both −1, only one can be inferred", who, unknown,
-                    k);
+            eg_fail_as(x->cx, EG_ERROR_SHAPE,
+                       "%s: axes %d and %d are both −1, only one can be inferred", who, unknown, k);
             return false;
         }
         unknown = k;
     }
     if (unknown >= 0 && known == 0) {
-        eg_fail(x->cx, "%s: axis %d cannot be inferred beside a size of 0", who, unknown);
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: axis %d cannot be inferred beside a size of 0", who,
+                   unknown);
         return false;
     }
     fits = fits && (unknown < 0 ? known == size : size % known == 0);
     if (fits && unknown >= 0) s->v[unknown] = size / known;
     eg_tensor asked = { .rank = (uint8_t)rank, .dim = s->v };
     if (!fits)
-        eg_fail(x->cx, "%s: %s has %lld elements and does not fill %s", who,
-                eg__dims_text(x, from, sizeof from), (long long)size,
-                eg__dims_text(&asked, to, sizeof to));
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %s has %lld elements and does not fill %s", who,
+                   eg__dims_text(x, from, sizeof from), (long long)size,
+                   eg__dims_text(&asked, to, sizeof to));
     return fits;
 }
 
@@ -152,11 +154,11 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     if (!sized("view", x, rank, dims, &s)) return reshape_poison_of(x);
     if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
     eg_tensor bare = { .rank = x->rank, .dim = x->stride };
-    return eg_fail(x->cx,
-                   "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
-                   "eg_reshape copies",
-                   left, right, eg__dims_text(x, text, sizeof text),
-                   eg__dims_text(&bare, strides, sizeof strides));
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE,
+                      "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
+                      "eg_reshape copies",
+                      left, right, eg__dims_text(x, text, sizeof text),
+                      eg__dims_text(&bare, strides, sizeof strides));
 }
 
 /* -- reshape: a view if there is one, else a copy --------------------------------------------- */

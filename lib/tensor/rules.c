@@ -19,7 +19,8 @@ static eg_tensor *nothing(const eg_tensor *x)
 /* -- jvps that several rows share ------------------------------------------------------------- */
 eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 {
-    if (!y || !y->op) return y ? eg_fail(y->cx, "jvp: a leaf has no row to apply") : NULL;
+    if (!y || !y->op)
+        return y ? eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: a leaf has no row to apply") : NULL;
     eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
     if (!in) return eg__poison(y->cx);
     for (int i = 0; i < y->count; i++)

@@ -59,23 +59,25 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
 bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) {
-        eg_fail(cx, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
         return false;
     }
     if (rank && !dims) {
-        eg_fail(cx, "%s: rank %d, but the sizes are NULL", who, rank);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: rank %d, but the sizes are NULL", who, rank);
         return false;
     }
     int64_t bytes = eg__width[dtype];
     for (int k = 0; k < rank; k++)
         if (dims[k] < 0) {
-            eg_fail(cx, "%s: size %lld of axis %d is negative", who, (long long)dims[k], k);
+            eg_fail_as(cx, EG_ERROR_SHAPE, "%s: size %lld of axis %d is negative", who,
+                       (long long)dims[k], k);
             return false;
         }
     for (int k = 0; k < rank; k++)
         if (__builtin_mul_overflow(bytes, dims[k] ? dims[k] : 1, &bytes)) {
-            eg_fail(cx, "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k,
-                    (long long)dims[k]);
+            eg_fail_as(cx, EG_ERROR_SHAPE,
+                       "%s: the sizes up to axis %d (%lld) make more than 2^63 bytes", who, k,
+                       (long long)dims[k]);
             return false;
         }
     return true;
@@ -99,7 +101,7 @@ static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, con
 {
     const char *who = y->op ? y->op->name : "tensor";
     if ((unsigned)dtype >= EG_DTYPES) {
-        eg_fail(y->cx, "%s: %d is not a dtype", who, (int)dtype);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: %d is not a dtype", who, (int)dtype);
         return false;
     }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
@@ -192,7 +194,8 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
-        eg_fail(y->cx, "result: a tensor that is there already; only a row's shape() declares one");
+        eg_fail_as(y->cx, EG_ERROR_SHAPE,
+                   "result: a tensor that is there already; only a row's shape() declares one");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
 
@@ -236,8 +239,9 @@ bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
     for (int k = first; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != a->dtype) {
-            eg_fail(y->cx, "%s: operand %d is %s, operand %d is %s; eg_cast one of them",
-                    y->op->name, first + 1, eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
+            eg_fail_as(y->cx, EG_ERROR_DTYPE,
+                       "%s: operand %d is %s, operand %d is %s; eg_cast one of them", y->op->name,
+                       first + 1, eg_type_name(a->dtype), k + 1, eg_type_name(x->dtype));
             return false;
         }
         bool repeats = false;

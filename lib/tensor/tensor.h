@@ -5,7 +5,7 @@
 #include "tensor/lanes.h"
 
 /* -- apply.c ---------------------------------------------------------------------------------- */
-/* of the first operand that has one; NULL after eg_fail(NULL, …) */
+/* of the first operand that has one; NULL after eg_fail_as(NULL, EG_ERROR_MISUSE, …) */
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool eg__check(const char *who, eg_tensor *x);

@@ -33,8 +33,8 @@ int eg__axis(const char *who, eg_tensor *x, int k)
     char text[256];
     int rank = x->rank;
     if (k >= -rank && k < rank) return k < 0 ? k + rank : k;
-    eg_fail(x->cx, "%s: axis %d is out of range for %s of rank %d", who, k,
-            eg__dims_text(x, text, sizeof text), rank);
+    eg_fail_as(x->cx, EG_ERROR_INDEX, "%s: axis %d is out of range for %s of rank %d", who, k,
+               eg__dims_text(x, text, sizeof text), rank);
     return -1;
 }
 
@@ -65,7 +65,8 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
 {
     axis *y = m->axis + m->nx;
     if (m->ny == EG_RANK_MAX) {
-        eg_fail(x->cx, "%s: the result would have more than %d axes", m->row->name, EG_RANK_MAX);
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: the result would have more than %d axes",
+                   m->row->name, EG_RANK_MAX);
         return false;
     }
     memmove(y + k + 1, y + k, (size_t)(m->ny++ - k) * sizeof *y);
@@ -239,8 +240,8 @@ static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in s
     if (!view_begin(&m, &unfold_op, x[0])) return view_poison_of(x[0]);
     int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
     if (!windows || !size)
-        return eg_fail(x[0]->cx, "embed: %lld windows of %lld", (long long)windows,
-                       (long long)size);
+        return eg_fail_as(x[0]->cx, EG_ERROR_MISUSE, "embed: %lld windows of %lld",
+                          (long long)windows, (long long)size);
     m.nx = 1;
     m.axis[0] = (axis){ windows + size - 1, 0, -1, -1 };
     m.axis[1] = (axis){ windows, 1, 0, -1 };
@@ -269,14 +270,15 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
     char text[256];
     if (!view_begin(&m, &permute_op, x)) return view_poison_of(x);
     if (rank != x->rank)
-        return eg_fail(x->cx, "permute: %d axes given for %s of rank %d", rank,
-                       eg__dims_text(x, text, sizeof text), x->rank);
-    if (rank && !axes) return eg_fail(x->cx, "permute: the axes are NULL");
+        return eg_fail_as(x->cx, EG_ERROR_SHAPE, "permute: %d axes given for %s of rank %d", rank,
+                          eg__dims_text(x, text, sizeof text), x->rank);
+    if (rank && !axes) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "permute: the axes are NULL");
     uint32_t seen = 0;
     for (int k = 0; k < rank; k++) {
         int a = eg__axis("permute", x, axes[k]);
         if (a < 0) return view_poison_of(x);
-        if (seen >> a & 1) return eg_fail(x->cx, "permute: axis %d is given twice", a);
+        if (seen >> a & 1)
+            return eg_fail_as(x->cx, EG_ERROR_INDEX, "permute: axis %d is given twice", a);
         seen |= UINT32_C(1) << a;
         m.axis[rank + k] = (axis){ x->dim[a], 1, a, -1 };
     }
@@ -310,7 +312,8 @@ eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64
     if (!view_begin(&m, &slice_op, x)) return view_poison_of(x);
     int k = eg__axis("slice", x, axis_k);
     if (k < 0) return view_poison_of(x);
-    if (step == 0) return eg_fail(x->cx, "slice: the step along axis %d is 0", k);
+    if (step == 0)
+        return eg_fail_as(x->cx, EG_ERROR_INDEX, "slice: the step along axis %d is 0", k);
     /* where start and stop may lie */
     int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* as good as any longer step */
@@ -340,26 +343,29 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
     int64_t n = k < 0 ? 0 : x->dim[k], total = 0;
     good = k >= 0;
     if (!parts) {
-        if (good) eg_fail(x->cx, "split: there is no room for the parts: it is NULL");
+        if (good)
+            eg_fail_as(x->cx, EG_ERROR_MEMORY, "split: there is no room for the parts: it is NULL");
         return -1;
     }
     if (good && (count < 1 || (!sizes && n % count))) {
-        eg_fail(x->cx, "split: axis %d of %s does not split into %d equal parts", k,
-                eg__dims_text(x, text, sizeof text), count);
+        eg_fail_as(x->cx, EG_ERROR_INDEX, "split: axis %d of %s does not split into %d equal parts",
+                   k, eg__dims_text(x, text, sizeof text), count);
         good = false;
     }
     for (int i = 0; good && sizes && i < count; i++) {
         if (sizes[i] < 0 || sizes[i] > n - total) {
-            eg_fail(x->cx, "split: part %d of size %lld does not fit into axis %d of %s after %lld",
-                    i + 1, (long long)sizes[i], k, eg__dims_text(x, text, sizeof text),
-                    (long long)total);
+            eg_fail_as(x->cx, EG_ERROR_SHAPE,
+                       "split: part %d of size %lld does not fit into axis %d of %s after %lld",
+                       i + 1, (long long)sizes[i], k, eg__dims_text(x, text, sizeof text),
+                       (long long)total);
             good = false;
         } else
             total += sizes[i];
     }
     if (good && sizes && total != n) {
-        eg_fail(x->cx, "split: the parts are %lld together, but axis %d of %s is %lld",
-                (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
+        eg_fail_as(x->cx, EG_ERROR_INDEX,
+                   "split: the parts are %lld together, but axis %d of %s is %lld",
+                   (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
         good = false;
     }
     int64_t from = 0;
@@ -402,8 +408,9 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
     int k = eg__axis("select", x, axis_k);
     if (k < 0) return view_poison_of(x);
     if (index >= x->dim[k] || index < -x->dim[k])
-        return eg_fail(x->cx, "select: index %lld is out of range for axis %d of %s",
-                       (long long)index, k, eg__dims_text(x, text, sizeof text));
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "select: index %lld is out of range for axis %d of %s", (long long)index,
+                          k, eg__dims_text(x, text, sizeof text));
     m.axis[k].at = index < 0 ? index + x->dim[k] : index;
     drop(&m, k);
     return view_finish(&m, x);
@@ -432,8 +439,8 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
     int k = eg__axis("squeeze", x, axis_k);
     if (k < 0) return view_poison_of(x);
     if (x->dim[k] != 1)
-        return eg_fail(x->cx, "squeeze: axis %d of %s has size %lld, not 1", k,
-                       eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
+        return eg_fail_as(x->cx, EG_ERROR_SHAPE, "squeeze: axis %d of %s has size %lld, not 1", k,
+                          eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
     drop(&m, k);
     return view_finish(&m, x);
 }
@@ -450,8 +457,9 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
     char text[256];
     if (!view_begin(&m, &unsqueeze_op, x)) return view_poison_of(x);
     if (axis_k > x->rank || axis_k < -x->rank - 1)
-        return eg_fail(x->cx, "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
-                       axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
+                          axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
     if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
         return view_poison_of(x);
     return view_finish(&m, x);
@@ -472,12 +480,13 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     int a = eg__axis("diagonal", x, axis_a), b = a < 0 ? -1 : eg__axis("diagonal", x, axis_b);
     if (b < 0) return view_poison_of(x);
     if (a == b)
-        return eg_fail(x->cx, "diagonal: axis %d of %s is given twice", a,
-                       eg__dims_text(x, text, sizeof text));
+        return eg_fail_as(x->cx, EG_ERROR_INDEX, "diagonal: axis %d of %s is given twice", a,
+                          eg__dims_text(x, text, sizeof text));
     int64_t na = x->dim[a], nb = x->dim[b];
     if (offset > nb || offset < -na)
-        return eg_fail(x->cx, "diagonal: offset %lld lies outside axes %d and %d of %s",
-                       (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "diagonal: offset %lld lies outside axes %d and %d of %s",
+                          (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
     int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t n = na - down < nb - right ? na - down : nb - right;
     m.axis[a].at = n ? down : 0;
@@ -513,11 +522,13 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
     int k = eg__axis("unfold", x, axis_k);
     if (k < 0) return view_poison_of(x);
     if (step < 1)
-        return eg_fail(x->cx, "unfold: the step along axis %d is %lld, and must be at least 1", k,
-                       (long long)step);
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "unfold: the step along axis %d is %lld, and must be at least 1", k,
+                          (long long)step);
     if (size < 1 || size > x->dim[k])
-        return eg_fail(x->cx, "unfold: a window of %lld does not fit into axis %d of %s",
-                       (long long)size, k, eg__dims_text(x, text, sizeof text));
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "unfold: a window of %lld does not fit into axis %d of %s",
+                          (long long)size, k, eg__dims_text(x, text, sizeof text));
     m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
     return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, x) : view_poison_of(x);
 }

@@ -46,7 +46,8 @@ bool eg__batch_tests(eg_trainer *t)
             t->test[t->tests++] = k;
     }
     if (!t->tests)
-        eg_fail(t->cx, "trainer: no example of %s is held out for tests", eg_data_name(t->data));
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: no example of %s is held out for tests",
+                   eg_data_name(t->data));
     return t->tests > 0;
 }
 
@@ -77,8 +78,8 @@ static void training_row(eg_trainer *t, int64_t k, row *r) /* the stream's curso
 {
     (void)k;
     if (t->cursor > EXAMPLE_MOST - SCAN) {
-        eg_fail(t->cx, "trainer: all of the 2^62 examples of %s are used up",
-                eg_data_name(t->data));
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: all of the 2^62 examples of %s are used up",
+                   eg_data_name(t->data));
         return;
     }
     if (t->data->free_text) {
@@ -95,8 +96,8 @@ static void training_row(eg_trainer *t, int64_t k, row *r) /* the stream's curso
             return;
         }
     }
-    eg_fail(t->cx, "trainer: %d examples of %s on end are held out for tests", SCAN,
-            eg_data_name(t->data));
+    eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: %d examples of %s on end are held out for tests",
+               SCAN, eg_data_name(t->data));
 }
 
 static void test_row(eg_trainer *t, int64_t k, row *r)
@@ -167,10 +168,11 @@ static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
 {
     int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     if (t->data->free_text && !t->data->tokens)
-        eg_fail(t->cx,
-                "%s: the text was left out when the model was loaded, so it can neither be trained "
-                "nor evaluated",
-                t->data->name);
+        eg_fail_as(
+            t->cx, EG_ERROR_MISUSE,
+            "%s: the text was left out when the model was loaded, so it can neither be trained "
+            "nor evaluated",
+            t->data->name);
     if (eg_error(t->cx) || !batch_room(t, rows)) return (eg__batch){ 0 };
     for (int64_t k = 0; k < rows; k++) {
         row r = { t->tokens + k * wide, t->target + k * wide,

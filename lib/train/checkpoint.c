@@ -124,18 +124,20 @@ static bool get(eg_ctx *cx, const char *path, const field *f, saved *s, const ch
     if (!text && f->late) return true;
     errno = 0;
     if (!text || !*text || isspace((unsigned char)*text))
-        eg_fail(cx, "%s: the metadata lacks a number for \"%s\"", path, f->key);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata lacks a number for \"%s\"", path, f->key);
     else if (f->real)
         *(double *)((char *)s + f->at) = strtod(text, &end);
     else {
         int64_t value = strtoll(text, &end, 10);
         *(int64_t *)((char *)s + f->at) = value;
         if (!*end && (errno || value < f->least || value > f->most))
-            eg_fail(cx, "%s: the metadata's \"%s\" is %.40s, not within %lld and %lld", path,
-                    f->key, text, (long long)f->least, (long long)f->most);
+            eg_fail_as(cx, EG_ERROR_FILE,
+                       "%s: the metadata's \"%s\" is %.40s, not within %lld and %lld", path, f->key,
+                       text, (long long)f->least, (long long)f->most);
     }
     if (end && (*end || end == text))
-        eg_fail(cx, "%s: the metadata's \"%s\" is \"%.40s\", not a number", path, f->key, text);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata's \"%s\" is \"%.40s\", not a number", path,
+                   f->key, text);
     return !eg_error(cx);
 }
 
@@ -356,11 +358,12 @@ static bool same_data(const eg_data *d, const char *name, bool text, const saved
                       const char *path)
 {
     if (d->free_text != text || (!text && strcmp(d->name, name)))
-        eg_fail(d->cx, "%s: a model of %s, not of %s", path, name, d->name);
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: a model of %s, not of %s", path, name, d->name);
     else if (text && ((int64_t)d->sum != s->sum || d->count != s->characters))
-        eg_fail(d->cx, "%s: trained on %s when it had %lld characters; %s has %lld and %s", path,
-                name, (long long)s->characters, d->name, (long long)d->count,
-                d->count == s->characters ? "others" : "is another text");
+        eg_fail_as(d->cx, EG_ERROR_FILE,
+                   "%s: trained on %s when it had %lld characters; %s has %lld and %s", path, name,
+                   (long long)s->characters, d->name, (long long)d->count,
+                   d->count == s->characters ? "others" : "is another text");
     return !eg_error(d->cx);
 }
 
@@ -370,10 +373,11 @@ static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const cha
 {
     struct stat about;
     if (stat(corpus, &about))
-        eg_fail(cx, "%s: %s", corpus, strerror(errno));
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", corpus, strerror(errno));
     else if (!S_ISREG(about.st_mode) || about.st_size > 4 * s->characters)
-        eg_fail(cx, "%s: %s is not the text that it was trained on: no file of at most %lld bytes",
-                path, corpus, 4 * (long long)s->characters);
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s: %s is not the text that it was trained on: no file of at most %lld bytes",
+                   path, corpus, 4 * (long long)s->characters);
     return !eg_error(cx);
 }
 
@@ -398,10 +402,11 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
-        eg_fail(o->cx,
-                "%s: the task \"%s\" is not one of eingrad's; load it with .data, the task that it "
-                "was trained on",
-                o->path, task ? task : "");
+        eg_fail_as(
+            o->cx, EG_ERROR_FILE,
+            "%s: the task \"%s\" is not one of eingrad's; load it with .data, the task that it "
+            "was trained on",
+            o->path, task ? task : "");
         return NULL;
     }
     return eg_data_task(o->cx, eg_task_find(task));
@@ -410,11 +415,12 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
 static bool counts_and_type(eg_ctx *cx, const saved *s, const char *path)
 {
     if (s->dtype != (int64_t)eg_default_type(cx))
-        eg_fail(cx, "%s: a model in %s, but the context is in %s", path,
-                s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: a model in %s, but the context is in %s", path,
+                   s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
     if (s->waited > s->step)
-        eg_fail(cx, "%s: the metadata's \"waited\" is %lld looks, but only %lld steps are done",
-                path, (long long)s->waited, (long long)s->step);
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s: the metadata's \"waited\" is %lld looks, but only %lld steps are done",
+                   path, (long long)s->waited, (long long)s->step);
     return !eg_error(cx);
 }
 
@@ -422,7 +428,8 @@ static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
 {
     const char *own = eg__data_symbols_text(t->data, t->owner);
     if (own && (!text || strcmp(own, text) || t->vocabulary != eg_data_symbols(t->data)))
-        eg_fail(t->cx, "%s: its vocabulary is not that of %s", path, eg_data_name(t->data));
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: its vocabulary is not that of %s", path,
+                   eg_data_name(t->data));
     return !eg_error(t->cx);
 }
 
@@ -440,13 +447,16 @@ static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const cha
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
     for (int64_t k = 0; count && k < eg_size(x); k++)
         if (count[k] < 0 || count[k] > (k ? count[0] : STEP_MOST))
-            eg_fail(cx, "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path,
-                    one->name, (long long)count[k], (long long)(k ? count[0] : STEP_MOST));
+            eg_fail_as(cx, EG_ERROR_FILE,
+                       "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path,
+                       one->name, (long long)count[k], (long long)(k ? count[0] : STEP_MOST));
     if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
-        eg_fail(cx, "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite",
-                path, one->name, eg_item(x));
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path,
+                   one->name, eg_item(x));
     else if (!eg_error(cx) && eg_first_nonfinite(x))
-        eg_fail(cx, "%s: tensor \"%s\" has a NaN or an infinity", path, one->name);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" has a NaN or an infinity", path,
+                   one->name);
     return !eg_error(cx);
 }
 
@@ -463,9 +473,10 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
                                                eg_dims(one->x))))
             return false;
         if (!state_fits(one, x)) {
-            eg_fail(t->cx, "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld numbers",
-                    path, one->name, at < 0 ? "missing" : "another", eg_type_name(eg_type(one->x)),
-                    eg_rank(one->x), (long long)eg_size(one->x));
+            eg_fail_as(t->cx, EG_ERROR_FILE,
+                       "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld numbers", path,
+                       one->name, at < 0 ? "missing" : "another", eg_type_name(eg_type(one->x)),
+                       eg_rank(one->x), (long long)eg_size(one->x));
             return false;
         }
         if (!state_sound(t->cx, one, x, path) || eg_assign(one->x, x)) return false;
@@ -478,7 +489,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
 {
     eg_trainer_args o = args_of(s, data, eg_safetensors_metadata(file, "model"), l->steps);
     if (!o.model) {
-        eg_fail(l->cx, "%s: the metadata names no model", l->path);
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
         return NULL;
     }
     eg_trainer *t =
@@ -507,9 +518,10 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     saved s = { 0 };
     const char *format = eg_safetensors_metadata(file, "format");
     if (!format || strncmp(format, "eingrad trainer", 15))
-        eg_fail(o.cx, "%s: not a model that eingrad trained", o.path);
+        eg_fail_as(o.cx, EG_ERROR_FILE, "%s: not a model that eingrad trained", o.path);
     else if (strcmp(format, "eingrad trainer 2"))
-        eg_fail(o.cx, "%s: a model of another version, in the format \"%s\"", o.path, format);
+        eg_fail_as(o.cx, EG_ERROR_FILE, "%s: a model of another version, in the format \"%s\"",
+                   o.path, format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         get(o.cx, o.path, &fields[k], &s, eg_safetensors_metadata(file, fields[k].key));
     eg_data *data =

@@ -16,10 +16,11 @@ static eg_data *read_text(eg_data *d, const char *bytes, size_t size)
     d->held = d->count - d->count / HELD_OUT;
     if (!d->tokens) return NULL;
     if (d->count < 2 * HELD_OUT) {
-        eg_fail(d->cx,
-                "%s: a text of %lld characters; %d are needed, so that the last tenth can be held "
-                "out for tests",
-                d->name, (long long)d->count, 2 * HELD_OUT);
+        eg_fail_as(
+            d->cx, EG_ERROR_FILE,
+            "%s: a text of %lld characters; %d are needed, so that the last tenth can be held "
+            "out for tests",
+            d->name, (long long)d->count, 2 * HELD_OUT);
         return NULL;
     }
     return d;
@@ -28,7 +29,7 @@ static eg_data *read_text(eg_data *d, const char *bytes, size_t size)
 eg_data *eg_data_corpus_of(eg_ctx *cx, const void *bytes, size_t count, const char *name)
 {
     eg_data *d = eg__data_open(cx, name);
-    if (d && !bytes) eg_fail(cx, "data: the text of %s is NULL", name);
+    if (d && !bytes) eg_fail_as(cx, EG_ERROR_FILE, "data: the text of %s is NULL", name);
     return d && bytes ? read_text(d, bytes, count) : NULL;
 }
 
@@ -45,7 +46,7 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, ui
 {
     eg_data *d = eg__data_open(cx, name);
     if (d && !eg__data_symbols_read(d, symbols)) {
-        eg_fail(cx, "%s: its vocabulary cannot be read", name);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: its vocabulary cannot be read", name);
         return NULL;
     }
     if (d) d->free_text = true, d->sum = sum, d->count = count, d->held = count - count / HELD_OUT;

@@ -8,13 +8,13 @@
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
     if (!task || !task->name || !task->symbols || !task->make) {
-        eg_fail(cx, "data: the task is NULL or lacks a name, symbols or make");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "data: the task is NULL or lacks a name, symbols or make");
         return NULL;
     }
     if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST ||
         task->longest_output > EG_LONGEST) {
-        eg_fail(cx, "data: task %s has lengths %d and %d, not within 1 … %d", task->name,
-                task->longest_input, task->longest_output, EG_LONGEST);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "data: task %s has lengths %d and %d, not within 1 … %d",
+                   task->name, task->longest_input, task->longest_output, EG_LONGEST);
         return NULL;
     }
     eg_data *d = eg__data_open(cx, task->name);
@@ -24,7 +24,8 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
     const char *s = task->symbols, *end = s + strlen(s), *symbol;
     for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0;)
         if (n < 0 || eg__data_token(d, symbol, (size_t)n) < 0) {
-            eg_fail(cx, "data: the symbols of task %s are not UTF-8", task->name);
+            eg_fail_as(cx, EG_ERROR_MISUSE, "data: the symbols of task %s are not UTF-8",
+                       task->name);
             return NULL;
         }
     return d;
@@ -38,9 +39,10 @@ static int side(eg_data *d, long long line, const char *s, const char *end, int6
     int n, count = 0;
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         if (n < 0)
-            eg_fail(d->cx, "%s:%lld: not UTF-8", d->name, line);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: not UTF-8", d->name, line);
         else if (count == EG_LONGEST)
-            eg_fail(d->cx, "%s:%lld: more than %d symbols on one side", d->name, line, EG_LONGEST);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: more than %d symbols on one side", d->name,
+                       line, EG_LONGEST);
         else if ((d->tokens[at + count] = eg__data_token(d, symbol, (size_t)n)) >= 0) {
             count++;
             continue;
@@ -55,7 +57,8 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     long long line = d->count + 1;
     const char *tab = memchr(s, '\t', (size_t)(end - s));
     if (!tab || memchr(tab + 1, '\t', (size_t)(end - tab - 1))) {
-        eg_fail(d->cx, "%s:%lld: a line is input TAB output, with exactly one tab", d->name, line);
+        eg_fail_as(d->cx, EG_ERROR_MISUSE,
+                   "%s:%lld: a line is input TAB output, with exactly one tab", d->name, line);
         return false;
     }
     eg__pair *p = &d->pairs[d->count];
@@ -64,7 +67,8 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     p->outputs = p->inputs < 0 ? -1 : side(d, line, tab + 1, end, at + p->inputs);
     if (p->outputs < 0) return false;
     if (!p->inputs || !p->outputs) {
-        eg_fail(d->cx, "%s:%lld: the %s is empty", d->name, line, p->inputs ? "output" : "input");
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: the %s is empty", d->name, line,
+                   p->inputs ? "output" : "input");
         return false;
     }
     d->longest_input = p->inputs > d->longest_input ? p->inputs : d->longest_input;
@@ -90,8 +94,8 @@ static bool both_halves(eg_data *d)
     if (out > 0 && out < d->count) return true;
     d->few = true, d->smallest = smallest;
     if (least == d->count)
-        eg_fail(
-            d->cx,
+        eg_fail_as(
+            d->cx, EG_ERROR_MISUSE,
             "%s: one input in ten is held out for tests, but of %lld pairs all have the same one",
             d->name, (long long)d->count);
     return least < d->count;
@@ -150,7 +154,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
         at += d->pairs[d->count - 1].inputs + d->pairs[d->count - 1].outputs;
     }
     if (!d->count) {
-        eg_fail(d->cx, "%s: no pairs", d->name);
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: no pairs", d->name);
         return NULL;
     }
     return both_halves(d) ? d : NULL;
@@ -159,7 +163,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
 {
     eg_data *d = eg__data_open(cx, name);
-    if (d && !text) eg_fail(cx, "data: the text of %s is NULL", name);
+    if (d && !text) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the text of %s is NULL", name);
     char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
     return copy ? data_parse(d, strcpy(copy, text)) : NULL;
 }
@@ -171,7 +175,7 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
     size_t count;
     char *text = eg__data_file(d, path, &count);
     if (text && memchr(text, 0, count)) {
-        eg_fail(cx, "%s: not a text file (a zero byte)", path);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: not a text file (a zero byte)", path);
         return NULL;
     }
     return text ? data_parse(d, text) : NULL;
@@ -219,8 +223,9 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
         good =
             e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
     if (!good)
-        eg_fail(d->cx, "data: example %llu of task %s breaks the task's lengths or symbols",
-                (unsigned long long)number, d->name);
+        eg_fail_as(d->cx, EG_ERROR_SHAPE,
+                   "data: example %llu of task %s breaks the task's lengths or symbols",
+                   (unsigned long long)number, d->name);
     return good ? 0 : -1;
 }
 

@@ -46,27 +46,35 @@ static bool decode_settle(eg_decode_args *o) /* defaults; false after a refusal 
     o->beam = o->beam ? o->beam : 1;
     o->length_power = o->length_power == EG_OFF ? 0 : o->length_power != 0 ? o->length_power : 1;
     if (!o->next)
-        eg_fail(cx, "decode: the step function is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function is NULL");
     else if (!o->prompt || o->prompts < 1)
-        eg_fail(cx, "decode: the prompt is empty");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the prompt is empty");
     else if (o->longest < 1 || o->longest > INT32_MAX || o->prompts > INT32_MAX)
-        eg_fail(cx, "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
-                (long long)o->longest, (long long)o->prompts);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
+                   (long long)o->longest, (long long)o->prompts);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
-        eg_fail(cx, "decode: the temperature must be positive, not %g", o->temperature);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the temperature must be positive, not %g",
+                   o->temperature);
     else if (o->top_k < 0)
-        eg_fail(cx, "decode: top_k must be positive, not %lld", (long long)o->top_k);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: top_k must be positive, not %lld",
+                   (long long)o->top_k);
     else if (!(o->top_p > 0 && o->top_p <= 1))
-        eg_fail(cx, "decode: top_p must be above 0 and at most 1, not %g", o->top_p);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: top_p must be above 0 and at most 1, not %g",
+                   o->top_p);
     else if (o->beam < 1 || o->beam > 1 << 16)
-        eg_fail(cx, "decode: beam must be from 1 to 65536, not %lld", (long long)o->beam);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: beam must be from 1 to 65536, not %lld",
+                   (long long)o->beam);
     else if (o->beam > 1 && (draws(o) || wants))
-        eg_fail(cx, "decode: a beam of %lld draws nothing; leave temperature, top_k and top_p out",
-                (long long)o->beam);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "decode: a beam of %lld draws nothing; leave temperature, top_k and top_p out",
+                   (long long)o->beam);
     else if (!(o->length_power >= 0 && o->length_power < INFINITY))
-        eg_fail(cx, "decode: length_power must not be negative, not %g", o->length_power);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "decode: length_power must not be negative, not %g",
+                   o->length_power);
     else if (o->end < NO_END || o->least < 0)
-        eg_fail(cx, "decode: the token %d is negative", o->end < NO_END ? o->end : o->least);
+        eg_fail_as(cx, EG_ERROR_INDEX, "decode: the token %d is negative",
+                   o->end < NO_END ? o->end : o->least);
     return !eg_error(cx);
 }
 
@@ -80,23 +88,25 @@ static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
     eg_ctx *cx = d->o.cx;
     if (eg_error(cx) || !eg_ok(logits))
-        return eg_fail(cx, "decode: the step function gave no logits"), false;
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function gave no logits"), false;
     int64_t classes = eg_rank(logits) == 2 ? eg_dim(logits, 1) : 0;
     if (!classes || eg_dim(logits, 0) != rows ||
         (eg_type(logits) != EG_F32 && eg_type(logits) != EG_F64))
-        return eg_fail(cx,
-                       "decode: the logits must be floats of (%lld, v), not %s of rank %d with "
-                       "%lld first",
-                       (long long)rows, eg_type_name(eg_type(logits)), eg_rank(logits),
-                       (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)),
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "decode: the logits must be floats of (%lld, v), not %s of rank %d with "
+                          "%lld first",
+                          (long long)rows, eg_type_name(eg_type(logits)), eg_rank(logits),
+                          (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)),
                false;
     if (d->classes && d->classes != classes)
-        return eg_fail(cx, "decode: 'v' is %lld in these logits but %lld in those before",
-                       (long long)classes, (long long)d->classes),
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "decode: 'v' is %lld in these logits but %lld in those before",
+                          (long long)classes, (long long)d->classes),
                false;
     if (d->o.end >= classes || (d->o.least >= classes && d->o.end == NO_END))
-        return eg_fail(cx, "decode: the token %d is not below %lld, the number of logits",
-                       d->o.end >= classes ? d->o.end : d->o.least, (long long)classes),
+        return eg_fail_as(cx, EG_ERROR_INDEX,
+                          "decode: the token %d is not below %lld, the number of logits",
+                          d->o.end >= classes ? d->o.end : d->o.least, (long long)classes),
                false;
     if (!d->classes) {
         d->classes = classes;
@@ -119,16 +129,17 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
         double one =
             decode_allowed(d, v) ? decode_number(logits, x, row * d->classes + v) : -INFINITY;
         if (isnan(one) || one > 1.79e308) {
-            eg_fail(d->o.cx, "decode: logit %lld after %lld tokens is %g", (long long)v,
-                    (long long)d->length, one);
+            eg_fail_as(d->o.cx, EG_ERROR_INDEX, "decode: logit %lld after %lld tokens is %g",
+                       (long long)v, (long long)d->length, one);
             return false;
         }
         d->log_p[v] = one;
         most = one > most ? one : most;
     }
     if (isinf(most)) {
-        eg_fail(d->o.cx, "decode: every token that may follow after %lld has a logit of −inf",
-                (long long)d->length);
+        eg_fail_as(d->o.cx, EG_ERROR_INDEX,
+                   "decode: every token that may follow after %lld has a logit of −inf",
+                   (long long)d->length);
         return false;
     }
     for (int64_t v = 0; v < d->classes; v++) sum += exp(d->log_p[v] - most);

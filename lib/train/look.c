@@ -48,7 +48,7 @@ static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int6
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
     }
-    if (n == 0) eg_fail(t->cx, "%s: the input is empty", eg_data_name(t->data));
+    if (n == 0) eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: the input is empty", eg_data_name(t->data));
     if (t->kind->apart) q.tokens = tokens + n, q.sources = n;
     q.count = t->kind->apart ? 0 : n;
     if (n > 0 && t->separator) q.tokens[q.count++] = EG_SEP;
@@ -127,9 +127,11 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                                                                                          : most;
     asking a = { .t = t, .rows = o->beam > 1 ? o->beam : 1 };
     if (longest < 1 || longest > INT32_MAX / 2)
-        eg_fail(t->cx, "generate: the length must be from 1 to 2^30, not %lld", (long long)longest);
+        eg_fail_as(t->cx, EG_ERROR_SHAPE, "generate: the length must be from 1 to 2^30, not %lld",
+                   (long long)longest);
     if (o->beam < 0 || o->beam > 4096)
-        eg_fail(t->cx, "generate: beam must be from 1 to 4096, not %lld", (long long)o->beam);
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: beam must be from 1 to 4096, not %lld",
+                   (long long)o->beam);
     if (eg_error(t->cx) || !look_prepare(&a, q)) return NULL;
     return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens,
                      .prompts = q->count, .longest = longest < most ? longest : most,
@@ -158,12 +160,13 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg_trainer *t = o.trainer;
     if (!t || eg_error(t->cx)) return NULL;
     if (!t->kind->writes) {
-        eg_fail(t->cx, "generate: an encoder answers all places at once, it does not go on with a "
-                       "text; predict gives its answer");
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                   "generate: an encoder answers all places at once, it does not go on with a "
+                   "text; predict gives its answer");
         return NULL;
     }
     if (!o.prompt && !t->data->free_text) {
-        eg_fail(t->cx, "generate: the prompt is NULL");
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: the prompt is NULL");
         return NULL;
     }
     const char *answer = NULL;
@@ -207,7 +210,7 @@ static answer answer_to(eg_trainer *t, const char *input)
         eg__batch b = batch_of(&a.q, a.first);
         eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
         if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
-            eg_fail(t->cx, "predict: a logit of the model is not finite");
+            eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
             eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
         for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
@@ -223,8 +226,8 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 {
     if (!t || eg_error(t->cx)) return NULL;
     if (t->data->free_text) {
-        eg_fail(t->cx, "%s: a text has no answers; generate goes on with it",
-                eg_data_name(t->data));
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: a text has no answers; generate goes on with it",
+                   eg_data_name(t->data));
         return NULL;
     }
     answer a = answer_to(t, input);
@@ -238,7 +241,8 @@ static int look_part_of(eg_trainer *t, const char *name) /* −1 after an error 
     for (int k = 0; name && k < parts; k++)
         if (!strcmp(t->kind->part[k].name, name)) return k;
     if (name)
-        eg_fail(t->cx, "attend: there is no part \"%s\" in a model \"%s\"", name, t->kind->name);
+        eg_fail_as(t->cx, EG_ERROR_NOTATION, "attend: there is no part \"%s\" in a model \"%s\"",
+                   name, t->kind->name);
     return name ? -1 : parts - 1;
 }
 
@@ -278,10 +282,10 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
 eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
 {
     if (t && t->kind->apart)
-        eg_fail(t->cx,
-                "attend: rows and columns of a model \"%s\" have tokens of their own; "
-                "eg_trainer_look gives both",
-                t->kind->name);
+        eg_fail_as(t->cx, EG_ERROR_NOTATION,
+                   "attend: rows and columns of a model \"%s\" have tokens of their own; "
+                   "eg_trainer_look gives both",
+                   t->kind->name);
     return eg_trainer_look(t, input, NULL, labels, NULL);
 }
 
@@ -300,7 +304,7 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
     if (!t || eg_error(t->cx)) return -1;
     if (!largest) {
-        eg_fail(t->cx, "saturation: there is no room for the result");
+        eg_fail_as(t->cx, EG_ERROR_MEMORY, "saturation: there is no room for the result");
         return -1;
     }
     quiet q = quiet_begin(t->cx);

@@ -161,8 +161,8 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
     for (int k = 0; k < count; k++)
         if (!heads || heads[k].attention < 0 || heads[k].attention >= attentions ||
             heads[k].head < 0 || heads[k].head >= t->o.heads) {
-            eg_fail(
-                t->cx,
+            eg_fail_as(
+                t->cx, EG_ERROR_MISUSE,
                 "heads off: there is no head %d of attention %d; the model has %d of %lld heads",
                 heads ? heads[k].head : 0, heads ? heads[k].attention : 0, attentions,
                 (long long)t->o.heads);

@@ -95,33 +95,35 @@ static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
         marks++;
     bool rising = marks == EG_MILESTONES || s->milestones[marks] == 0;
     if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
-        eg_fail(cx,
-                "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, "
-                "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
-                "EG_WSD_SQRT, but %d",
-                who, (int)s->decay);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, "
+                   "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
+                   "EG_WSD_SQRT, but %d",
+                   who, (int)s->decay);
     else if (w < 0 || all < 0 || (decays[s->decay].ends && all <= w))
-        eg_fail(cx, "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
-                who, all, w);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
+                   who, all, w);
     else if (!isfinite(s->last))
-        eg_fail(cx, "%s: schedule.last must be a number, not %g", who, s->last);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.last must be a number, not %g", who, s->last);
     else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
              (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
-        eg_fail(cx, "%s: schedule.gamma must be a number above 0, not %g", who, s->gamma);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g", who,
+                   s->gamma);
     else if (s->decay == EG_NOAM && (w < 1 || s->d_model < 1))
-        eg_fail(cx,
-                "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
-                who, w, (long long)s->d_model);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
+                   who, w, (long long)s->d_model);
     else if (s->decay == EG_STEPS &&
              (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
-        eg_fail(cx,
-                "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
-                "step_size is %lld, and %d "
-                "milestones rise",
-                who, (long long)s->step_size, marks);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
+                   "step_size is %lld, and %d "
+                   "milestones rise",
+                   who, (long long)s->step_size, marks);
     else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
-        eg_fail(
-            cx,
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
             "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld",
             who, all - w, decay);
     return eg_error(cx) != NULL;
@@ -212,14 +214,17 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
         double value;
         memcpy(&value, (const char *)o + ranges[k].at, sizeof value);
         if (!(value >= 0 && value < ranges[k].below))
-            return eg_fail(cx, "%s: %s, not %g", who, ranges[k].text, value), true;
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s, not %g", who, ranges[k].text, value),
+                   true;
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
-        eg_fail(cx, "%s: nesterov needs momentum and no dampening; they are %g and %g", who,
-                o->momentum, o->dampening);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: nesterov needs momentum and no dampening; they are %g and %g", who,
+                   o->momentum, o->dampening);
     else if (!(o->norm_type <= 2 && o->norm_type >= 2) &&
              !(o->norm_type > 0 && isinf(o->norm_type)))
-        eg_fail(cx, "%s: norm_type must be 2 or INFINITY, not %g", who, o->norm_type);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: norm_type must be 2 or INFINITY, not %g", who,
+                   o->norm_type);
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
@@ -289,7 +294,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     if (opt_refused(cx, row->name, &o)) return NULL;
     int n = eg_params_count(p);
     if (!n) {
-        eg_fail(cx, "%s: the list of parameters is empty", row->name);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of parameters is empty", row->name);
         return NULL;
     }
     eg_opt *op = eg_params_alloc(p, sizeof *op);
@@ -330,22 +335,23 @@ static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
-        eg_fail(op->cx, "%s: gradient %d is %s", op->kind->name, k + 1,
-                eg_ok(g) ? "of another context" : "no usable tensor");
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: gradient %d is %s", op->kind->name, k + 1,
+                   eg_ok(g) ? "of another context" : "no usable tensor");
         return false;
     }
     const eg_tensor *x = op->x[k];
     int r = 0;
     while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r)) r++;
     if (eg_type(g) != eg_type(x))
-        eg_fail(op->cx, "%s: gradient %d is %s, its parameter %s", op->kind->name, k + 1,
-                eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
+        eg_fail_as(op->cx, EG_ERROR_DTYPE, "%s: gradient %d is %s, its parameter %s",
+                   op->kind->name, k + 1, eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
-        eg_fail(op->cx, "%s: gradient %d has rank %d, its parameter rank %d", op->kind->name, k + 1,
-                eg_rank(g), eg_rank(x));
+        eg_fail_as(op->cx, EG_ERROR_SHAPE, "%s: gradient %d has rank %d, its parameter rank %d",
+                   op->kind->name, k + 1, eg_rank(g), eg_rank(x));
     else if (r < eg_rank(x))
-        eg_fail(op->cx, "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
-                op->kind->name, r, k + 1, (long long)eg_dim(g, r), (long long)eg_dim(x, r));
+        eg_fail_as(op->cx, EG_ERROR_SHAPE,
+                   "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
+                   op->kind->name, r, k + 1, (long long)eg_dim(g, r), (long long)eg_dim(x, r));
     else
         return true;
     return false;
@@ -363,8 +369,9 @@ static void not_finite(eg_opt *op, int k, double value)
         if (eg_error(op->cx)) snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);
     }
-    eg_fail(op->cx, "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
-            op->name[k], isnan(value) ? (double)NAN : value, origin);
+    eg_fail_as(op->cx, EG_ERROR_NOTATION,
+               "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
+               op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
 /* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient
@@ -383,7 +390,8 @@ static bool opt_measure(eg_opt *op, eg_tensor *const *g, double limit, double *n
         squares += one.squares, most = fmax(most, one.largest), reached++;
     }
     if (!reached)
-        eg_fail(op->cx, "%s: each of the %d gradients is NULL", op->kind->name, op->count);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: each of the %d gradients is NULL", op->kind->name,
+                   op->count);
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(squares);
@@ -401,9 +409,10 @@ static bool squares_fit(eg_opt *op, double largest)
 {
     bool narrow = eg_type(op->x[0]) == EG_F32;
     if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX)) return true;
-    eg_fail(op->cx,
-            "%s: a gradient has an element of %g, whose square overflows %s; the step is not done",
-            op->kind->name, largest, narrow ? "f32" : "f64");
+    eg_fail_as(
+        op->cx, EG_ERROR_MISUSE,
+        "%s: a gradient has an element of %g, whose square overflows %s; the step is not done",
+        op->kind->name, largest, narrow ? "f32" : "f64");
     return false;
 }
 
@@ -464,8 +473,8 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
     if (!counts || !skipped || eg_error(op->cx)) return -1;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[STEPS]);
     if (!isfinite(lr)) {
-        eg_fail(op->cx, "%s: the learning rate of step %lld is %g", op->kind->name,
-                (long long)counts[STEPS] + 1, lr);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g",
+                   op->kind->name, (long long)counts[STEPS] + 1, lr);
         return -1;
     }
     op->norm = norm;
@@ -495,7 +504,7 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op || eg_error(op->cx)) return -1;
     if (!gradients) {
-        eg_fail(op->cx, "%s: the list of gradients is NULL", op->kind->name);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
         return -1;
     }
     eg_mark m = eg_push(op->cx);
@@ -510,9 +519,10 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
         return true; /* eg_grad refuses it */
     double value = eg_item(loss);
     if (!isfinite(value) && !eg_error(op->cx))
-        eg_fail(op->cx, "%s: the loss is %g, which comes from %s; the step is not done",
-                op->kind->name, isnan(value) ? (double)NAN : value,
-                eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
+                   isnan(value) ? (double)NAN : value,
+                   eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
     return !eg_error(op->cx);
 }
 
@@ -521,11 +531,12 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     char reason[700];
     if (!op || eg_error(op->cx)) return -1;
     if (!loss) {
-        eg_fail(op->cx, "%s: the loss is NULL", op->kind->name);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is NULL", op->kind->name);
         return -1;
     }
     if (eg_context(loss) != op->cx) {
-        eg_fail(op->cx, "%s: the loss belongs to another context", op->kind->name);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss belongs to another context",
+                   op->kind->name);
         return -1;
     }
     eg_mark m = eg_push(op->cx);
@@ -534,7 +545,8 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     if (bad && !strncmp(eg_error(op->cx), "grad: y", 7)) {
         snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
         eg_clear(op->cx);
-        eg_fail(op->cx, "%s: the loss has no gradient: %s", op->kind->name, reason);
+        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "%s: the loss has no gradient: %s", op->kind->name,
+                   reason);
     }
     op->loss = loss; /* for what it says of a gradient that is not finite */
     bad = bad ? bad : update(op, op->g);
@@ -559,7 +571,8 @@ int eg_opt_set_lr(eg_opt *op, double lr)
 {
     if (!op) return -1;
     if (!(lr >= 0 && lr < INFINITY)) {
-        eg_fail(op->cx, "%s: lr must not be negative or infinite, not %g", op->kind->name, lr);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: lr must not be negative or infinite, not %g",
+                   op->kind->name, lr);
         return -1;
     }
     return eg_fill(op->lr, lr);

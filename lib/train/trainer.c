@@ -30,23 +30,27 @@ static bool model_kind(eg_trainer_args *o)
     if (!o->model) o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
     const eg__kind *kind = eg__kind_find(o->model);
     if (!kind)
-        eg_fail(cx, "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
+        eg_fail_as(cx, EG_ERROR_NOTATION,
+                   "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
     else if (o->data->free_text && strcmp(o->model, "decoder"))
-        eg_fail(cx, "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
+        eg_fail_as(cx, EG_ERROR_NOTATION,
+                   "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
     if (eg_error(cx) || kind->writes) return !eg_error(cx);
     int64_t line = eg__data_uneven(o->data);
     eg_example e;
     for (uint64_t k = 0; line < 0 && o->data->task && k < 100; k++)
         if (eg_data_example(o->data, o->seed, k, &e) || e.inputs != e.outputs) {
-            eg_fail(cx,
-                    "trainer: an encoder needs input and output of one length, but task %s has %d "
-                    "and %d; use the decoder",
-                    eg_data_name(o->data), e.inputs, e.outputs);
+            eg_fail_as(
+                cx, EG_ERROR_SHAPE,
+                "trainer: an encoder needs input and output of one length, but task %s has %d "
+                "and %d; use the decoder",
+                eg_data_name(o->data), e.inputs, e.outputs);
             return false;
         }
     if (line >= 0)
-        eg_fail(cx, "%s:%lld: an encoder needs input and output of one length; use the decoder",
-                eg_data_name(o->data), (long long)line + 1);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "%s:%lld: an encoder needs input and output of one length; use the decoder",
+                   eg_data_name(o->data), (long long)line + 1);
     return line < 0;
 }
 
@@ -85,22 +89,25 @@ static bool trainer_in_range(const eg_trainer_args *o)
             const char *what = sizes[k].value <= sizes[k].most ? low
                                : sizes[k].most == SIZE_MOST    ? "is at most 2^20"
                                                                : "is at most 2^53";
-            eg_fail(cx, "trainer: %s %s, not %lld", sizes[k].name, what, (long long)sizes[k].value);
+            eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s %s, not %lld", sizes[k].name, what,
+                       (long long)sizes[k].value);
         }
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
         if (!(shares[k].value >= 0 && shares[k].value < shares[k].below))
-            eg_fail(cx, "trainer: %s must be %s, not %g", shares[k].name, shares[k].range,
-                    shares[k].value);
+            eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s must be %s, not %g", shares[k].name,
+                       shares[k].range, shares[k].value);
     int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held : 0;
     if (o->micro_batches > o->batch)
-        eg_fail(cx, "trainer: a batch of %lld cannot be divided into %lld micro-batches",
-                (long long)o->batch, (long long)o->micro_batches);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "trainer: a batch of %lld cannot be divided into %lld micro-batches",
+                   (long long)o->batch, (long long)o->micro_batches);
     if (!o->data->free_text && o->context)
-        eg_fail(cx, "trainer: context %lld, but only a text has one", (long long)o->context);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: context %lld, but only a text has one",
+                   (long long)o->context);
     if (o->data->free_text && o->context > span)
-        eg_fail(cx,
-                "trainer: context %lld is longer than what is held out of %s, %lld and one more",
-                (long long)o->context, o->data->name, (long long)span);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: context %lld is longer than what is held out of %s, %lld and one more",
+                   (long long)o->context, o->data->name, (long long)span);
     return !eg_error(cx);
 }
 
@@ -186,8 +193,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail(t->cx, "%s: a model of %lld places, but %s needs %lld", r->path,
-                (long long)r->longest, t->data->name, (long long)needed);
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: a model of %lld places, but %s needs %lld", r->path,
+                   (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
@@ -240,11 +247,11 @@ static bool is_finite(eg_trainer *t, eg_tensor *loss)
 {
     double value = eg_item(loss);
     if (!eg_error(t->cx) && !isfinite(value))
-        eg_fail(t->cx,
-                "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or "
-                "clip_norm may help",
-                (long long)t->now.step + 1, isnan(value) ? (double)NAN : value,
-                eg_origin(eg_first_nonfinite(loss)));
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                   "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or "
+                   "clip_norm may help",
+                   (long long)t->now.step + 1, isnan(value) ? (double)NAN : value,
+                   eg_origin(eg_first_nonfinite(loss)));
     return !eg_error(t->cx);
 }
 
@@ -292,7 +299,8 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!t || eg_error(t->cx)) return -1;
     if (t->now.step >= STEP_MOST || eg_opt_now(t->opt).steps >= STEP_MOST) {
-        eg_fail(t->cx, "trainer: all of the 2^53 steps that can be counted are done");
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                   "trainer: all of the 2^53 steps that can be counted are done");
         return -1;
     }
     double start = now(), mean = 0, lr = eg_opt_now(t->opt).lr;
@@ -375,8 +383,8 @@ static int trainer_look(eg_trainer *t)
     if (!isfinite(
             /* NaN is neither better nor worse: no look would ever be better again */
             n->held)) {
-        eg_fail(t->cx, "trainer: the held-out loss after step %lld is %g", (long long)n->step,
-                n->held);
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
+                   (long long)n->step, n->held);
         return -1;
     }
     bool better = n->best < 0 || n->held < n->best;

@@ -49,7 +49,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
     struct stat about;
     FILE *f = fopen(path, "rbe");
     if (!f || fstat(fileno(f), &about)) {
-        eg_fail(d->cx, "%s: %s", path, strerror(errno));
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: %s", path, strerror(errno));
         if (f) fclose(f);
         return NULL;
     }
@@ -66,7 +66,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
         }
     }
     bool bad = text && ferror(f);
-    if (bad) eg_fail(d->cx, "%s: %s", path, strerror(errno));
+    if (bad) eg_fail_as(d->cx, EG_ERROR_FILE, "%s: %s", path, strerror(errno));
     fclose(f);
     *count = used;
     return bad ? NULL : text;
@@ -129,7 +129,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
     eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    if (d && !name) eg_fail(cx, "data: the name is NULL");
+    if (d && !name) eg_fail_as(cx, EG_ERROR_FILE, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
     if (!copy) return NULL;
     strcpy(copy, name);
@@ -185,20 +185,22 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
-        eg_fail(d->cx, "%s: the %s to read is NULL", d->name,
-                text ? "room for what there is" : "text");
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the %s to read is NULL", d->name,
+                   text ? "room for what there is" : "text");
     if (!d || !text || !tokens) return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
     int n, count = 0;
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         int32_t t = n < 0 ? 0 : *vocabulary_slot(d, symbol, (size_t)n);
         if (n < 0)
-            eg_fail(d->cx, "%s: the input is not UTF-8", d->name);
+            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input is not UTF-8", d->name);
         else if (!t)
-            eg_fail(d->cx, "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n,
-                    symbol, d->symbols - EG_FIRST);
+            eg_fail_as(d->cx, EG_ERROR_FILE,
+                       "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
+                       d->symbols - EG_FIRST);
         else if (count >= room)
-            eg_fail(d->cx, "%s: the input has more than %d symbols", d->name, room);
+            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input has more than %d symbols", d->name,
+                       room);
         else {
             tokens[count++] = t;
             continue;
