@@ -230,6 +230,7 @@ static const char *const apart[][2] = {
     { "real", "c128 has no gradient" },
     { "imag", "c128 has no gradient" },
     { "dropout", "draws: test_loss.c" },
+    { "expr", "formulas: test_expr.c" },
     { "mask_ignore", "makes a mask" },
     { "mask_additive", "makes a mask" },
     { "from", "makes a leaf" },
@@ -285,6 +286,8 @@ END_TEST
 static const char *const elsewhere[][2] = {
     { "dropout", "test_loss.c" },
     { "detach", "it cuts the path" },
+    { "expr", "test_expr.c" },
+    { "expr_gradient", "test_expr.c" },
     { "checkpoint", "test_recompute.c" },
     { "attention_lse", "its .lse: test_attention.c" },
     { "attention_product", "NaN that masks forbid: test_flash.c" },

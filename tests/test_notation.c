@@ -443,7 +443,7 @@ END_TEST
 START_TEST(given_sizes)
 {
     eg_tensor *x = eg_zeros(cx, 2, 12);
-    const eg_given h = { "h", 1, 3 }, q = { "q", 1, 3 }, minus = { "h", 1, -3 };
+    const eg_sized h = { "h", 1, 3 }, q = { "q", 1, 3 }, minus = { "h", 1, -3 };
     const eg_bound *b = eg__bind("rearrange", "b (h d) -> b h d", NEW, 1, &x, 1, &h);
     ck_assert_str_eq(describe(b), "b=2 h=3 d=4 b (h d)v->b h d");
     ck_assert_ptr_null(eg__bind("rearrange", "b (h d) -> b h d", NEW, 1, &x, 1, &q));
@@ -864,7 +864,7 @@ static const struct {
     { "2i < j", "softmax: a name follows a number\n  2i < j\n   ^\n  a product is written with *, "
                 "as in 2 * i" },
     { "i < j j", "softmax: a name stands where an operator is expected" },
-    { "i < j ?", "softmax: character '?' has no meaning in a predicate" },
+    { "i < j @", "softmax: character '@' has no meaning in a predicate" },
     { "i < j \xc3", "softmax: byte 0xc3 has no meaning in a predicate" },
     { "i < * j", "softmax: a number, an index or '(' is expected here" },
 };

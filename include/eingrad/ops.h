@@ -179,6 +179,25 @@ EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_not(eg_tensor *a);
 
+/* -- formulas --------------------------------------------------------------------------------- */
+/* A tensor under a name: { "g", gain } */
+typedef struct eg_given {
+    const char *name;
+    eg_tensor *x;
+} eg_given;
+typedef struct eg_expr_args {
+    size_t size;
+    const char *axes, *text;
+    eg_given with[8]; /* ends at a NULL name */
+} eg_expr_args;
+/* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y over `axes`,
+ * each element by the formula `text`, in one pass over memory; so is the gradient. A letter is the
+ * position, |i| its size, g[h] an element, and a name without brackets has all letters in order. Of
+ * float tensors y is float, else i64 or bool. docs/expressions.md has the language. Refused, with a
+ * caret: unknown names, letters without a size, sizes that disagree, indices that can leave their
+ * axis, f32 beside f64, tensors of .with that are not read. */
+EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
+
 /* -- softmax; attention is in attention.h
  * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep
  * carries data, bool or integer, non-zero = attend (a float is refused); .bias is added before the
@@ -303,6 +322,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_sort(...)          eg_sort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
 #define eg_argsort(...)       eg_argsort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
 #define eg_topk(...)          eg_topk_with(EG_ARGS_(eg_topk_args, __VA_ARGS__))
+#define eg_expr(...)          eg_expr_with(EG_ARGS_(eg_expr_args, __VA_ARGS__))
 #define eg_softmax(...)       eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_log_softmax(...)   eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_layernorm(...)     eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
@@ -394,6 +414,13 @@ inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k,
     o.x = x;
     o.k = k;
     return eg_topk_with(&o);
+}
+inline eg_tensor *eg_expr(const char *axes, const char *text, eg_expr_args o = eg_expr_args())
+{
+    o.size = sizeof o;
+    o.axes = axes;
+    o.text = text;
+    return eg_expr_with(&o);
 }
 inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args())
 {

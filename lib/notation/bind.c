@@ -166,12 +166,12 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 }
 
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
-                         int sizes, const eg_given *size)
+                         int sizes, const eg_sized *size)
 {
     return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
 }
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
-                                eg_tensor *const *xs, int sizes, const eg_given *size,
+                                eg_tensor *const *xs, int sizes, const eg_sized *size,
                                 const char *const *called)
 {
     operand_name name;

@@ -49,5 +49,5 @@ bool eg__touches_name(const char *spec, int at);
 bool eg__also_letters(const bind *); /* the names could be letters as well */
 /* True if the string, which was read as letters and fits, cannot be read as names as well with
  * another result; else records both readings. The given sizes are the options'. */
-bool eg__certain_letters(const bind *, int sizes, const eg_given *);
+bool eg__certain_letters(const bind *, int sizes, const eg_sized *);
 #endif

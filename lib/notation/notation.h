@@ -64,11 +64,11 @@ typedef struct eg_bound {
     eg_bound_term out;
 } eg_bound;
 
-typedef struct eg_given {
+typedef struct eg_sized {
     const char *name;
     int length;
     int64_t size;
-} eg_given; /* .h = 8 */
+} eg_sized; /* .h = 8 */
 enum {
     EG_NOTATION_IMPLICIT =
         1, /* without ->: output = axes that appear once, alphabetical (einsum) */
@@ -83,11 +83,11 @@ enum {
  * scope. A size of 1 that stretches (ellipsis; letters with ONES) loses its item: to the caller the
  * letter is missing from that operand, and a missing letter broadcasts. */
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
-                         int sizes, const eg_given *size);
+                         int sizes, const eg_sized *size);
 /* The same. Messages call operand k called[k], as "the query" or ".keep", or by its number where
  * that is NULL. */
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
-                                eg_tensor *const *xs, int sizes, const eg_given *size,
+                                eg_tensor *const *xs, int sizes, const eg_sized *size,
                                 const char *const *called);
 /* y has one axis per item of out: merges groups and puts ones back (a reshape) */
 eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);
@@ -150,6 +150,9 @@ eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, con
                      const char *tail, const char *hint, const char *format, ...)
     __attribute__((format(printf, 8, 9)));
 
+/* what a truth is over a box of positions: never, sometimes or always */
+typedef enum { EG_NONE, EG_TEST, EG_EVERY } eg_three;
+
 /* where.c, where_value.c */
 typedef struct eg_predicate eg_predicate;
 /* NULL after a message with caret; refuses letters that are not among the n */
@@ -162,7 +165,6 @@ bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *s
 /* axis `run` goes index[run]… */
 void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index,
                    const int64_t *sizes, uint8_t *out);
-typedef enum { EG_NONE, EG_TEST, EG_EVERY } eg_three;
 /* indices in [low, high) */
 eg_three eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high,
                         const int64_t *sizes);
@@ -193,4 +195,5 @@ int eg__item_of(const eg_bound_term *, int axis); /* the item that is this axis,
 eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order);
 /* false after a message: an index stands twice */
 bool eg__no_repeats(const eg_bound *, int term);
+#include "notation/expression.h"
 #endif

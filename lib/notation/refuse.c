@@ -486,7 +486,7 @@ static bool dots_apart(const bind *B)
 
 /* Every term of p has as many axes as its operand, an ellipsis taking the rest; every axis of the
  * output is in an operand, or new with a size where that is allowed; every option names an axis. */
-static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_given *size)
+static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_sized *size)
 {
     for (int k = 0; k < p->terms; k++) {
         const eg_parsed_term *t = &p->term[k];
@@ -534,13 +534,13 @@ static void say_letters(words *w, const char *s)
 }
 
 /* Called only where some letters touch: a parse of its own, off the frame of the caller. */
-static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_given *size)
+static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_sized *size)
 {
     eg_parse_room room;
     const eg_parsed *p = eg__parse(NULL, B->who, B->spec, EG_READ_AS_NAMES, &room);
     return p && p->terms == B->p->terms && names_fit(B, p, sizes, size) && !names_same(B, p);
 }
-bool eg__certain_letters(const bind *B, int sizes, const eg_given *size)
+bool eg__certain_letters(const bind *B, int sizes, const eg_sized *size)
 {
     enum { SHOWN = 48 }; /* characters of a string that is repeated in the hint */
     const char *s = B->spec;

@@ -1,296 +1,48 @@
-/* where.c: mask predicates: truths about indices; their language, and a predicate as a tensor.
- *
- *   truth      = both { "|" both }                                    also ||
- *   both       = denied { "&" denied }                                also &&
- *   denied     = "!" denied | comparison
- *   comparison = sum { ("==" | "!=" | "<" | "<=" | ">" | ">=") sum }  a < b <= c is a < b & b <= c
- *   sum        = product { ("+" | "-") product }
- *   product    = signed { ("*" | "/" | "%") signed }
- *   signed     = { "-" | "+" } ( number | name | "|" name "|" | "(" truth ")" )
- *
- * x / y = ⌊x / y⌋;  x % y = x − |y| ⌊x / |y|⌋, never negative;  both are 0 where y is 0. Values
- * saturate at ±(2^63 − 1). Compiled to postfix (where.h); where_value.c evaluates it. */
+/* where.c: mask predicates: an expression of whole numbers and truths (expression.c) as postfix
+ * steps (where.h), which where_value.c evaluates; and a predicate as a tensor. */
 #include "notation/where.h"
 #include <eingrad/attention.h>
 #include <string.h>
 
-enum { NESTING = 64 };
-
-/* -- the parser ------------------------------------------------------------------------------- */
-typedef enum kind { BAD, VALUE, TRUTH } kind;
-typedef struct parser {
-    eg_ctx *cx;
-    const char *who, *text;
-    int at, n, steps, nesting;
-    const eg_axis_name *const *axis;
+/* -- making ----------------------------------------------------------------------------------- */
+typedef struct steps {
+    const eg_expression *e;
+    int count, depth, deepest;
     step step[EG_WHERE_STEPS];
-} parser;
-
-static bool where_is_start(char c) { return (unsigned)((c | 32) - 'a') < 26 || c == '_'; }
-static bool where_is_digit(char c) { return (unsigned)(c - '0') < 10; }
-static void blanks(parser *p)
+} steps;
+/* Writes node k, its operands first; false if there are too many. */
+static bool emit(steps *s, int k)
 {
-    while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++;
-}
-static kind where_refuse(parser *p, int at, int length, const char *hint, const char *sentence)
-{
-    eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ at, length }, NULL, hint, "%s", sentence);
-    return BAD;
-}
-static bool emit(parser *p, int code_, int axis, int64_t value)
-{
-    if (p->steps == EG_WHERE_STEPS)
-        return where_refuse(p, p->at, 1, NULL, "the predicate is too long"), false;
-    p->step[p->steps++] = (step){ (uint8_t)code_, (uint8_t)axis, value };
+    const eg_node *n = &s->e->node[k];
+    for (int i = 0; i < n->count; i++)
+        if (!emit(s, n->in[i])) return false;
+    if (s->count == EG_WHERE_STEPS) return false;
+    s->step[s->count++] = (step){ n->code, n->in[0], n->code == EG_X_WHOLE ? n->whole : 0 };
+    s->depth += 1 - n->count;
+    if (s->depth > s->deepest) s->deepest = s->depth;
     return true;
 }
-static bool is_number(const parser *p, int from, int to)
-{
-    return to == from + 1 && p->step[from].code == NUMBER;
-}
 
-static kind truth(parser *);
-
-static kind name(parser *p, int code_)
-{
-    const int start = p->at;
-    int length = 0;
-    while (where_is_start(p->text[start + length]) || where_is_digit(p->text[start + length]))
-        length++;
-    p->at += length;
-    for (int k = 0; k < p->n; k++)
-        if (p->axis[k]->length == length &&
-            memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
-            if (k >= 32)
-                return where_refuse(p, start, length, NULL,
-                                    "a predicate reads the first 32 axes only");
-            return emit(p, code_, k, 0) ? VALUE : BAD;
-        }
-    char known[160] = "";
-    size_t used = 0;
-    for (int k = 0; k < p->n && used < sizeof known; k++)
-        used +=
-            (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "",
-                             p->axis[k]->length < 40 ? p->axis[k]->length : 40, p->axis[k]->text);
-    eg__caret(p->cx, p->who, p->text, 1, &(eg_caret){ start, length }, NULL, NULL,
-              p->n ? "the predicate's index '%.*s' is not one of %s"
-                   : "the predicate's index '%.*s' is not in the string%s",
-              length < 40 ? length : 40, p->text + start, known);
-    return BAD;
-}
-
-static kind operand(parser *p)
-{
-    blanks(p);
-    const int start = p->at;
-    const char c = p->text[start];
-    if (where_is_digit(c)) {
-        int64_t v = 0;
-        for (; where_is_digit(p->text[p->at]); p->at++)
-            if (__builtin_mul_overflow(v, (int64_t)10, &v) ||
-                __builtin_add_overflow(v, (int64_t)(p->text[p->at] - '0'), &v)) {
-                while (where_is_digit(p->text[p->at])) p->at++;
-                return where_refuse(p, start, p->at - start, NULL,
-                                    "the number does not fit in 64 bits");
-            }
-        if (where_is_start(p->text[p->at]))
-            return where_refuse(p, p->at, 1, "a product is written with *, as in 2 * i",
-                                "a name follows a number");
-        return emit(p, NUMBER, 0, v) ? VALUE : BAD;
-    }
-    if (where_is_start(c)) return name(p, INDEX);
-    if (c == '|') {
-        p->at++, blanks(p);
-        if (!where_is_start(p->text[p->at]))
-            return where_refuse(p, p->at, 1, NULL,
-                                "between the bars of a size stands one index, as in |i|");
-        if (name(p, SIZE) == BAD) return BAD;
-        blanks(p);
-        if (p->text[p->at] != '|')
-            return where_refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
-        p->at++;
-        return VALUE;
-    }
-    if (c == '(') {
-        p->at++;
-        if (++p->nesting > NESTING)
-            return where_refuse(p, start, 1, NULL, "the predicate is nested too deeply");
-        const kind k = truth(p);
-        p->nesting--;
-        if (k == BAD) return BAD;
-        if (p->text[p->at] != ')') return where_refuse(p, start, 1, NULL, "'(' is not closed");
-        p->at++;
-        return k;
-    }
-    if (c == 0)
-        return where_refuse(p, start, 1, NULL,
-                            start ? "the predicate ends where a number or an index is expected"
-                                  : "the predicate is empty");
-    return where_refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
-}
-
-static kind signs(parser *p)
-{
-    blanks(p);
-    const int start = p->at;
-    bool minus = false, any = false;
-    for (; p->text[p->at] == '-' || p->text[p->at] == '+'; blanks(p))
-        minus ^= p->text[p->at++] == '-', any = true;
-    const int from = p->steps;
-    const kind k = operand(p);
-    if (k == BAD || !any) return k;
-    if (k == TRUTH) return where_refuse(p, start, 1, NULL, "a sign stands before a truth");
-    if (!minus) return k;
-    if (is_number(p, from, p->steps)) {
-        p->step[from].value = -p->step[from].value;
-        return k;
-    }
-    return emit(p, NEG, 0, 0) ? k : BAD;
-}
-
-static kind binary(parser *p, bool high) /* sums (low) and products (high) */
-{
-    const int from = p->steps;
-    kind k = high ? signs(p) : binary(p, true);
-    for (;;) {
-        if (k == BAD) return k;
-        blanks(p);
-        const int start = p->at, right = p->steps;
-        const char c = p->text[start];
-        const int op = high ? c == '*' ? MUL : c == '/' ? DIV : c == '%' ? MOD : -1 : c == '+' ? ADD
-                       : c == '-' ? SUB
-                                  : -1;
-                       if (op < 0) return k;
-                       p->at++;
-                       if (k == TRUTH)
-                           return where_refuse(p, start, 1, NULL, "arithmetic on a truth");
-                       k = high ? signs(p) : binary(p, true);
-                       if (k == BAD) return k;
-                       if (k == TRUTH)
-                           return where_refuse(p, start, 1, NULL, "arithmetic on a truth");
-                       if (is_number(p, right, p->steps) && (op == DIV || op == MOD) &&
-                           p->step[right].value == 0)
-                           return where_refuse(p, start, p->at - start, NULL, "division by zero");
-                       if (is_number(p, from, right) && is_number(p, right, p->steps)) {
-                           const int64_t a = p->step[from].value, b = p->step[right].value;
-                           int64_t v;
-                           if (op == ADD   ? __builtin_add_overflow(a, b, &v)
-                               : op == SUB ? __builtin_sub_overflow(a, b, &v)
-                                           : op == MUL && __builtin_mul_overflow(a, b, &v))
-                               return where_refuse(p, start, 1, NULL,
-                                                   "the value does not fit in 64 bits");
-                           p->step[from].value = eg__where_apply(op, a, b), p->steps = right;
-                       } else if (!emit(p, op, 0, 0))
-                           return BAD;
-    }
-}
-
-static int comparison_at(parser *p, int *length)
-{
-    const char *s = p->text + p->at;
-    *length = s[0] && s[1] == '=' ? 2 : 1;
-    if (*length == 2)
-        return s[0] == '=' ? EQ : s[0] == '!' ? NE : s[0] == '<' ? LE : s[0] == '>' ? GE : -1;
-    return s[0] == '<' ? LT : s[0] == '>' ? GT : -1;
-}
-
-static kind comparison(parser *p)
-{
-    int from = p->steps, end, length; /* the code of the left operand: [from, end) */
-    const kind k = binary(p, false);
-    if (k == BAD) return k;
-    end = p->steps;
-    for (bool chained = false;; chained = true) {
-        blanks(p);
-        const int start = p->at, op = comparison_at(p, &length);
-        if (op < 0) {
-            if (p->text[start] == '=')
-                return where_refuse(p, start, 1, NULL, "equality is written ==");
-            return chained ? TRUTH : k;
-        }
-        if (k == TRUTH) return where_refuse(p, start, length, NULL, "a truth is compared");
-        p->at += length;
-        for (int i = from; i < end && chained; i++) /* a < b < c: b again */
-            if (!emit(p, p->step[i].code, p->step[i].axis, p->step[i].value)) return BAD;
-        from = p->steps;
-        const kind other = binary(p, false);
-        if (other == BAD) return other;
-        if (other == TRUTH) return where_refuse(p, start, length, NULL, "a truth is compared");
-        end = p->steps;
-        if (!emit(p, op, 0, 0) || (chained && !emit(p, AND, 0, 0))) return BAD;
-    }
-}
-
-static kind denied(parser *p)
-{
-    blanks(p);
-    const int start = p->at;
-    bool deny = false, any = false;
-    for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; blanks(p))
-        p->at++, deny = !deny, any = true;
-    const kind k = comparison(p);
-    if (k == VALUE && any) return where_refuse(p, start, 1, NULL, "'!' stands before a number");
-    return k == TRUTH && deny && !emit(p, NOT, 0, 0) ? BAD : k;
-}
-
-static kind logic(parser *p, char sign) /* '|' over '&' */
-{
-    kind k = sign == '|' ? logic(p, '&') : denied(p);
-    for (;;) {
-        if (k == BAD) return k;
-        blanks(p);
-        const int start = p->at;
-        if (p->text[start] != sign) return k;
-        p->at += p->text[start + 1] == sign ? 2 : 1;
-        if (k == VALUE)
-            return where_refuse(p, start, p->at - start, NULL,
-                                sign == '|' ? "'|' joins truths, and a number stands before it"
-                                            : "'&' joins truths, and a number stands before it");
-        k = sign == '|' ? logic(p, '&') : denied(p);
-        if (k == VALUE)
-            return where_refuse(p, start, p->at - start, NULL,
-                                sign == '|' ? "'|' joins truths, and a number stands after it"
-                                            : "'&' joins truths, and a number stands after it");
-        if (k == TRUTH && !emit(p, sign == '|' ? OR : AND, 0, 0)) return BAD;
-    }
-}
-static kind truth(parser *p) { return logic(p, '|'); }
-
-/* -- making ----------------------------------------------------------------------------------- */
 const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
                                     const eg_axis_name *const *axis)
 {
-    if (eg__failed(cx)) return NULL;
-    if (!text) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", who), NULL;
-    if (strlen(text) > 4000)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the predicate is too long", who), NULL;
-    parser p = { .cx = cx, .who = who, .text = text, .n = n, .axis = axis };
-    const kind k = truth(&p);
-    if (k == BAD) return NULL;
-    const char c = text[p.at];
-    if (c == ')') return where_refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
-    if (c && where_is_start(c))
-        return where_refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
-    if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
-    if (k == VALUE)
-        return where_refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
-                            "the predicate is a number, not a truth"),
+    const eg_expression *e = eg__expression_parse(cx, &(eg_expression_source){ .who = who,
+                                                                               .text = text,
+                                                                               .noun = "predicate",
+                                                                               .letters = n,
+                                                                               .letter = axis,
+                                                                               .predicate = true });
+    if (!e) return NULL;
+    steps s = { .e = e };
+    const bool fits = emit(&s, e->root);
+    if (!fits || s.deepest > EG_WHERE_DEPTH)
+        return eg__caret(cx, who, text, 1, &(eg_caret){ 0, (int)strlen(text) }, NULL, NULL,
+                         fits ? "the predicate is nested too deeply" : "the predicate is too long"),
                NULL;
-
-    int depth = 0;
-    unsigned uses = 0, sizes = 0;
-    for (int i = 0; i < p.steps; i++) {
-        const int op = p.step[i].code;
-        depth += op <= SIZE ? 1 : op == NEG || op == NOT ? 0 : -1;
-        if (depth > EG_WHERE_DEPTH)
-            return where_refuse(&p, 0, p.at, NULL, "the predicate is nested too deeply"), NULL;
-        if (op == INDEX) uses |= 1u << p.step[i].axis;
-        if (op == SIZE) sizes |= 1u << p.step[i].axis;
-    }
-    eg_predicate *y = eg__alloc(cx, sizeof *y + (size_t)p.steps * sizeof(step));
+    eg_predicate *y = eg__alloc(cx, sizeof *y + (size_t)s.count * sizeof(step));
     if (!y) return NULL;
-    y->steps = p.steps, y->uses = uses, y->sizes = sizes, y->narrow = 0;
-    memcpy(y->step, p.step, (size_t)p.steps * sizeof(step));
+    y->steps = s.count, y->uses = e->positions, y->sizes = e->sizes, y->narrow = 0;
+    memcpy(y->step, s.step, (size_t)s.count * sizeof(step));
     for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1)
         if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
     return y;

@@ -5,26 +5,7 @@
 
 /* steps of a predicate; values that wait for an operator */
 enum { EG_WHERE_STEPS = 256, EG_WHERE_DEPTH = 24 };
-typedef enum code {
-    NUMBER,
-    INDEX,
-    SIZE,
-    NEG,
-    ADD,
-    SUB,
-    MUL,
-    DIV,
-    MOD,
-    EQ,
-    NE,
-    LT,
-    LE,
-    GT,
-    GE,
-    NOT,
-    AND,
-    OR
-} code;
+/* code: of eg_node_code */
 typedef struct step {
     uint8_t code, axis;
     int64_t value;
@@ -36,7 +17,6 @@ struct eg_predicate {
     step step[];
 };
 
-int64_t eg__where_apply(int code, int64_t a, int64_t b); /* an operator of two operands */
 /* the largest magnitude of any intermediate while every |i| ≤ all */
 int64_t eg__where_widest(const eg_predicate *, int64_t all);
 #endif

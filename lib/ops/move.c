@@ -16,10 +16,10 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
     if (!eg__check("rearrange", o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     const int64_t *size = &o.a; /* 26 members of one type, in this order */
-    eg_given sizes[26];
+    eg_sized sizes[26];
     int n = 0;
     for (int k = 0; k < 26; k++)
-        if (size[k]) sizes[n++] = (eg_given){ letters + k, 1, size[k] };
+        if (size[k]) sizes[n++] = (eg_sized){ letters + k, 1, size[k] };
     const eg_bound *b = eg__bind("rearrange", o.spec, EG_NOTATION_NEW_OUT, 1, &o.x, n, sizes);
     if (!b) return eg__poison(o.x->cx);
     if (!b->arrow) return eg__refuse(b, 0, -1, "-> and the new order of the axes are missing");

@@ -28,7 +28,7 @@ static void bind_bytes(const uint8_t *data, size_t size)
     if (!spec) return;
     memcpy(spec, data, size);
     spec[size] = 0;
-    const eg_given given = { "h", 1, 2 };
+    const eg_sized given = { "h", 1, 2 };
     const eg_bound *b =
         eg__bind("fuzz", spec, flags, n, x, flags & 1 && strchr(spec, 'h') != NULL, &given);
     free(spec); /* what is bound does not look at the caller's string */

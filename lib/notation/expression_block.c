@@ -1,0 +1,611 @@
+/* expression_block.c: values and cotangents of an expression over a block of rows × lanes.
+ *
+ * A value that depends on neither is EG_LANES equal numbers, one that depends on rows alone one
+ * number a row, on lanes alone one a lane; so each is computed as often as it has to be. Rows of a
+ * block are padded to whole groups of EG_LANES with values that are there, so that an element's
+ * bits do not depend on where it lies. Sums of cotangents leave the padding out; they go over rows
+ * first, then over lanes, in doubles. */
+#include "notation/expression_loops.h"
+#include <string.h>
+
+enum { SCORE_BIT = 31 };
+
+/* -- the plan --------------------------------------------------------------------------------- */
+static int64_t padded(int64_t n) { return eg__round_up(n > 0 ? n : 1, EG_LANES); }
+static int width_of(const eg_block_plan *p, int k)
+{
+    const int kind = p->e->node[k].kind;
+    return kind == EG_IS_TRUTH ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
+}
+static int64_t room_of(const eg_block_plan *p, int k, int width)
+{
+    const int64_t n = p->extent[k] == EG_EXTENT_ONE     ? EG_LANES
+                      : p->extent[k] == EG_EXTENT_ROWS  ? padded(p->rows)
+                      : p->extent[k] == EG_EXTENT_LANES ? padded(p->lanes)
+                                                        : p->rows * padded(p->lanes);
+    return eg__round_up(n * width, EG_ALIGN);
+}
+/* Room in the workspace that is given and taken back. */
+typedef struct rooms {
+    int count;
+    int64_t end, at[EG_NODES_MAX], bytes[EG_NODES_MAX];
+} rooms;
+static int64_t take(rooms *r, int64_t bytes)
+{
+    for (int k = r->count; k-- > 0;)
+        if (r->bytes[k] == bytes) {
+            const int64_t at = r->at[k];
+            r->count--;
+            r->at[k] = r->at[r->count], r->bytes[k] = r->bytes[r->count];
+            return at;
+        }
+    r->end += bytes;
+    return r->end - bytes;
+}
+static void give(rooms *r, int64_t at, int64_t bytes)
+{
+    r->at[r->count] = at;
+    r->bytes[r->count++] = bytes;
+}
+
+/* Places for the values: a room goes to a later node once its value is read for the last time,
+ * unless cotangents are wanted, which need all. */
+static void place_values(eg_block_plan *p, rooms *r)
+{
+    const eg_expression *e = p->e;
+    int last[EG_NODES_MAX];
+    for (int k = 0; k <= p->root; k++) last[k] = p->slopes ? EG_NODES_MAX : k;
+    for (int k = 0; k <= p->root; k++)
+        for (int i = 0; p->used[k] && i < e->node[k].count; i++)
+            if (last[e->node[k].in[i]] < k) last[e->node[k].in[i]] = k;
+    last[p->root] = EG_NODES_MAX;
+    for (int k = 0; k <= p->root; k++) {
+        if (!p->used[k]) continue;
+        const int64_t bytes = room_of(p, k, width_of(p, k));
+        bool given[EG_READ_MAX] = { false };
+        for (int late = 0; late < 2; late++) {
+            /* before: what has the same form can be written over in place */
+            if (late) p->at[k] = take(r, bytes);
+            for (int i = 0; i < e->node[k].count; i++) {
+                const int j = e->node[k].in[i];
+                bool twice = given[i];
+                for (int m = 0; m < i; m++) twice |= e->node[k].in[m] == j;
+                if (last[j] != k || twice) continue;
+                if (!late && (p->extent[j] != p->extent[k] || width_of(p, j) != width_of(p, k)))
+                    continue;
+                give(r, p->at[j], room_of(p, j, width_of(p, j)));
+                given[i] = true;
+            }
+        }
+    }
+}
+/* Which nodes have a cotangent that is wanted, and where it is kept from the last node that reads
+ * the value to the node itself. */
+static void place_slopes(eg_block_plan *p, rooms *r)
+{
+    const eg_expression *e = p->e;
+    const int width = p->f64 ? 8 : 4;
+    for (int k = 0; k <= p->root; k++) {
+        const eg_node *n = &e->node[k];
+        p->moved[k] = false;
+        p->slope[k] = -1;
+        if (!p->used[k] || n->kind != EG_IS_FLOAT || n->code == EG_X_FLOOR) continue;
+        if (n->code == EG_X_READ) p->moved[k] = p->wanted >> n->tensor & 1;
+        if (n->code == EG_X_SCORE) p->moved[k] = p->wanted >> SCORE_BIT;
+        for (int i = 0; n->code > EG_X_READ && i < n->count; i++) p->moved[k] |= p->moved[n->in[i]];
+    }
+    if (p->slopes) p->slope[p->root] = take(r, room_of(p, p->root, width));
+    for (int k = p->root; k >= 0 && p->slopes; k--) {
+        const eg_node *n = &e->node[k];
+        if (!p->moved[k] || p->slope[k] < 0) continue; /* −1: only ⌊x⌋ and the like read it */
+        for (int i = 0; n->code > EG_X_READ && i < n->count; i++)
+            if (p->moved[n->in[i]] && p->slope[n->in[i]] < 0)
+                p->slope[n->in[i]] = take(r, room_of(p, n->in[i], width));
+        give(r, p->slope[k], room_of(p, k, width));
+    }
+}
+
+typedef struct lying {
+    char *p;
+    int64_t step; /* bytes from row to row, of a value of the whole block */
+} lying;
+void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64, int rows,
+                    int lanes, uint32_t by_row, uint32_t by_lane, uint32_t wanted)
+{
+    *p = (eg_block_plan){ .e = e,
+                          .root = root,
+                          .rows = rows,
+                          .lanes = lanes,
+                          .f64 = f64,
+                          .narrow = e->narrow,
+                          .slopes = wanted != 0,
+                          .by_row = by_row,
+                          .by_lane = by_lane,
+                          .wanted = wanted };
+    p->used[root] = true;
+    for (int k = root; k >= 0; k--) {
+        const eg_node *n = &e->node[k];
+        const bool all = n->letters == UINT32_MAX;
+        p->extent[k] = (uint8_t)((all || n->letters & by_row ? EG_EXTENT_ROWS : 0) |
+                                 (all || n->letters & by_lane ? EG_EXTENT_LANES : 0));
+        for (int i = 0; p->used[k] && i < n->count; i++) p->used[n->in[i]] = true;
+    }
+    const int64_t most = padded(rows > lanes ? rows : lanes) * 8;
+    rooms r = { .end = eg__round_up((int64_t)sizeof(lying) * e->nodes, EG_ALIGN) };
+    p->scratch = r.end, r.end += 4 * most;
+    p->offsets = r.end, r.end += most;
+    p->sums = r.end, r.end += most;
+    p->values = r.end;
+    place_values(p, &r);
+    place_slopes(p, &r);
+    p->bytes = (size_t)r.end;
+}
+
+/* -- a block under way ------------------------------------------------------------------------ */
+typedef struct block {
+    const eg_block_plan *p;
+    const eg_block_data *b;
+    const eg_loops *floats, *wholes;
+    char *work;
+    lying *v; /* where the value of each node lies */
+    int64_t wide, tall;
+    bool fresh[EG_NODES_MAX]; /* the node has no cotangent yet */
+} block;
+static block begin(const eg_block_plan *p, const eg_block_data *b, void *workspace)
+{
+    return (block){ .p = p,
+                    .b = b,
+                    .floats = &eg__loops[p->f64],
+                    .wholes = &eg__loops[!p->narrow],
+                    .work = workspace,
+                    .v = workspace,
+                    .wide = padded(b->lanes),
+                    .tall = padded(b->rows) };
+}
+static void *row_buffer(const block *x, int which)
+{
+    const int64_t most = padded(x->p->rows > x->p->lanes ? x->p->rows : x->p->lanes) * 8;
+    return x->work + x->p->scratch + which * most;
+}
+/* Numbers of node k in one row, padded, and those that count. */
+static int64_t length_of(const block *x, int k)
+{
+    const int extent = x->p->extent[k];
+    return extent == EG_EXTENT_ONE ? EG_LANES : extent == EG_EXTENT_ROWS ? x->tall : x->wide;
+}
+static int64_t counting(const block *x, int k)
+{
+    const int extent = x->p->extent[k];
+    return extent == EG_EXTENT_ONE ? 1 : extent == EG_EXTENT_ROWS ? x->b->rows : x->b->lanes;
+}
+/* What node k, over a block or lanes or rows, sees of node j in row r; still: it is one number. */
+static const char *seen_by(const block *x, int k, int j, int64_t r, bool *still)
+{
+    const lying *v = &x->v[j];
+    const int extent = x->p->extent[j];
+    *still = extent == EG_EXTENT_ONE && x->p->extent[k] != EG_EXTENT_ONE;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) return v->p;
+    if (extent == EG_EXTENT_ROWS) *still = true;
+    return v->p + (extent == EG_EXTENT_BLOCK  ? r * v->step
+                   : extent == EG_EXTENT_ROWS ? r * width_of(x->p, j)
+                                              : 0);
+}
+static void copies(int width, int64_t n, void *to, const void *one)
+{
+    for (int64_t k = 0; k < n; k++) memcpy((char *)to + k * width, one, (size_t)width);
+}
+/* Fills lanes from n on with the last one. */
+static void pad(int width, int64_t n, int64_t to, char *p)
+{
+    if (n > 0 && n < to) copies(width, to - n, p + n * width, p + (n - 1) * width);
+}
+
+/* -- leaves ----------------------------------------------------------------------------------- */
+static void fill_whole(const block *x, int64_t n, char *to, int64_t value)
+{
+    const int32_t narrow = (int32_t)value;
+    if (x->p->narrow)
+        copies(4, n, to, &narrow);
+    else
+        copies(8, n, to, &value);
+}
+static void fill_float(const block *x, int64_t n, char *to, double value)
+{
+    const float narrow = (float)value;
+    if (x->p->f64)
+        copies(8, n, to, &value);
+    else
+        copies(4, n, to, &narrow);
+}
+static void letter_values(const block *x, int k)
+{
+    const eg_place *at = &x->b->place[x->p->e->node[k].in[0]];
+    char *to = x->v[k].p;
+    const int64_t n = counting(x, k), all = length_of(x, k);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = at->value ? at->value[i] : at->first + i;
+        if (x->p->narrow)
+            ((int32_t *)(void *)to)[i] = (int32_t)v;
+        else
+            ((int64_t *)(void *)to)[i] = eg__clamped(v);
+    }
+    pad(width_of(x->p, k), n, all, to);
+}
+static void score_values(const block *x, int k)
+{
+    const int width = width_of(x->p, k);
+    char *from = (char *)(uintptr_t)x->b->score;
+    const int64_t step = x->b->score_step * width;
+    if (x->wide == x->b->lanes) {
+        x->v[k] = (lying){ from, step };
+        return;
+    }
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        char *to = x->v[k].p + r * x->v[k].step;
+        memcpy(to, from + r * step, (size_t)(x->b->lanes * width));
+        pad(width, x->b->lanes, x->wide, to);
+    }
+}
+
+/* -- tensors ---------------------------------------------------------------------------------- */
+/* The address of a read's elements, in elements: base of row r, and offsets of each along lanes (or
+ * rows, where it depends on rows alone) unless it steps by *step. */
+typedef struct reach {
+    int64_t base, step; /* step INT64_MIN: offsets */
+    int64_t *offset;
+} reach;
+static int64_t whole_at(const block *x, int j, int64_t i)
+{
+    return x->p->narrow ? ((const int32_t *)(const void *)x->v[j].p)[i]
+                        : ((const int64_t *)(const void *)x->v[j].p)[i];
+}
+static int64_t kept(int64_t i, int64_t limit)
+{
+    return limit < 0 ? i : i < 0 ? 0 : i > limit ? limit : i;
+}
+static bool counts_along(const block *x, int j)
+{
+    const eg_node *n = &x->p->e->node[j];
+    return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
+}
+static reach reach_of(const block *x, int k, int64_t r, const int64_t *stride)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int along = x->p->extent[k] == EG_EXTENT_ROWS ? EG_EXTENT_ROWS : EG_EXTENT_LANES;
+    const int64_t *dim = x->b->source[n->tensor].dim, all = length_of(x, k);
+    reach y = { .offset = (int64_t *)(void *)(x->work + x->p->offsets) };
+    bool begun = false;
+    for (int i = 0; i < n->count; i++) {
+        const int j = n->in[i], extent = x->p->extent[j];
+        const int64_t limit = n->guard ? dim[i] - 1 : -1;
+        if (!(extent & along)) {
+            const int64_t at = whole_at(x, j, extent == EG_EXTENT_ROWS ? r : 0);
+            y.base += kept(at, limit) * stride[i];
+        } else if (counts_along(x, j) && !n->guard && !begun) {
+            y.base += whole_at(x, j, 0) * stride[i];
+            y.step += stride[i];
+        } else {
+            if (!begun) /* what stepped so far becomes offsets */
+                for (int64_t l = 0; l < all; l++) y.offset[l] = l * y.step;
+            begun = true;
+            const char *at = x->v[j].p + (extent == EG_EXTENT_BLOCK ? r * x->v[j].step : 0);
+            eg__offsets_add(all, y.offset, x->p->narrow, at, stride[i], limit);
+            if (counts_along(x, j)) continue;
+        }
+    }
+    if (begun) { /* padded lanes of what counted repeat the last that counts */
+        for (int64_t l = counting(x, k); l < all; l++) y.offset[l] = y.offset[l - 1];
+        y.step = INT64_MIN;
+    }
+    return y;
+}
+static bool is_empty(const block *x, const eg_node *n)
+{
+    for (int i = 0; i < n->count; i++)
+        if (x->b->source[n->tensor].dim[i] == 0) return true;
+    return false;
+}
+/* Row r of a read into `to`. */
+static void read_row(const block *x, int k, int64_t r, char *to)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_source *s = &x->b->source[n->tensor];
+    const int from = eg__width[s->dtype], width = width_of(x->p, k);
+    const reach at = reach_of(x, k, r, s->stride);
+    const int64_t count = counting(x, k), all = length_of(x, k);
+    const bool convert = n->kind == EG_IS_WHOLE && from != width;
+    char *raw = convert ? row_buffer(x, 0) : to;
+    const char *data = (const char *)s->data + at.base * from;
+    if (at.step != INT64_MIN)
+        eg__gather_steps(count, from, raw, data, at.step);
+    else
+        eg__gather(count, from, raw, data, at.offset);
+    if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
+    pad(width, count, all, to);
+}
+static void read_values(const block *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_source *s = &x->b->source[n->tensor];
+    const int width = width_of(x->p, k);
+    lying *v = &x->v[k];
+    const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
+    if (is_empty(x, n)) {
+        memset(v->p, 0, (size_t)(rows * length_of(x, k) * width));
+        return;
+    }
+    bool direct = x->wide == x->b->lanes && x->p->extent[k] & EG_EXTENT_LANES && !n->guard &&
+                  eg__width[s->dtype] == width;
+    int64_t step = 0, row_step = 0;
+    for (int i = 0; i < n->count; i++) { /* in place, if it lies as a value would */
+        const int j = n->in[i], extent = x->p->extent[j];
+        if (extent != EG_EXTENT_ONE) direct &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
+        if (extent == EG_EXTENT_LANES) step += s->stride[i];
+        if (extent == EG_EXTENT_ROWS) row_step += s->stride[i];
+    }
+    if (direct && step == 1) {
+        const reach at = reach_of(x, k, 0, s->stride);
+        *v = (lying){ (char *)(uintptr_t)s->data + at.base * width, row_step * width };
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
+}
+
+/* -- operations ------------------------------------------------------------------------------- */
+/* Operands of node k in row r; those that are one number where three are read are spread. */
+static unsigned operands_of(const block *x, int k, int64_t r, const void **in)
+{
+    const eg_node *n = &x->p->e->node[k];
+    unsigned still = 0;
+    for (int i = 0; i < n->count; i++) {
+        bool one;
+        in[i] = seen_by(x, k, n->in[i], r, &one);
+        if (one && n->count == 3) {
+            void *room = row_buffer(x, 1 + i);
+            copies(width_of(x->p, n->in[i]), length_of(x, k), room, in[i]);
+            in[i] = room;
+        } else
+            still |= (unsigned)one << i;
+    }
+    return still;
+}
+/* Do the values lie so that all rows are one run? */
+static bool is_flat(const block *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    if (x->p->extent[k] != EG_EXTENT_BLOCK || x->v[k].step != x->wide * width_of(x->p, k))
+        return false;
+    for (int i = 0; i < n->count; i++) {
+        const int j = n->in[i], extent = x->p->extent[j];
+        if (extent == EG_EXTENT_ONE && n->count < 3) continue;
+        if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * width_of(x->p, j)) return false;
+    }
+    return true;
+}
+static eg_value_loop *loop_of(const block *x, const eg_node *n)
+{
+    const eg_node *first = &x->p->e->node[n->in[0]];
+    if (n->code == EG_X_TO_FLOAT) return x->floats->float_of[!x->p->narrow];
+    if (n->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
+    if (n->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
+    if (first->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
+    if (first->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
+    return x->floats->of_truth[n->code];
+}
+static void operation_values(const block *x, int k)
+{
+    const void *in[3];
+    eg_value_loop *loop = loop_of(x, &x->p->e->node[k]);
+    const bool flat = is_flat(x, k);
+    const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1;
+    for (int64_t r = 0; r < rows; r++) {
+        const unsigned still = operands_of(x, k, r, in);
+        loop(flat ? x->b->rows * x->wide : length_of(x, k), x->v[k].p + r * x->v[k].step, in,
+             still);
+    }
+}
+
+/* The root, rows × lanes of it, where the caller wants it. */
+static void hand_out(const block *x)
+{
+    const int k = x->p->root, extent = x->p->extent[k], width = width_of(x->p, k);
+    const bool whole = x->p->e->node[k].kind == EG_IS_WHOLE;
+    const int wide = whole ? 8 : width;
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        bool one;
+        const char *from = x->v[k].p;
+        char *to = (char *)x->b->out + r * x->b->out_step * wide;
+        if (extent == EG_EXTENT_BLOCK) from += r * x->v[k].step;
+        if (extent == EG_EXTENT_ROWS) from += r * width;
+        one = !(extent & EG_EXTENT_LANES);
+        if (one) {
+            copies(width, x->b->lanes, row_buffer(x, 0), from);
+            from = row_buffer(x, 0);
+        }
+        if (whole)
+            eg__whole_copy(x->b->lanes, true, to, width == 8, from);
+        else if (to != from)
+            memcpy(to, from, (size_t)(x->b->lanes * width));
+    }
+}
+/* Can the root's value be made where the caller wants it? */
+static bool made_there(const block *x)
+{
+    const int k = x->p->root;
+    const eg_node *n = &x->p->e->node[k];
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind == EG_IS_FLOAT &&
+           n->code > EG_X_READ && !x->p->slopes;
+}
+void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
+{
+    const block x = begin(p, b, workspace);
+    for (int k = 0; k <= p->root; k++) {
+        const eg_node *n = &p->e->node[k];
+        if (!p->used[k]) continue;
+        x.v[k] = (lying){ x.work + p->at[k], x.wide * width_of(p, k) };
+        if (k == p->root && made_there(&x))
+            x.v[k] = (lying){ b->out, b->out_step * width_of(p, k) };
+        switch (n->code) {
+        case EG_X_WHOLE:
+        case EG_X_SIZE: fill_whole(&x, EG_LANES, x.v[k].p, n->whole); break;
+        case EG_X_FLOAT: fill_float(&x, EG_LANES, x.v[k].p, n->real); break;
+        case EG_X_LETTER: letter_values(&x, k); break;
+        case EG_X_SCORE: score_values(&x, k); break;
+        case EG_X_READ: read_values(&x, k); break;
+        default: operation_values(&x, k); break;
+        }
+    }
+    if (!made_there(&x) && b->out) hand_out(&x);
+}
+
+/* -- cotangents ------------------------------------------------------------------------------- */
+static char *slope_at(const block *x, int k, int64_t r)
+{
+    const int64_t width = x->p->f64 ? 8 : 4;
+    return x->work + x->p->slope[k] +
+           (x->p->extent[k] == EG_EXTENT_BLOCK ? r * x->wide * width : 0);
+}
+static double float_at(const block *x, const void *p, int64_t k)
+{
+    return x->p->f64 ? ((const double *)p)[k] : (double)((const float *)p)[k];
+}
+static void put_float(const block *x, void *p, int64_t k, double value, bool fresh)
+{
+    if (x->p->f64)
+        ((double *)p)[k] = fresh ? value : ((double *)p)[k] + value;
+    else
+        ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
+}
+/* Rows of a cotangent of node k (−1: of the whole block) on their way to node j, which depends on
+ * less: the sum over what it does not depend on. */
+typedef struct fold {
+    int j;
+    int64_t n; /* numbers of a row that count */
+    bool rows; /* what comes is one row, along rows */
+    double all;
+} fold;
+static void fold_begin(const block *x, fold *f)
+{
+    if (x->p->extent[f->j] == EG_EXTENT_LANES) memset(x->work + x->p->sums, 0, (size_t)x->wide * 8);
+}
+static void fold_row(const block *x, fold *f, int64_t r, const void *row)
+{
+    const int extent = x->p->extent[f->j];
+    if (extent == EG_EXTENT_LANES)
+        x->floats->add_wide(f->n, (double *)(void *)(x->work + x->p->sums), row);
+    else if (extent == EG_EXTENT_ROWS)
+        put_float(x, slope_at(x, f->j, 0), r, x->floats->total(f->n, row), x->fresh[f->j]);
+    else
+        f->all += x->floats->total(f->n, row);
+}
+static void fold_end(block *x, fold *f)
+{
+    const int extent = x->p->extent[f->j];
+    char *to = slope_at(x, f->j, 0);
+    if (extent == EG_EXTENT_LANES) {
+        void *row = row_buffer(x, 0);
+        x->floats->from_wide(x->wide, row, (const double *)(const void *)(x->work + x->p->sums));
+        if (x->fresh[f->j])
+            memcpy(to, row, (size_t)x->wide * (x->p->f64 ? 8 : 4));
+        else
+            x->floats->add(x->wide, to, row);
+    } else if (extent == EG_EXTENT_ROWS) {
+        for (int64_t r = x->b->rows; r < x->tall; r++) put_float(x, to, r, 0, true);
+    } else
+        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, f->all, x->fresh[f->j]);
+    x->fresh[f->j] = false;
+}
+/* The caller's cotangent becomes that of the root. */
+static void take_in(block *x)
+{
+    const int k = x->p->root, width = x->p->f64 ? 8 : 4;
+    const int64_t lanes = x->b->lanes;
+    fold f = { .j = k, .n = lanes };
+    const bool block_wide = x->p->extent[k] == EG_EXTENT_BLOCK;
+    if (!block_wide) fold_begin(x, &f);
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        const char *row = (const char *)x->b->g + r * x->b->g_step * width;
+        if (block_wide) {
+            memcpy(slope_at(x, k, r), row, (size_t)(lanes * width));
+            memset(slope_at(x, k, r) + lanes * width, 0, (size_t)((x->wide - lanes) * width));
+        } else
+            fold_row(x, &f, r, row);
+    }
+    if (!block_wide) fold_end(x, &f);
+    x->fresh[k] = false;
+}
+/* What the cotangent of node k says of operand i. */
+static void to_operand(block *x, int k, int i)
+{
+    const eg_block_plan *p = x->p;
+    const eg_node *n = &p->e->node[k];
+    const int j = n->in[i];
+    const void *in[3];
+    eg_slope_loop *loop = x->floats->slope[n->code][i];
+    const bool same = p->extent[j] == p->extent[k];
+    const bool flat = same && x->fresh[j] && is_flat(x, k);
+    const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
+                  length = flat ? x->b->rows * x->wide : length_of(x, k);
+    fold f = { .j = j, .n = counting(x, k) };
+    if (!same) fold_begin(x, &f);
+    for (int64_t r = 0; r < rows; r++) {
+        const unsigned still = operands_of(x, k, r, in);
+        void *to = same && x->fresh[j] ? (void *)slope_at(x, j, r) : row_buffer(x, 0);
+        loop(length, to, slope_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
+        if (!same)
+            fold_row(x, &f, r, to);
+        else if (!x->fresh[j])
+            x->floats->add(length, slope_at(x, j, r), to);
+    }
+    if (!same) fold_end(x, &f);
+    x->fresh[j] = false;
+}
+/* The cotangent of a read goes to the tensor. */
+static void to_tensor(const block *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_sink *s = &x->b->sink[n->tensor];
+    const int64_t count = counting(x, k),
+                  rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
+    if (!s->data || is_empty(x, n)) return;
+    for (int64_t r = 0; r < rows; r++) {
+        const reach at = reach_of(x, k, r, s->stride);
+        const char *d = slope_at(x, k, r);
+        const int width = x->p->f64 ? 8 : 4;
+        if (s->direct && at.step == 1)
+            memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
+        else
+            for (int64_t l = 0; l < count; l++) {
+                const int64_t to = at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step);
+                if (s->direct)
+                    put_float(x, s->data, to, float_at(x, d, l), true);
+                else
+                    ((double *)s->data)[to] += float_at(x, d, l);
+            }
+    }
+}
+static void to_score(const block *x, int k)
+{
+    const int64_t width = x->p->f64 ? 8 : 4;
+    for (int64_t r = 0; r < x->b->rows; r++)
+        memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, slope_at(x, k, r),
+               (size_t)(x->b->lanes * width));
+}
+void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *workspace)
+{
+    block x = begin(p, b, workspace);
+    memset(x.fresh, true, sizeof x.fresh);
+    if (!p->moved[p->root]) return;
+    take_in(&x);
+    for (int k = p->root; k >= 0; k--) {
+        const eg_node *n = &p->e->node[k];
+        if (!p->moved[k] || x.fresh[k]) continue;
+        if (n->code == EG_X_READ)
+            to_tensor(&x, k);
+        else if (n->code == EG_X_SCORE)
+            to_score(&x, k);
+        else
+            for (int i = 0; i < n->count; i++)
+                if (p->moved[n->in[i]]) to_operand(&x, k, i);
+    }
+}

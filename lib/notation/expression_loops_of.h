@@ -1,0 +1,134 @@
+/* expression_loops_of.h: the loops of expressions of floats T and whole numbers W; included for
+ * each type after T, W, F(name), NAME(name) and WIDE (0 or 1) are defined. */
+
+/* -- functions that libm lacks ---------------------------------------------------------------- */
+static inline T F(sigmoid)(T x)
+{
+    const T e = F(exp)(-F(fabs)(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+/* g (1 − tanh² x) and g σ(x) σ(−x): as lib/ops/binary.c, without the loss of 1 − y² */
+static inline T F(slope_of_tanh)(T g, T x)
+{
+    const T e = F(exp)(-2 * F(fabs)(x));
+    return g * (4 * e / ((1 + e) * (1 + e)));
+}
+static inline T F(slope_of_sigmoid)(T g, T x)
+{
+    const T e = F(exp)(-F(fabs)(x));
+    return g * (e / ((1 + e) * (1 + e)));
+}
+/* What saturates in 64 bits cannot leave 32 where the ranges have shown it. */
+static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
+static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__sum(a, -(int64_t)b) : (W)(a - b); }
+static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)(a * b); }
+
+/* -- loops of the rows ------------------------------------------------------------------------ */
+/* clang-format off */
+#define LOOP_1(CODE, NAMED, VALUE, ...) UNARY(NAME(CODE), T, T, VALUE)
+#define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
+EG_FUNCTIONS_1(LOOP_1)
+EG_FUNCTIONS_2(LOOP_2)
+#define SLOPE_1(CODE, NAMED, VALUE, SLOPE, ...) UNARY_SLOPE(NAME(CODE##_slope), SLOPE)
+#define SLOPE_2(CODE, NAMED, VALUE, DA, DB, ...) \
+    BINARY_SLOPE(NAME(CODE##_slope_a), DA) BINARY_SLOPE(NAME(CODE##_slope_b), DB)
+EG_FUNCTIONS_1(SLOPE_1)
+EG_FUNCTIONS_2(SLOPE_2)
+#undef LOOP_1
+#undef LOOP_2
+#undef SLOPE_1
+#undef SLOPE_2
+COMPARISONS(T, float)
+COMPARISONS(W, whole)
+
+TERNARY(NAME(select_float), T, uint8_t, T, a ? b : c)
+TERNARY(NAME(select_whole), W, uint8_t, W, a ? b : c)
+TERNARY(NAME(clip_float), T, T, T, a < b ? b : a > c ? c : a)
+TERNARY(NAME(clip_whole), W, W, W, a < b ? b : a > c ? c : a)
+TERNARY_SLOPE(NAME(select_slope_a), uint8_t, a ? g : 0)
+TERNARY_SLOPE(NAME(select_slope_b), uint8_t, a ? 0 : g)
+TERNARY_SLOPE(NAME(clip_slope_x), T, a < b || a > c ? 0 : g)
+TERNARY_SLOPE(NAME(clip_slope_low), T, a < b ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_high), T, a < b ? 0 : a > c ? g : 0)
+
+UNARY(NAME(whole_neg), W, W, -x)
+UNARY(NAME(whole_abs), W, W, x < 0 ? -x : x)
+UNARY(NAME(of_narrow), T, int32_t, x)
+UNARY(NAME(of_wide), T, int64_t, x)
+BINARY(NAME(whole_add), W, W, NAME(plus)(a, b))
+BINARY(NAME(whole_sub), W, W, NAME(minus)(a, b))
+BINARY(NAME(whole_mul), W, W, NAME(times)(a, b))
+BINARY(NAME(whole_min), W, W, a < b ? a : b)
+BINARY(NAME(whole_max), W, W, a > b ? a : b)
+BINARY(NAME(whole_divide), W, W, eg__quotient(a, b))
+BINARY(NAME(whole_rest), W, W, eg__modulus(a, b))
+/* clang-format on */
+
+/* x / m and x % m for one m: a shift or a mask where it is a power of two; else, in 32 bits, by
+ * doubles: x / m rounds by less than 2^−21 / m while the next whole number is at least 1 / m away.
+ */
+EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool rest)
+{
+    const W by = rest && m < 0 ? -m : m;
+    n &= -EG_LANES;
+    if (by > 0 && (by & (by - 1)) == 0) {
+        const int shift = __builtin_ctzll((uint64_t)by);
+        if (rest)
+            EACH(out[k] = x[k] & (by - 1))
+        else
+            EACH(out[k] = x[k] >= 0 ? x[k] >> shift : ~(~x[k] >> shift))
+        return;
+    }
+    if (WIDE) {
+        for (int64_t k = 0; k < n; k++)
+            out[k] = (W)(rest ? eg__modulus(x[k], by) : eg__quotient(x[k], by));
+        return;
+    }
+    const double d = (double)by;
+    EACH(const W q = (W)((double)x[k] / d); const W r = (W)(x[k] - q * by);
+         const W off = -(W)(r != 0 && (r ^ by) < 0); out[k] = rest ? r + (by & off) : q + off)
+}
+static void NAME(whole_div)(int64_t n, void *out, const void *const *in, unsigned still)
+{
+    if (still == 2 && *(const W *)in[1])
+        NAME(whole_by)(n, out, in[0], *(const W *)in[1], false);
+    else
+        NAME(whole_divide)(n, out, in, still);
+}
+static void NAME(whole_mod)(int64_t n, void *out, const void *const *in, unsigned still)
+{
+    if (still == 2 && *(const W *)in[1])
+        NAME(whole_by)(n, out, in[0], *(const W *)in[1], true);
+    else
+        NAME(whole_rest)(n, out, in, still);
+}
+
+/* -- sums ------------------------------------------------------------------------------------- */
+EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
+{
+    T *s = sum;
+    const T *v = x;
+    EACH(s[k] += v[k])
+}
+EG_CLONES static void NAME(add_wide)(int64_t n, double *sum, const void *x)
+{
+    const T *v = x;
+    EACH(sum[k] += (double)v[k])
+}
+/* In EG_LANES partial sums, whose places are functions of k alone. */
+EG_CLONES static double NAME(total)(int64_t n, const void *x)
+{
+    const T *v = x;
+    double part[EG_LANES] = { 0 }, sum = 0;
+    int64_t k = 0;
+    for (; k + EG_LANES <= n; k += EG_LANES)
+        for (int l = 0; l < EG_LANES; l++) part[l] += (double)v[k + l];
+    for (int l = 0; k < n; k++, l++) part[l] += (double)v[k];
+    for (int l = 0; l < EG_LANES; l++) sum += part[l];
+    return sum;
+}
+EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
+{
+    T *v = x;
+    EACH(v[k] = (T)sum[k])
+}

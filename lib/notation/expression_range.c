@@ -1,0 +1,295 @@
+/* expression_range.c: whole numbers, and where they and truths lie while letters go over a box:
+ * which tiles a predicate leaves out, which indices can leave their axis, whether 32 bits are
+ * enough. Saturation is monotone, so bounds stay bounds. */
+#include "notation/whole.h"
+#include <string.h>
+
+/* -- numbers ---------------------------------------------------------------------------------- */
+int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c)
+{
+    switch (code) {
+    case EG_X_NEG: return -a;
+    case EG_X_ABS: return a < 0 ? -a : a;
+    case EG_X_ADD: return eg__sum(a, b);
+    case EG_X_SUB: return eg__sum(a, -b);
+    case EG_X_MUL: return eg__product(a, b);
+    case EG_X_DIV: return eg__quotient(a, b);
+    case EG_X_MOD: return eg__modulus(a, b);
+    case EG_X_MIN: return a < b ? a : b;
+    case EG_X_MAX: return a > b ? a : b;
+    case EG_X_EQ: return a == b;
+    case EG_X_NE: return a != b;
+    case EG_X_LT: return a < b;
+    case EG_X_LE: return a <= b;
+    case EG_X_GT: return a > b;
+    case EG_X_GE: return a >= b;
+    case EG_X_NOT: return !a;
+    case EG_X_AND: return a & b;
+    case EG_X_SELECT: return a ? b : c;
+    case EG_X_CLIP: return a < b ? b : a > c ? c : a;
+    default: return a | b;
+    }
+}
+
+/* -- intervals -------------------------------------------------------------------------------- */
+static eg_interval span(eg_interval x, eg_interval y) /* the smallest that has both */
+{
+    return (eg_interval){ x.low < y.low ? x.low : y.low, x.high > y.high ? x.high : y.high };
+}
+static eg_interval common(eg_interval x, eg_interval y) /* x where the two have nothing in common */
+{
+    const eg_interval both = { x.low > y.low ? x.low : y.low, x.high < y.high ? x.high : y.high };
+    return both.low <= both.high ? both : x;
+}
+static eg_interval corners(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return span((eg_interval){ a < b ? a : b, a < b ? b : a },
+                (eg_interval){ c < d ? c : d, c < d ? d : c });
+}
+static eg_interval interval_modulus(eg_interval x, eg_interval y)
+{
+    const int64_t m = eg__larger(y);
+    if (y.low == y.high && m && eg__quotient(x.low, m) == eg__quotient(x.high, m))
+        return (eg_interval){ eg__modulus(x.low, m), eg__modulus(x.high, m) };
+    return (eg_interval){ 0, m ? m - 1 : 0 };
+}
+static eg_interval interval_quotient(eg_interval x, eg_interval y)
+{
+    if (y.low > 0 || y.high < 0)
+        return corners(eg__quotient(x.low, y.low), eg__quotient(x.low, y.high),
+                       eg__quotient(x.high, y.low), eg__quotient(x.high, y.high));
+    return (eg_interval){ -eg__larger(x), eg__larger(x) };
+}
+static bool certain(eg_interval x, eg_interval y) /* each one number, and the same */
+{
+    return x.low == x.high && y.low == y.high && x.low == y.low;
+}
+static eg_interval least_of(eg_interval x, eg_interval y)
+{
+    return (eg_interval){ x.low < y.low ? x.low : y.low, x.high < y.high ? x.high : y.high };
+}
+static eg_interval most_of(eg_interval x, eg_interval y)
+{
+    return (eg_interval){ x.low > y.low ? x.low : y.low, x.high > y.high ? x.high : y.high };
+}
+eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
+{
+    switch (code) {
+    case EG_X_NEG: return (eg_interval){ -x.high, -x.low };
+    case EG_X_ABS:
+        return (eg_interval){ x.low > 0 ? x.low : x.high < 0 ? -x.high : 0, eg__larger(x) };
+    case EG_X_ADD: return (eg_interval){ eg__sum(x.low, y.low), eg__sum(x.high, y.high) };
+    case EG_X_SUB: return (eg_interval){ eg__sum(x.low, -y.high), eg__sum(x.high, -y.low) };
+    case EG_X_MUL:
+        return corners(eg__product(x.low, y.low), eg__product(x.low, y.high),
+                       eg__product(x.high, y.low), eg__product(x.high, y.high));
+    case EG_X_DIV: return interval_quotient(x, y);
+    case EG_X_MOD: return interval_modulus(x, y);
+    case EG_X_MIN: return least_of(x, y);
+    case EG_X_MAX: return most_of(x, y);
+    case EG_X_EQ: return (eg_interval){ certain(x, y), x.low <= y.high && y.low <= x.high };
+    case EG_X_NE: return (eg_interval){ x.high < y.low || y.high < x.low, !certain(x, y) };
+    case EG_X_LT: return (eg_interval){ x.high < y.low, x.low < y.high };
+    case EG_X_LE: return (eg_interval){ x.high <= y.low, x.low <= y.high };
+    case EG_X_GT: return (eg_interval){ x.low > y.high, x.high > y.low };
+    case EG_X_GE: return (eg_interval){ x.low >= y.high, x.high >= y.low };
+    case EG_X_NOT: return (eg_interval){ !x.high, !x.low };
+    case EG_X_AND: return (eg_interval){ x.low & y.low, x.high & y.high };
+    case EG_X_SELECT: return x.low ? y : x.high ? span(y, z) : z;
+    case EG_X_CLIP: {
+        const eg_interval v = least_of(most_of(x, y), z);
+        return y.high > z.low ? span(v, y) : v; /* the low limit comes first */
+    }
+    default: return (eg_interval){ x.low | y.low, x.high | y.high };
+    }
+}
+
+/* -- nodes ------------------------------------------------------------------------------------ */
+static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, const eg_interval *v)
+{
+    const eg_node *n = &e->node[k];
+    const eg_interval anything = { -INT64_MAX, INT64_MAX }, unknown = { 0, 1 };
+    if (n->kind == EG_IS_FLOAT) return anything;
+    switch (n->code) {
+    case EG_X_WHOLE: return (eg_interval){ n->whole, n->whole };
+    case EG_X_SIZE: return (eg_interval){ box->size[n->in[0]], box->size[n->in[0]] };
+    case EG_X_LETTER:
+        return (eg_interval){ eg__clamped(box->low[n->in[0]]),
+                              eg__clamped(box->high[n->in[0]] - 1) };
+    case EG_X_READ:
+        if (n->kind == EG_IS_TRUTH) return unknown;
+        return (eg_interval){ eg__clamped(box->least[n->tensor]),
+                              eg__clamped(box->most[n->tensor]) };
+    default: break;
+    }
+    /* a comparison of floats */
+    if (n->kind == EG_IS_TRUTH && e->node[n->in[0]].kind == EG_IS_FLOAT) return unknown;
+    return eg__interval(n->code, v[n->in[0]], v[n->in[n->count > 1]],
+                        v[n->in[n->count > 2 ? 2 : 0]]);
+}
+void eg__expression_ranges(const eg_expression *e, const eg_box *box, eg_interval *range)
+{
+    for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);
+}
+eg_three eg__expression_cover(const eg_expression *e, const eg_box *box)
+{
+    eg_interval v[EG_NODES_MAX];
+    for (uint32_t u = e->positions; u; u &= u - 1)
+        if (box->low[__builtin_ctz(u)] >= box->high[__builtin_ctz(u)]) return EG_NONE;
+    eg__expression_ranges(e, box, v);
+    return v[e->root].low ? EG_EVERY : v[e->root].high ? EG_TEST : EG_NONE;
+}
+
+/* -- indices: what a condition says narrows the values of its branches ------------------------- */
+typedef struct frame {
+    bool known[EG_NODES_MAX]; /* range is that of the node, which has been looked at */
+    bool held[EG_NODES_MAX];  /* limit holds for the node here */
+    eg_interval range[EG_NODES_MAX], limit[EG_NODES_MAX];
+} frame;
+typedef struct check {
+    eg_ctx *cx;
+    const eg_expression_source *s;
+    const eg_expression *e;
+    const eg_box *box;
+    int frames; /* so far */
+} check;
+enum { FRAMES = 4096 };
+
+static void limit_node(const check *c, frame *f, int k, eg_interval to)
+{
+    const eg_node *n = &c->e->node[k];
+    f->limit[k] = f->held[k] ? common(f->limit[k], to) : to;
+    f->held[k] = true;
+    if (n->code == EG_X_ABS && to.high >= 0)
+        limit_node(c, f, n->in[0], (eg_interval){ -to.high, to.high });
+    if (n->code == EG_X_NEG) limit_node(c, f, n->in[0], (eg_interval){ -to.high, -to.low });
+    if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
+    const eg_node *b = &c->e->node[n->in[1]];
+    if (b->code != EG_X_WHOLE) return;
+    const int64_t back = n->code == EG_X_ADD ? -b->whole : b->whole;
+    limit_node(c, f, n->in[0],
+               (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
+                              to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
+}
+/* Notes in f that truth k is `is`, where its operands lie in `from`. */
+static void assume(const check *c, frame *f, const frame *from, int k, bool is)
+{
+    static const uint8_t denial[] = { EG_X_NE, EG_X_EQ, EG_X_GE, EG_X_GT, EG_X_LE, EG_X_LT };
+    const eg_node *n = &c->e->node[k];
+    if (n->code == EG_X_NOT) assume(c, f, from, n->in[0], !is);
+    if (n->code == (is ? EG_X_AND : EG_X_OR)) {
+        assume(c, f, from, n->in[0], is);
+        assume(c, f, from, n->in[1], is);
+    }
+    if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_WHOLE) return;
+    const int a = n->in[0], b = n->in[1], code = is ? n->code : denial[n->code - EG_X_EQ];
+    const eg_interval x = from->range[a], y = from->range[b];
+    const eg_interval all = { -INT64_MAX, INT64_MAX };
+    eg_interval left = all, right = all;
+    if (code == EG_X_EQ) left = y, right = x;
+    if (code == EG_X_LT) left.high = eg__sum(y.high, -1), right.low = eg__sum(x.low, 1);
+    if (code == EG_X_LE) left.high = y.high, right.low = x.low;
+    if (code == EG_X_GT) left.low = eg__sum(y.low, 1), right.high = eg__sum(x.high, -1);
+    if (code == EG_X_GE) left.low = y.low, right.high = x.high;
+    limit_node(c, f, a, left);
+    limit_node(c, f, b, right);
+    for (int m = 0; m < c->e->nodes; m++) { /* i >= j: what i − j and j − i are */
+        const eg_node *d = &c->e->node[m];
+        const bool same = d->in[0] == a && d->in[1] == b, other = d->in[0] == b && d->in[1] == a;
+        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE || !(same || other)) continue;
+        eg_interval to = all;
+        if (code == EG_X_EQ) to = (eg_interval){ 0, 0 };
+        if (code == EG_X_GT || code == EG_X_GE) to.low = code == EG_X_GT;
+        if (code == EG_X_LT || code == EG_X_LE) to.high = code == EG_X_LT ? -1 : 0;
+        limit_node(c, f, m, same ? to : (eg_interval){ -to.high, -to.low });
+    }
+}
+static bool leaves(const check *c, int read, int r, eg_interval v)
+{
+    const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
+    const eg_node *n = &c->e->node[read], *i = &c->e->node[n->in[r]];
+    if (v.low >= 0 && v.high < x->dim[r]) return true;
+    char letters[120] = "";
+    size_t w = 0;
+    for (uint32_t u = i->letters; u && w < sizeof letters; u &= u - 1) {
+        const eg_axis_name *name = c->s->letter[__builtin_ctz(u)];
+        w += (size_t)snprintf(letters + w, sizeof letters - w, "%s'%.*s' is %lld", w ? ", " : ": ",
+                              name->length < 20 ? name->length : 20, name->text,
+                              (long long)c->box->size[__builtin_ctz(u)]);
+    }
+    eg__caret(c->cx, c->s->who, c->s->text, 1, &(eg_caret){ i->at, i->length }, NULL,
+              "clip(…) keeps it inside",
+              "the index of axis %d of '%s' goes from %lld to %lld, but that axis is %lld%s", r,
+              x->name, (long long)v.low, (long long)v.high, (long long)x->dim[r], letters);
+    return false;
+}
+static bool look_at(check *c, frame *f, int k);
+/* Operand i of node k, which counts only where operand 0 `is`: its range into *v. */
+static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v)
+{
+    const eg_node *n = &c->e->node[k];
+    if (++c->frames > FRAMES)
+        return eg_fail_as(c->cx, EG_ERROR_NOTATION, "%s: the %s has too many conditions", c->s->who,
+                          c->s->noun),
+               false;
+    frame *inner = eg__alloc(c->cx, sizeof *inner);
+    if (!inner) return false;
+    memcpy(inner->held, f->held, sizeof f->held);
+    memcpy(inner->limit, f->limit, sizeof f->limit);
+    memset(inner->known, 0, sizeof inner->known);
+    assume(c, inner, f, n->in[0], is);
+    if (!look_at(c, inner, n->in[i])) return false;
+    *v = inner->range[n->in[i]];
+    return true;
+}
+/* Looks at node k and what it is made of, under the limits of f; false after a message. c & x asks
+ * x where c holds, c | x where it does not. */
+static bool look_at(check *c, frame *f, int k)
+{
+    const eg_node *n = &c->e->node[k];
+    const bool chooses = n->code == EG_X_SELECT || n->code == EG_X_AND || n->code == EG_X_OR;
+    eg_interval v[3] = { { 0, 0 }, { 0, 0 }, { 0, 0 } };
+    if (f->known[k]) return true;
+    for (int i = 0; i < n->count; i++) {
+        const bool is = n->code == EG_X_SELECT ? i == 1 : n->code == EG_X_AND;
+        if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* never asked */
+        if (chooses && i && !v[0].low && v[0].high) {
+            if (!look_where(c, f, k, i, is, &v[i])) return false;
+            continue;
+        }
+        if (!look_at(c, f, n->in[i])) return false;
+        if (i < 3) v[i] = f->range[n->in[i]];
+    }
+    f->range[k] = chooses && n->kind != EG_IS_FLOAT ? eg__interval(n->code, v[0], v[1], v[2])
+                                                    : of_node(c->e, k, c->box, f->range);
+    if (f->held[k] && n->kind == EG_IS_WHOLE) f->range[k] = common(f->range[k], f->limit[k]);
+    f->known[k] = true;
+    for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
+        if (!leaves(c, k, r, f->range[n->in[r]])) return false;
+    return true;
+}
+
+bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
+                         const eg_box *box)
+{
+    eg_interval v[EG_NODES_MAX];
+    check c = { .cx = cx, .s = s, .e = e, .box = box };
+    e->narrow = true;
+    for (int l = 0; l < e->letters; l++)
+        if (box->low[l] >= box->high[l]) return true; /* no element: nothing is read */
+    frame *outer = eg__alloc(cx, sizeof *outer);
+    if (!outer) return false;
+    memset(outer->known, 0, sizeof outer->known);
+    memset(outer->held, 0, sizeof outer->held);
+    if (!look_at(&c, outer, e->root)) return false;
+    eg__expression_ranges(e, box, v);
+    for (int k = 0; k < e->nodes; k++) {
+        eg_node *n = &e->node[k];
+        if (n->code == EG_X_SIZE) n->whole = box->size[n->in[0]];
+        if (n->kind == EG_IS_WHOLE) e->narrow &= eg__larger(v[k]) < INT32_MAX;
+        n->guard = false;
+        for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
+            n->guard |= v[n->in[r]].low < 0 || v[n->in[r]].high >= s->readable[n->tensor].dim[r];
+    }
+    return true;
+}

@@ -1,0 +1,58 @@
+/* expression_rows.h: what expressions compute with floats: one line a function.
+ *
+ *   EG_FUNCTIONS_1(X)   X(CODE, name, y from x, cotangent d from g, x and y, the same two composed
+ * of operations of tensors) EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and
+ * b, the same composed)
+ *
+ * The parser reads the names, expression_loops.c the numbers, lib/ops/expr.c the composed columns.
+ * F(exp) is exp or expf, T the type. Signs of ties and borders are those of the rows of lib/ops. */
+#ifndef EG_EXPRESSION_ROWS_H
+#define EG_EXPRESSION_ROWS_H
+
+/* clang-format off */
+#define EG_FUNCTIONS_1(X)                                                                          \
+    X(NEG,      "",         -x,                           -g,                                      \
+      eg_neg(x),            eg_neg(g))                                                             \
+    X(ABS,      "abs",      F(fabs)(x),                   g * (x != x ? x : (T)((x > 0) - (x < 0))), \
+      eg_abs(x),            eg_mul(g, eg_sign(x)))                                                 \
+    X(EXP,      "exp",      F(exp)(x),                    g * y,                                   \
+      eg_exp(x),            eg_mul(g, y))                                                          \
+    X(LOG,      "log",      F(log)(x),                    g / x,                                   \
+      eg_log(x),            eg_div(g, x))                                                          \
+    X(SQRT,     "sqrt",     F(sqrt)(x),                   g / y * (T).5,                           \
+      eg_sqrt(x),           eg_scale(eg_div(g, y), .5))                                            \
+    X(TANH,     "tanh",     F(tanh)(x),                   F(slope_of_tanh)(g, x),                  \
+      eg_tanh(x),           eg__tanh_slope(g, x))                                                  \
+    X(SIGMOID,  "sigmoid",  F(sigmoid)(x),                F(slope_of_sigmoid)(g, x),               \
+      eg_sigmoid(x),        eg__sigmoid_slope(g, x))                                               \
+    X(SOFTPLUS, "softplus", (x < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))), g * F(sigmoid)(x),    \
+      eg_softplus(x),       eg_mul(g, eg_sigmoid(x)))                                              \
+    X(ERF,      "erf",      F(erf)(x),                    g * F(exp)(-(x * x)) * (T)M_2_SQRTPI,    \
+      eg_erf(x),            eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI))         \
+    X(SIN,      "sin",      F(sin)(x),                    g * F(cos)(x),                           \
+      eg_sin(x),            eg_mul(g, eg_cos(x)))                                                  \
+    X(COS,      "cos",      F(cos)(x),                    -(g * F(sin)(x)),                        \
+      eg_cos(x),            eg_neg(eg_mul(g, eg_sin(x))))                                          \
+    X(FLOOR,    "",         F(floor)(x),                  0,                                       \
+      eg_floor(x),          NULL)
+#define EG_FUNCTIONS_2(X)                                                                          \
+    X(ADD, "",    a + b,      g,               g,                                                  \
+      eg_add(a, b),           g,               g)                                                  \
+    X(SUB, "",    a - b,      g,               -g,                                                 \
+      eg_sub(a, b),           g,               eg_neg(g))                                          \
+    X(MUL, "",    a * b,      g * b,           g * a,                                              \
+      eg_mul(a, b),           eg_mul(g, b),    eg_mul(g, a))                                       \
+    X(DIV, "",    a / b,      g / b,           -(g * y / b),                                       \
+      eg_div(a, b),           eg_div(g, b),    eg_neg(eg_div(eg_mul(g, y), b)))                    \
+    X(MIN, "min", a < b || a != a ? a : b,                                                         \
+      a == b ? g * (T).5 : a < b ? g : 0,      a == b ? g * (T).5 : b < a ? g : 0,                 \
+      eg_minimum(a, b),       tie(eg_lt, a, b, g), tie(eg_lt, b, a, g))                            \
+    X(MAX, "max", a > b || a != a ? a : b,                                                         \
+      a == b ? g * (T).5 : a > b ? g : 0,      a == b ? g * (T).5 : b > a ? g : 0,                 \
+      eg_maximum(a, b),       tie(eg_gt, a, b, g), tie(eg_gt, b, a, g))                            \
+    X(POW, "pow", F(pow)(a, b),                                                                    \
+      g * (b * F(pow)(a, a == 0 && b == 0 ? 1 : b - 1)),                                           \
+      g * (y * F(log)(a == 0 && b > 0 ? 1 : a)),                                                   \
+      eg_pow(a, b),           power_base(a, b, g), power_exponent(a, b, y, g))
+/* clang-format on */
+#endif

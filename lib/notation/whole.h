@@ -1,0 +1,37 @@
+/* whole.h: arithmetic of whole numbers in predicates and expressions: 64 bits that saturate at
+ * ±(2^63 − 1), so that order is kept; and of intervals of them. */
+#ifndef EG_WHOLE_H
+#define EG_WHOLE_H
+#include "notation/expression.h"
+
+static inline int64_t eg__clamped(int64_t v) { return v == INT64_MIN ? -INT64_MAX : v; }
+static inline int64_t eg__sum(int64_t a, int64_t b)
+{
+    int64_t v;
+    return __builtin_add_overflow(a, b, &v) ? a > 0 ? INT64_MAX : -INT64_MAX : eg__clamped(v);
+}
+static inline int64_t eg__product(int64_t a, int64_t b)
+{
+    int64_t v;
+    if (!__builtin_mul_overflow(a, b, &v)) return eg__clamped(v);
+    return (a > 0) == (b > 0) ? INT64_MAX : -INT64_MAX;
+}
+/* ⌊a / b⌋, 0 where b is 0 */
+static inline int64_t eg__quotient(int64_t a, int64_t b)
+{
+    return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+/* a − |b| ⌊a / |b|⌋, 0 where b is 0 */
+static inline int64_t eg__modulus(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    const int64_t m = b < 0 ? -b : b, r = a % m;
+    return r < 0 ? r + m : r;
+}
+/* Operation `code` of at most three operands, numbers or truths. */
+int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c);
+/* Where its result lies, from where the operands lie. */
+eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
+/* The largest magnitude in x. */
+static inline int64_t eg__larger(eg_interval x) { return -x.low > x.high ? -x.low : x.high; }
+#endif

@@ -1,0 +1,1031 @@
+/* test_expr.c: formulas: eg_expr against an evaluator that reads the same text one element at a
+ * time in long double, with bounds of the rounding errors; its laws, gradients and refusals; blocks
+ * and ranges, which attention reads too. EG_EXPRESSIONS sets how many random formulas are tried. */
+#include <notation/notation.h>
+#include "failing.h"
+#include "tests.h"
+#include "wave.h"
+
+/* -- an evaluator of its own ------------------------------------------------------------------ */
+enum { I = 3, J = 4, R = 5, ENTRIES = I * J + R }; /* x (i j), then r */
+typedef enum { WHOLE, FLOAT, TRUTH } kind;
+/* A value, its derivatives by all entries, and bounds of their errors in units of rounding. */
+typedef struct number {
+    kind is;
+    int64_t n;
+    long double v, d[ENTRIES];
+    double e, de[ENTRIES];
+    bool doubt; /* a branch or a kink is too near */
+} number;
+typedef struct naive {
+    const char *s;
+    int64_t i, j;
+    double x[I * J], r[R];
+    int64_t m[I * J];
+    bool b[I];
+} naive;
+
+static number whole(int64_t n) { return (number){ .is = WHOLE, .n = n, .v = n }; }
+static number floating(number a)
+{
+    if (a.is == WHOLE) a.e = 0;
+    a.is = FLOAT;
+    return a;
+}
+/* y = f(a, b) with first and second derivatives, rounded by at most `ulps` */
+static number smooth(number a, number b, long double y, long double fa, long double fb,
+                     long double faa, long double fab, long double fbb, double ulps)
+{
+    number c = { .is = FLOAT, .v = y, .doubt = a.doubt | b.doubt };
+    c.e = (double)(fabsl(fa) * a.e + fabsl(fb) * b.e + ulps * fabsl(y));
+    for (int k = 0; k < ENTRIES; k++) {
+        c.d[k] = fa * a.d[k] + fb * b.d[k];
+        c.de[k] = (double)(fabsl(fa) * a.de[k] + fabsl(fb) * b.de[k] +
+                           fabsl(a.d[k]) * (fabsl(faa) * a.e + fabsl(fab) * b.e) +
+                           fabsl(b.d[k]) * (fabsl(fab) * a.e + fabsl(fbb) * b.e) +
+                           2 * ulps * (fabsl(fa * a.d[k]) + fabsl(fb * b.d[k])));
+    }
+    return c;
+}
+static number smooth_1(number a, long double y, long double f, long double ff)
+{
+    number none = { .is = FLOAT };
+    return smooth(a, none, y, f, 0, ff, 0, 0, 4);
+}
+static bool near(number a, number b)
+{
+    return fabsl(a.v - b.v) <= 64 * 2.3e-16L * (a.e + b.e) + 1e-12L;
+}
+static number choose(naive *t);
+static number join(char op, number a, number b)
+{
+    if (a.is == WHOLE && b.is == WHOLE) {
+        const int64_t m = b.n < 0 ? -b.n : b.n, rest = m ? ((a.n % m) + m) % m : 0;
+        switch (op) {
+        case '+': return whole(a.n + b.n);
+        case '-': return whole(a.n - b.n);
+        case '*': return whole(a.n * b.n);
+        case '/': return whole(b.n ? (int64_t)floorl((long double)a.n / (long double)b.n) : 0);
+        default: return whole(rest);
+        }
+    }
+    a = floating(a), b = floating(b);
+    switch (op) {
+    case '+': return smooth(a, b, a.v + b.v, 1, 1, 0, 0, 0, 1);
+    case '-': return smooth(a, b, a.v - b.v, 1, -1, 0, 0, 0, 1);
+    case '*': return smooth(a, b, a.v * b.v, b.v, a.v, 0, 1, 0, 1);
+    case '/':
+        return smooth(a, b, a.v / b.v, 1 / b.v, -a.v / (b.v * b.v), 0, -1 / (b.v * b.v),
+                      2 * a.v / (b.v * b.v * b.v), 2);
+    default: {
+        const long double m = fabsl(b.v), q = floorl(a.v / m), y = a.v - m * q;
+        number c = smooth(a, b, y, 1, -q * (b.v < 0 ? -1 : 1), 0, 0, 0, 1);
+        c.e += (double)fabsl(m * q) * 2;
+        c.doubt |= fabsl(a.v / m - roundl(a.v / m)) < 1e-9L || m < 1e-9L;
+        return c;
+    }
+    }
+}
+static number negated(number a)
+{
+    number zero = { .is = a.is };
+    return a.is == WHOLE ? whole(-a.n) : smooth(zero, a, -a.v, 0, -1, 0, 0, 0, 0);
+}
+static number pick(bool first, number a, number b, bool doubt)
+{
+    number c = first ? a : b;
+    if (a.is != b.is) c = floating(c);
+    c.doubt |= doubt;
+    return c;
+}
+static void skip(naive *t)
+{
+    while (*t->s == ' ') t->s++;
+}
+static bool ahead(naive *t, const char *word)
+{
+    skip(t);
+    const size_t n = strlen(word);
+    if (strncmp(t->s, word, n)) return false;
+    t->s += n;
+    return true;
+}
+static number called(naive *t, const char *f)
+{
+    number a = choose(t), b = { 0 }, c = { 0 };
+    if (ahead(t, ",")) b = choose(t);
+    if (ahead(t, ",")) c = choose(t);
+    ck_assert(ahead(t, ")"));
+    if (!strcmp(f, "abs"))
+        return pick(a.v >= 0, a, negated(a), a.is == FLOAT && fabsl(a.v) < 1e-9L);
+    if (!strcmp(f, "min")) return pick(a.v <= b.v, a, b, a.is + b.is && near(a, b));
+    if (!strcmp(f, "max")) return pick(a.v >= b.v, a, b, a.is + b.is && near(a, b));
+    if (!strcmp(f, "clip")) {
+        number y = a.v < b.v ? b : a.v > c.v ? c : a;
+        if (a.is + b.is + c.is) y = floating(y), y.doubt |= near(a, b) || near(a, c);
+        return y;
+    }
+    a = floating(a);
+    const long double x = a.v, e = expl(-fabsl(x)), s = (x < 0 ? e : 1) / (1 + e);
+    if (!strcmp(f, "exp")) return smooth_1(a, expl(x), expl(x), expl(x));
+    if (!strcmp(f, "log")) return smooth_1(a, logl(x), 1 / x, -1 / (x * x));
+    if (!strcmp(f, "sqrt")) return smooth_1(a, sqrtl(x), .5L / sqrtl(x), -.25L / (x * sqrtl(x)));
+    if (!strcmp(f, "tanh")) {
+        const long double y = tanhl(x);
+        return smooth_1(a, y, 4 * expl(-2 * fabsl(x)) / powl(1 + expl(-2 * fabsl(x)), 2),
+                        -2 * y * (1 - y * y));
+    }
+    if (!strcmp(f, "sigmoid"))
+        return smooth_1(a, s, e / ((1 + e) * (1 + e)), s * (1 - s) * (1 - 2 * s));
+    if (!strcmp(f, "softplus"))
+        return smooth_1(a, (x < 0 ? 0 : x) + log1pl(e), s, e / ((1 + e) * (1 + e)));
+    if (!strcmp(f, "erf")) {
+        const long double y = (long double)M_2_SQRTPI * expl(-x * x);
+        number r = smooth_1(a, erfl(x), y, -2 * x * y);
+        for (int k = 0; k < ENTRIES; k++) r.de[k] += (double)fabsl(4 * x * x * y * a.d[k]);
+        return r;
+    }
+    if (!strcmp(f, "sin")) return smooth_1(a, sinl(x), cosl(x), -sinl(x));
+    if (!strcmp(f, "cos")) return smooth_1(a, cosl(x), -sinl(x), -cosl(x));
+    ck_assert_str_eq(f, "pow");
+    b = floating(b);
+    const long double y = powl(x, b.v), l = x > 0 ? logl(x) : 0;
+    return smooth(a, b, y, b.v * powl(x, b.v - 1), y * l, b.v * (b.v - 1) * powl(x, b.v - 2),
+                  powl(x, b.v - 1) * (1 + b.v * l), y * l * l, 8);
+}
+static number atom(naive *t)
+{
+    static const char *const names[] = { "abs", "min",  "max",  "clip",    "exp",
+                                         "log", "sqrt", "tanh", "sigmoid", "softplus",
+                                         "erf", "sin",  "cos",  "pow" };
+    number y = { 0 };
+    if (ahead(t, "-")) return negated(atom(t));
+    if (ahead(t, "(")) {
+        y = choose(t);
+        ck_assert(ahead(t, ")"));
+        return y;
+    }
+    if (ahead(t, "|i|")) return whole(I);
+    if (ahead(t, "|j|")) return whole(J);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        char open[16];
+        snprintf(open, sizeof open, "%s(", names[k]);
+        if (ahead(t, open)) return called(t, names[k]);
+    }
+    if (ahead(t, "r[")) {
+        const number at = choose(t);
+        ck_assert(ahead(t, "]"));
+        /* of the branch that is not taken */
+        if (at.n < 0 || at.n >= R) return (number){ .is = FLOAT, .v = NAN, .doubt = true };
+        y = (number){ .is = FLOAT, .v = t->r[at.n] };
+        y.d[I * J + at.n] = 1;
+        return y;
+    }
+    if (ahead(t, "x")) {
+        y = (number){ .is = FLOAT, .v = t->x[t->i * J + t->j] };
+        y.d[t->i * J + t->j] = 1;
+        return y;
+    }
+    if (ahead(t, "m")) return whole(t->m[t->i * J + t->j]);
+    if (ahead(t, "b[i]")) return (number){ .is = TRUTH, .n = t->b[t->i] };
+    if (ahead(t, "i")) return whole(t->i);
+    if (ahead(t, "j")) return whole(t->j);
+    char *end;
+    const double v = strtod(t->s, &end);
+    ck_assert_msg(end > t->s, "'%s'", t->s);
+    const bool real =
+        memchr(t->s, '.', (size_t)(end - t->s)) || memchr(t->s, 'e', (size_t)(end - t->s));
+    t->s = end;
+    return real ? (number){ .is = FLOAT, .v = v } : whole((int64_t)v);
+}
+static number term(naive *t)
+{
+    number a = atom(t);
+    for (;;) {
+        skip(t);
+        const char op = *t->s;
+        if (op != '*' && op != '/' && op != '%') return a;
+        t->s++;
+        a = join(op, a, atom(t));
+    }
+}
+static number total(naive *t)
+{
+    number a = term(t);
+    for (;;) {
+        skip(t);
+        const char op = *t->s;
+        if (op != '+' && op != '-') return a;
+        t->s++;
+        a = join(op, a, term(t));
+    }
+}
+static number compared(naive *t)
+{
+    number a = total(t), y = { .is = TRUTH, .n = 1 };
+    bool any = false;
+    for (;;) {
+        static const char *const op[] = { "==", "!=", "<=", ">=", "<", ">" };
+        size_t k = 0;
+        while (k < 6 && !ahead(t, op[k])) k++;
+        if (k == 6) return any ? y : a;
+        const number b = total(t);
+        const bool is[] = { a.v == b.v, a.v != b.v, a.v <= b.v, a.v >= b.v, a.v<b.v, a.v> b.v };
+        y.n &= is[k];
+        y.doubt |= (a.is + b.is && near(a, b)) | a.doubt | b.doubt;
+        a = b, any = true;
+    }
+}
+static number denied(naive *t)
+{
+    skip(t);
+    if (*t->s != '!' || t->s[1] == '=') return compared(t);
+    t->s++;
+    number a = denied(t);
+    a.n = !a.n;
+    return a;
+}
+static number both(naive *t)
+{
+    number a = denied(t);
+    while (ahead(t, "&")) {
+        const number b = denied(t);
+        a.n &= b.n, a.doubt |= b.doubt;
+    }
+    return a;
+}
+static number either(naive *t)
+{
+    number a = both(t);
+    while (skip(t), *t->s == '|' && t->s[1] == ' ') {
+        t->s++;
+        const number b = both(t);
+        a.n |= b.n, a.doubt |= b.doubt;
+    }
+    return a;
+}
+static number choose(naive *t)
+{
+    number c = either(t);
+    if (!ahead(t, "?")) return c;
+    const number a = choose(t);
+    ck_assert(ahead(t, ":"));
+    const number b = choose(t);
+    return pick(c.n, a, b, c.doubt);
+}
+
+/* -- random formulas -------------------------------------------------------------------------- */
+typedef struct script {
+    char text[4096];
+    uint64_t state;
+} script;
+static unsigned drawn(script *s, unsigned n)
+{
+    s->state = s->state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(s->state >> 33) % n;
+}
+static void say(script *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(script *s, const char *format, ...)
+{
+    const size_t n = strlen(s->text);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->text + n, sizeof s->text - n, format, list);
+    va_end(list);
+}
+static void say_truth(script *s, int depth);
+static void say_whole(script *s, int depth)
+{
+    static const char *const leaf[] = { "i", "j", "|i|", "|j|", "m", "i", "j" };
+    const unsigned k = drawn(s, depth > 2 ? 3 : 9);
+    if (k == 0)
+        say(s, "%u", drawn(s, 6));
+    else if (k < 4)
+        say(s, "%s", leaf[drawn(s, 7)]);
+    else if (k < 7) {
+        say(s, "(");
+        say_whole(s, depth + 1);
+        const unsigned op = drawn(s, 5);
+        say(s, " %c ", "+-*/%"[op]);
+        if (op > 2)
+            say(s, "%u", 1 + drawn(s, 5));
+        else
+            say_whole(s, depth + 2);
+        say(s, ")");
+    } else if (k == 7) {
+        say(s, "abs(");
+        say_whole(s, depth + 1);
+        say(s, ")");
+    } else {
+        say(s, drawn(s, 2) ? "min(" : "max(");
+        say_whole(s, depth + 1);
+        say(s, ", ");
+        say_whole(s, depth + 2);
+        say(s, ")");
+    }
+}
+static void say_float(script *s, int depth)
+{
+    static const char *const f[] = { "tanh(",    "sigmoid(", "softplus(",      "erf(",
+                                     "sin(",     "cos(",     "log(0.5 + abs(", "sqrt(0.1 + abs(",
+                                     "exp(tanh(" };
+    const unsigned k = drawn(s, depth > 3 ? 4 : 14);
+    if (k < 2)
+        say(s, "x");
+    else if (k == 2)
+        say(s, "%u.%u", drawn(s, 3), 1 + drawn(s, 99));
+    else if (k == 3) {
+        const unsigned way = drawn(s, 4);
+        say(s, way == 0 ? "r[m]" : way == 1 ? "r[clip(" : way == 2 ? "r[(" : "r[abs(i - j)]");
+        if (way == 1 || way == 2) say_whole(s, 1);
+        if (way == 1 || way == 2) say(s, way == 1 ? ", 0, 4)]" : ") %% 5]");
+    } else if (k < 8) {
+        say(s, "(");
+        say_float(s, depth + 1);
+        say(s, " %c ", "+-*"[drawn(s, 3)]);
+        if (drawn(s, 4))
+            say_float(s, depth + 1);
+        else
+            say_whole(s, 2);
+        say(s, ")");
+    } else if (k == 8) {
+        say_float(s, depth + 1);
+        say(s, drawn(s, 2) ? " / (0.5 + abs(" : " %% (0.5 + abs(");
+        say_float(s, depth + 1);
+        say(s, "))");
+        char *at = s->text;
+        (void)at;
+    } else if (k < 11) {
+        const unsigned which = drawn(s, 9);
+        say(s, "%s", f[which]);
+        say_float(s, depth + 1);
+        say(s, which < 6 ? ")" : "))");
+    } else if (k == 11) {
+        say(s, drawn(s, 2) ? "min(" : "max(");
+        say_float(s, depth + 1);
+        say(s, ", ");
+        say_float(s, depth + 1);
+        say(s, ")");
+    } else if (k == 12) {
+        say(s, "pow(0.5 + abs(");
+        say_float(s, depth + 2);
+        say(s, "), %u.5)", drawn(s, 3));
+    } else {
+        say(s, "(");
+        say_truth(s, depth + 1);
+        say(s, " ? ");
+        say_float(s, depth + 1);
+        say(s, " : ");
+        say_float(s, depth + 1);
+        say(s, ")");
+    }
+}
+static void say_truth(script *s, int depth)
+{
+    static const char *const op[] = { " < ", " <= ", " == ", " != ", " > ", " >= " };
+    const unsigned k = drawn(s, depth > 2 ? 3 : 6);
+    if (k == 0)
+        say(s, "b[i]");
+    else if (k < 3) {
+        say_whole(s, depth + 1);
+        say(s, "%s", op[drawn(s, 6)]);
+        say_whole(s, depth + 1);
+    } else if (k == 3) {
+        say_float(s, depth + 2);
+        say(s, "%s", op[drawn(s, 2)]);
+        say_float(s, depth + 2);
+    } else {
+        say(s, k == 4 ? "(" : "!(");
+        say_truth(s, depth + 1);
+        say(s, drawn(s, 2) ? " & " : " | ");
+        say_truth(s, depth + 1);
+        say(s, ")");
+    }
+}
+
+static void draw_data(naive *t, uint64_t seed)
+{
+    script s = { .state = seed * 977 + 5 };
+    for (int k = 0; k < I * J; k++) t->x[k] = (drawn(&s, 4001) - 2000.) / 997;
+    for (int k = 0; k < R; k++) t->r[k] = (drawn(&s, 4001) - 2000.) / 991;
+    for (int k = 0; k < I * J; k++) t->m[k] = drawn(&s, R);
+    for (int k = 0; k < I; k++) t->b[k] = drawn(&s, 2);
+}
+/* Value and gradient of one text against the evaluator's; elements with a doubt are left out. */
+static bool agrees(eg_ctx *cx, const char *text, naive *t)
+{
+    static number y[I * J];
+    const eg_mark mark = eg_push(cx);
+    eg_given given[8] = { { 0 } };
+    eg_tensor *x = eg_from_n(cx, EG_F64, t->x, 2, (int64_t[]){ I, J }),
+              *r = eg_from_n(cx, EG_F64, t->r, 1, (int64_t[]){ R }), *in[2] = { x, r }, *d[2];
+    int n = 0;
+    given[n++] = (eg_given){ "x", x };
+    if (strstr(text, "r[")) given[n++] = (eg_given){ "r", r };
+    /* "m" as a word: min and max have it too */
+    for (const char *c = text; *c; c++)
+        if (*c == 'm' && c[1] != 'i' && c[1] != 'a' && c[1] != 'o') {
+            given[n++] = (eg_given){ "m", eg_from_n(cx, EG_I64, t->m, 2, (int64_t[]){ I, J }) };
+            break;
+        }
+    if (strstr(text, "b[i]"))
+        given[n++] = (eg_given){ "b", eg_from_n(cx, EG_BOOL, t->b, 1, (int64_t[]){ I }) };
+    eg_expr_args o = { .size = sizeof o, .axes = "i j", .text = text };
+    memcpy(o.with, given, sizeof given);
+    eg_tensor *v = eg_expr_with(&o);
+    if (eg_error(cx) && strstr(eg_error(cx), "too long")) {
+        eg_clear(cx);
+        eg_pop(cx, mark);
+        return true;
+    }
+    ck_assert_msg(eg_ok(v), "%s", eg_error(cx));
+    const double *value = eg_f64(v);
+    double seed[I * J];
+    for (int k = 0; k < I * J; k++) {
+        t->s = text, t->i = k / J, t->j = k % J;
+        y[k] = choose(t);
+        ck_assert_msg(!*t->s, "'%s' at '%s'", text, t->s);
+        seed[k] = y[k].doubt || !isfinite((double)y[k].v) ? 0 : 1 - .1 * k;
+        if (!seed[k]) continue;
+        const double most = 8 * 1.2e-16 * (y[k].e + fabs((double)y[k].v));
+        ck_assert_msg(fabs(value[k] - (double)y[k].v) <= most,
+                      "'%s' at (%d, %d) is %.17g, and should be %.17g to %.2g", text, k / J, k % J,
+                      value[k], (double)y[k].v, most);
+    }
+    ck_assert_msg(!eg_grad(v, eg_from_n(cx, EG_F64, seed, 2, (int64_t[]){ I, J }), 2, in, d),
+                  "'%s': %s", text, eg_error(cx));
+    for (int e = 0; e < ENTRIES; e++) {
+        long double sum = 0, most = 0;
+        for (int k = 0; k < I * J; k++)
+            if (seed[k] != 0) {
+                sum += (long double)seed[k] * y[k].d[e];
+                most += fabsl(seed[k] * (y[k].de[e] + fabsl(y[k].d[e])));
+            }
+        const double is = e < I * J ? eg_f64(d[0])[e] : eg_f64(d[1])[e - I * J];
+        /* a doubtful element is 0 times what may be infinite */
+        if (isnan(is) || !isfinite((double)most)) continue;
+        ck_assert_msg(fabs(is - (double)sum) <= 16 * 1.2e-16 * (double)most + 1e-300,
+                      "'%s': derivative by entry %d is %.17g, and should be %.17g to %.2g", text, e,
+                      is, (double)sum, 16 * 1.2e-16 * (double)most);
+    }
+    eg_assert_ok(cx);
+    eg_pop(cx, mark);
+    return false;
+}
+
+static const char *const texts[] = {
+    "x",
+    "x + 1",
+    "2 - x",
+    "-x * 3",
+    "x / 7 + 1 / (1 + x * x)",
+    "i - 2 * j + x",
+    "(j - 3) / 2 * x",
+    "(j - 3) % 4 + x",
+    "x % 0.75",
+    "x % (-0.75)",
+    "1e-3 * x + .5 + 2.",
+    "min(x, 0.5) + max(x, -0.25)",
+    "clip(x, -1, 1)",
+    "clip(x, r[0], 0.5 + abs(r[1]) + abs(r[0]))",
+    "abs(x) + abs(i - j)",
+    "exp(x) + log(1.5 + abs(x)) + sqrt(2 + x * x)",
+    "tanh(x) * sigmoid(x) + softplus(x)",
+    "erf(x) + sin(x) * cos(x)",
+    "pow(abs(x) + 1, 2.5) + pow(x, 2) - pow(x, 3) + pow(x + 5, -1)",
+    "pow(abs(x) + 0.5, r[1])",
+    "i < j ? x : 0",
+    "0 <= i - j < 2 ? x * x : -1",
+    "b[i] & x > 0 | !(i == j) ? x : 2 * x",
+    "r[abs(i - j)] + x",
+    "r[m] * x + r[4 - m]",
+    "30 * tanh((x + r[clip(i - j, 0, 4)]) / 30)",
+    "(i >= j ? r[i - j] : -1) + x",
+    "i < 2 & j > 1 ? x : i == 2 ? 1 : 0.5",
+    "sigmoid(x) * r[i] + r[j] * r[0]",
+    "|i| * x + |j|",
+};
+START_TEST(values_and_gradients_of_each_form)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (uint64_t seed = 1; seed < 20; seed++)
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            naive t = { 0 };
+            draw_data(&t, seed);
+            agrees(cx, texts[k], &t);
+        }
+    eg_close(cx);
+}
+END_TEST
+START_TEST(random_formulas)
+{
+    const char *wanted = getenv("EG_EXPRESSIONS");
+    const int64_t count = wanted ? strtoll(wanted, NULL, 10) : 3000;
+    int64_t left = 0;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int64_t k = 0; k < count; k++) {
+        script s = { .state = (uint64_t)k * 2654435761u + 17 };
+        naive t = { 0 };
+        drawn(&s, 2);
+        say(&s, "x + ");
+        say_float(&s, 0);
+        if (strlen(s.text) > 3000) continue;
+        draw_data(&t, (uint64_t)k);
+        left += agrees(cx, s.text, &t);
+    }
+    ck_assert_int_lt(left, count / 10 + 1);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- laws ------------------------------------------------------------------------------------- */
+static eg_tensor *turned(eg_tensor *x)
+{
+    return eg_transpose(eg_copy(eg_transpose(x, 0, 1)), 0, 1);
+}
+static eg_tensor *reversed(eg_tensor *x) { return eg_flip(eg_copy(eg_flip(x, 1)), 1); }
+static eg_tensor *gapped(eg_tensor *x)
+{
+    eg_tensor *twice = eg_stack(-1, x, x);
+    return eg_slice(eg_reshape(twice, eg_dim(x, 0), 2 * eg_dim(x, 1)), 1, 0, EG_END, 2);
+}
+static bool all_bits(eg_tensor *a, eg_tensor *b)
+{
+    a = eg_contiguous(a), b = eg_contiguous(b);
+    return eg_size(a) == eg_size(b) && eg_type(a) == eg_type(b) &&
+           !memcmp(eg_raw(a, NULL), eg_raw(b, NULL),
+                   (size_t)eg_size(a) * (eg_type(a) == EG_F64 ? 8 : 4));
+}
+static const char *const laws[] = { "x * sigmoid(x) * g[j] + 0.5", "exp(x) / (1 + x * x)",
+                                    "30 * tanh((x + g[clip(j - i, 0, 2)]) / 30)",
+                                    "j <= i ? x * g[j] : -g[0]" };
+START_TEST(strides_and_places_change_no_bit)
+{
+    eg_tensor *(*const layout[])(eg_tensor *) = { turned, reversed, gapped };
+    for (int wide = 0; wide < 2; wide++) {
+        eg_ctx *cx = eg_open(.dtype = wide ? EG_F64 : EG_F32);
+        eg_tensor *x = eg_normal(cx, 0, 1, 37, 53), *g = eg_normal(cx, 0, 1, 53);
+        for (size_t k = 0; k < sizeof laws / sizeof *laws; k++) {
+            const bool gain = strstr(laws[k], "g[");
+            eg_tensor *d[2], *e[2], *in[2] = { x, g };
+            eg_tensor *y =
+                eg_expr("i j", laws[k], .with = { { "x", x }, { gain ? "g" : NULL, g } });
+            eg_assert_ok(cx);
+            eg_grad(y, y, 1 + gain, in, d);
+            for (int l = 0; l < 3; l++) {
+                eg_tensor *other = eg_detach(layout[l](x)), *with[2] = { other, g };
+                eg_tensor *z =
+                    eg_expr("i j", laws[k], .with = { { "x", other }, { gain ? "g" : NULL, g } });
+                ck_assert_msg(all_bits(y, z), "'%s', layout %d", laws[k], l);
+                eg_grad(z, y, 1 + gain, with, e);
+                for (int i = 0; i < 1 + gain; i++)
+                    ck_assert_msg(all_bits(d[i], e[i]), "'%s', gradient, layout %d", laws[k], l);
+            }
+            /* an element does not know where it lies */
+            for (int from = 0; from < 20; from += 3) {
+                eg_tensor *part = eg_slice(x, 0, from, from + 5, 1);
+                if (strstr(laws[k], "i")) continue;
+                ck_assert(all_bits(
+                    eg_slice(y, 0, from, from + 5, 1),
+                    eg_expr("i j", laws[k], .with = { { "x", part }, { gain ? "g" : NULL, g } })));
+            }
+        }
+        eg_tensor *one = eg_expand(eg_normal(cx, 0, 1, 1, 53), 37, 53);
+        ck_assert(all_bits(eg_expr("i j", "tanh(x)", .with = { { "x", one } }), eg_tanh(one)));
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+END_TEST
+START_TEST(threads_change_no_bit)
+{
+    eg_tensor *first[3] = { NULL };
+    eg_ctx *base = eg_open(.threads = 1);
+    for (int threads = 1; threads <= 4; threads *= 2) {
+        eg_ctx *cx = eg_open(.threads = threads);
+        eg_seed(cx, 7);
+        eg_tensor *x = eg_normal(cx, 0, 1, 300, 700), *r = eg_normal(cx, 0, 1, 999), *d[2];
+        eg_tensor *y =
+            eg_expr("i j", "x * r[i - j + 699] + tanh(x)", .with = { { "x", x }, { "r", r } });
+        eg_grad(y, y, 2, (eg_tensor *[]){ x, r }, d);
+        eg_assert_ok(cx);
+        eg_tensor *all[3] = { y, d[0], d[1] };
+        for (int k = 0; k < 3; k++) {
+            if (threads == 1)
+                first[k] = eg_from_n(base, EG_F32, eg_raw(eg_contiguous(all[k]), NULL),
+                                     eg_rank(all[k]), eg_dims(all[k]));
+            else
+                ck_assert_msg(all_bits(all[k], first[k]), "%d threads, %d", threads, k);
+        }
+        eg_close(cx);
+    }
+    eg_close(base);
+}
+END_TEST
+START_TEST(infinities_and_nan_are_those_of_the_operations)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const double v[] = {
+        NAN, INFINITY, -INFINITY, 0, -0.0, 1e300, -1e300, 5e-324, 800, -800, 1, -1
+    };
+    const int n = (int)(sizeof v / sizeof *v);
+    eg_tensor *a = eg_expand(eg_reshape(eg_from_n(cx, EG_F64, v, 1, (int64_t[]){ n }), n, 1), n, n),
+              *b = eg_transpose(a, 0, 1);
+    a = eg_copy(a), b = eg_copy(b);
+    const struct {
+        const char *text;
+        eg_tensor *is;
+    } all[] = {
+        { "a + b", eg_add(a, b) },
+        { "a - b", eg_sub(a, b) },
+        { "a * b", eg_mul(a, b) },
+        { "a / b", eg_div(a, b) },
+        { "min(a, b)", eg_minimum(a, b) },
+        { "max(a, b)", eg_maximum(a, b) },
+        { "pow(a, b)", eg_pow(a, b) },
+        { "abs(a) + 0 * b", eg_add(eg_abs(a), eg_scale(b, 0)) },
+        { "tanh(a) + b", eg_add(eg_tanh(a), b) },
+        { "sigmoid(a) * b", eg_mul(eg_sigmoid(a), b) },
+        { "softplus(a) * b", eg_mul(eg_softplus(a), b) },
+        { "erf(a) * b", eg_mul(eg_erf(a), b) },
+        { "sqrt(a) * b", eg_mul(eg_sqrt(a), b) },
+        { "log(a) * b", eg_mul(eg_log(a), b) },
+        { "exp(a) * b", eg_mul(eg_exp(a), b) },
+        { "a < b ? a : b", eg_where(eg_lt(a, b), a, b) },
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        eg_tensor *y = eg_expr("i j", all[k].text, .with = { { "a", a }, { "b", b } });
+        eg_tensor *d[2], *e[2], *in[2] = { a, b }, *g = eg_ones_like(y);
+        eg_assert_ok(cx);
+        ck_assert(!eg_grad(y, g, 2, in, d) && !eg_grad(all[k].is, g, 2, in, e));
+        for (int o = 0; o < 3; o++) {
+            const double *p = eg_f64(o ? d[o - 1] : y), *q = eg_f64(o ? e[o - 1] : all[k].is);
+            for (int i = 0; i < n * n; i++)
+                ck_assert_msg(p[i] == q[i] || (isnan(p[i]) && isnan(q[i])) ||
+                                  fabs(p[i] - q[i]) <= 1e-14 * fabs(q[i]),
+                              "'%s', result %d of a = %g, b = %g: %g, not %g", all[k].text, o,
+                              v[i / n], v[i % n], p[i], q[i]);
+        }
+    }
+    eg_close(cx);
+}
+END_TEST
+START_TEST(types_and_sizes_of_nothing)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_zeros(cx, 0, 4), *m = eg_cast(eg_ones(cx, 2, 3), EG_I32), *d;
+    eg_tensor *y = eg_expr("i j", "exp(x) + r[5]", .with = { { "x", x }, { "r", eg_ones(cx, 2) } });
+    ck_assert(eg_ok(y) && eg_size(y) == 0);
+    ck_assert(!eg_grad(y, y, 1, &x, &d) && eg_size(d) == 0);
+    ck_assert_int_eq(eg_type(eg_expr("i j", "m + i", .with = { { "m", m } })), EG_I64);
+    ck_assert_int_eq(eg_type(eg_expr("i j", "m > i", .with = { { "m", m } })), EG_BOOL);
+    ck_assert_int_eq(eg_type(eg_expr("i j", "m / 2.0", .with = { { "m", m } })), EG_F32);
+    y = eg_expr("", "c[] * 2", .with = { { "c", eg_scalar(cx, 4) } });
+    ck_assert(eg_ok(y) && eg_rank(y) == 0 && eg_item(y) == 8);
+    y = eg_expr("query key", "abs(query - key) + s", .with = { { "s", eg_zeros(cx, 3, 2) } });
+    ck_assert(eg_ok(y) && eg_get(y, 2, 0) == 2);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- gradients -------------------------------------------------------------------------------- */
+static eg_tensor *formula(void *text, eg_tensor *const *x)
+{
+    return eg_expr("i j", text, .with = { { "x", x[0] }, { "r", x[1] } });
+}
+static const char *const smooth_texts[] = {
+    "x * r[i] - x / (3 + r[j])",
+    "exp(x * r[0]) + log(3 + x) * r[1]",
+    "sqrt(3 + x + r[abs(i - j)])",
+    "tanh(x) * sigmoid(r[j] * x)",
+    "softplus(x * r[i]) + erf(x)",
+    "sin(x * r[j]) * cos(x)",
+    "pow(3 + x, r[i])",
+    "min(x, r[0] + 5) * max(x, r[1] - 5)",
+    "clip(x, r[0] - 0.1, r[0] + 0.1)",
+    "abs(x + 4) * r[2] % 7.5",
+    "j <= i ? x * x * r[i - j] : r[3]",
+    "clip(x * r[0], -9, 9)",
+};
+START_TEST(gradients_to_second_order)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (size_t k = 0; k < sizeof smooth_texts / sizeof *smooth_texts; k++) {
+        eg_tensor *x = wave(cx, (double)k, 3, 4), *r = wave(cx, 1, 5);
+        eg_assert_grad2(formula, (void *)(uintptr_t)smooth_texts[k], x, r);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+END_TEST
+
+/* -- refusals --------------------------------------------------------------------------------- */
+static const struct {
+    const char *text, *says;
+} wrong[] = {
+    { "", "expr: the expression is empty" },
+    { "|i - j| + s", "|i - j| + s\n     ^\n  the absolute value is abs(i - j)" },
+    { "foo + s",
+      "expr: the expression's name 'foo' is not one of 'i', 'j', 'r', 's'\n  foo + s\n  ^^^" },
+    { "tahn(s)", "is 'tanh' meant?" },
+    { "s[i]", "expr: 's' has 2 axes, but 1 index stands in its brackets\n  s[i]\n  ^^^^" },
+    { "s + ", "expr: the expression ends where a number or an index is expected" },
+    { "i < j ? 1 : i < j", "one of the two values is a truth, the other a number" },
+    { "i ? 1 : 2", "a truth stands before '?', and this is a number" },
+    { "i < j ? s", "'?' has no ':' after its first value" },
+    { "clip(s, 1, 0)", "clip's low limit 1 is above its high limit 0" },
+    { "s s", "a name stands where an operator is expected" },
+    { "r", "'r' has 1 axis, but without brackets it has all 2 letters" },
+    { "exp(i < j)", "exp is of numbers, and this is a truth\n  exp(i < j)\n      ^^^^^" },
+    { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
+    { "1e999 * s", "the number is no finite float" },
+    { "(s", "'(' is not closed" },
+    { "s[i, j", "'[' is not closed" },
+    { "s]", "']' closes nothing" },
+    { "s @ s", "character '@' has no meaning in an expression" },
+    { "min(s)", "min takes 2 numbers, and here are 1" },
+    { "sqrt + s", "sqrt is a function: its numbers follow in ( )" },
+    { "r[i - j] + s", "expr: the index of axis 0 of 'r' goes from -3 to 2, but that axis is 4: 'i' "
+                      "is 3, 'j' is 4\n  r[i - j] + s\n    ^^^^^" },
+    { "r[m] + s", "the index of axis 0 of 'r' goes from 0 to 5, but that axis is 4" },
+    { "(j >= i ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to 0" },
+    { "r[i, j, i, j, i, j, i, j, i] + s", "more than 8 values stand in one bracket" },
+};
+START_TEST(refusals)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *r = eg_ones(cx, 4), *s = eg_ones(cx, 3, 4),
+              *m = eg_from(cx, ((int64_t[]){ 0, 1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 0 }), 3, 4);
+    const bool whole_table = strstr(wrong[_i].text, "r[m]");
+    eg_tensor *y = eg_expr("i j", wrong[_i].text,
+                           .with = { { "r", r }, { "s", s }, { whole_table ? "m" : NULL, m } });
+    ck_assert(!eg_ok(y));
+    eg_assert_error(cx, wrong[_i].says);
+    eg_close(cx);
+}
+END_TEST
+START_TEST(refusals_of_tensors)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *s = eg_ones(cx, 3, 4);
+    ck_assert(!eg_ok(eg_expr("i j", "i * s", .with = { { "i", s }, { "s", s } })));
+    eg_assert_error(cx, "expr: 'i' is a letter and cannot be a tensor's name too");
+    ck_assert(!eg_ok(eg_expr("i j", "exp", .with = { { "exp", s } })));
+    eg_assert_error(cx, "expr: 'exp' is a function and cannot be a tensor's name too");
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { "s", s } })));
+    eg_assert_error(cx, "expr: 's' stands in .with twice");
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "1s", s } })));
+    eg_assert_error(cx, "is no name");
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", NULL }, { "t", s } })));
+    eg_assert_error(cx, "expr: 's' of .with is NULL");
+    ck_assert(!eg_ok(eg_expr("i j", "s * t", .with = { { "s", s }, { "t", eg_ones(cx, 3, 5) } })));
+    eg_assert_error(cx, "index 'j' is 4 in 's' but 5 in 't'");
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { "t", s } })));
+    eg_assert_error(cx, "expr: 't' of .with does not stand in \"s\"");
+    ck_assert(!eg_ok(eg_expr("i j k", "s[i, j]", .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: letter 'k' has no size");
+    ck_assert(!eg_ok(eg_expr("i j", "s + t", .with = { { "s", s }, { "t", eg_cast(s, EG_F64) } })));
+    eg_assert_error(cx, "expr: 's' is f32 but 't' is f64");
+    ck_assert(!eg_ok(eg_expr("i, j", "s", .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: the axes are one term");
+    ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: the axes are different letters or names");
+    ck_assert_ptr_null(eg_expr("i j", "1.0"));
+    eg_close(cx);
+}
+END_TEST
+
+/* -- blocks, as attention reads them ---------------------------------------------------------- */
+static const eg_axis_name h_name = { "h", 1, 2, -1 }, i_name = { "i", 1, 60, -1 },
+                          j_name = { "j", 1, 90, -1 }, *const hij[] = { &h_name, &i_name, &j_name };
+typedef struct scoring {
+    eg_expression *e;
+    eg_expression_source source;
+    eg_readable table;
+    int64_t dim[2];
+} scoring;
+static void scoring_open(scoring *s, eg_ctx *cx, const char *text)
+{
+    static const int64_t size[] = { 2, 60, 90 }, low[] = { 0, 0, 0 };
+    s->dim[0] = 2, s->dim[1] = 64;
+    s->table = (eg_readable){ "r", EG_F32, 2, s->dim, 0, 0 };
+    s->source = (eg_expression_source){ .who = "score",
+                                        .text = text,
+                                        .noun = "score",
+                                        .letters = 3,
+                                        .letter = hij,
+                                        .given = 1,
+                                        .readable = &s->table,
+                                        .score = true,
+                                        .number = true };
+    s->e = eg__expression_parse(cx, &s->source);
+    eg_assert_ok(cx);
+    ck_assert(
+        eg__expression_fits(cx, &s->source, s->e, &(eg_box){ low, size, size, { 0 }, { 0 } }));
+}
+START_TEST(a_block_of_scores_and_its_cotangents)
+{
+    enum { ROWS = 7, WIDE = 40 };
+    eg_ctx *cx = eg_open();
+    static const int lanes[] = { 16, 29, 32, 1 };
+    float score[ROWS][WIDE], out[ROWS][WIDE], g[ROWS][WIDE], back[ROWS][WIDE];
+    float r[2][64];
+    static double dr[2][64], want[2][64];
+    scoring s;
+    scoring_open(&s, cx, "30 * tanh((score + r[h, clip(i - j, 0, 63)]) / 30)");
+    for (int k = 0; k < ROWS * WIDE; k++) {
+        (&score[0][0])[k] = (float)sin(k * .7) * 20;
+        (&g[0][0])[k] = (float)cos(k * .3);
+    }
+    for (int k = 0; k < 128; k++) (&r[0][0])[k] = (float)cos(k * .9) * 5;
+    for (int way = 0; way < 8; way++) {
+        const int n = lanes[way / 2], by_value = way & 1; /* lanes are queries, then keys */
+        int64_t keys[WIDE];
+        for (int k = 0; k < WIDE; k++) keys[k] = 3 + (by_value ? (k * 7) % 50 : k);
+        const eg_place place[] = { { 1, NULL }, { 20, NULL }, { 3, by_value ? keys : NULL } };
+        const int64_t stride[] = { 64, 1 };
+        eg_block_plan p;
+        eg__block_plan(&p, s.e, s.e->root, false, ROWS, WIDE, 2, 4, 1u | 1u << 31);
+        void *work = aligned_alloc(64, p.bytes);
+        const eg_sink sink = { dr, stride, false };
+        memset(dr, 0, sizeof dr), memset(want, 0, sizeof want);
+        const eg_source source = { r, stride, EG_F32, s.dim };
+        const eg_block_data b = {
+            ROWS,
+            n,
+            place,
+            &source,
+            score,
+            out,
+            WIDE,
+            WIDE,
+            g,
+            back,
+            WIDE,
+            WIDE,
+            &sink
+        };
+        eg__block_values(&p, &b, work);
+        eg__block_slopes(&p, &b, work);
+        free(work);
+        for (int q = 0; q < ROWS; q++)
+            for (int k = 0; k < n; k++) {
+                const int64_t i = 20 + q, j = keys[k], at = i - j < 0 ? 0 : i - j;
+                const double t = tanh(((double)score[q][k] + r[1][at]) / 30),
+                             d = g[q][k] * (1 - t * t);
+                ck_assert_msg(fabs(out[q][k] - 30 * t) < 1e-5, "%d: %g, not %g", way, out[q][k],
+                              30 * t);
+                ck_assert_msg(fabs(back[q][k] - d) < 1e-6, "%d: slope %g, not %g", way, back[q][k],
+                              d);
+                want[1][at] += d;
+            }
+        for (int k = 0; k < 128; k++) ck_assert(fabs((&dr[0][0])[k] - (&want[0][0])[k]) < 1e-5);
+    }
+    eg_close(cx);
+}
+END_TEST
+START_TEST(covers_hold_for_each_place)
+{
+    static const char *const text[] = { "doc[i] == doc[j] & j <= i",
+                                        "abs(doc[i] - doc[j]) < 2",
+                                        "doc[i] % 3 == 0 | i / 8 == j / 8",
+                                        "min(doc[i], 2) < max(j, 3)",
+                                        "clip(i - j, 0, 4) < 4",
+                                        "(i < 20 ? doc[i] : 9) == doc[j]" };
+    eg_ctx *cx = eg_open();
+    int64_t doc[90], dim[] = { 90 };
+    for (int k = 0; k < 90; k++) doc[k] = k / 13;
+    const eg_readable table = { "doc", EG_I64, 1, dim, 0, 6 };
+    const int64_t size[] = { 2, 60, 90 };
+    int sure = 0;
+    for (size_t t = 0; t < sizeof text / sizeof *text; t++) {
+        const eg_expression_source s = { .who = "mask",
+                                         .text = text[t],
+                                         .noun = "predicate",
+                                         .letters = 3,
+                                         .letter = hij,
+                                         .given = 1,
+                                         .readable = &table,
+                                         .predicate = true };
+        eg_expression *e = eg__expression_parse(cx, &s);
+        eg_assert_ok(cx);
+        const int64_t zero[3] = { 0 };
+        eg_box all = { zero, size, size, { 0 }, { 6 } };
+        ck_assert_msg(eg__expression_fits(cx, &s, e, &all), "%s", eg_error(cx));
+        for (int64_t i = 0; i < 60; i += 6)
+            for (int64_t j = 0; j < 90; j += 10) {
+                const int64_t low[] = { 0, i, j }, high[] = { 1, i + 6, j + 10 };
+                /* least and most of both places: of doc[i … i + 6) and doc[j … j + 10) together */
+                eg_box box = { low, high, size, { 0 }, { 6 } };
+                const int64_t first = i < j ? i : j, last = i + 6 > j + 10 ? i + 5 : j + 9;
+                box.least[0] = doc[first], box.most[0] = doc[last];
+                const eg_three three = eg__expression_cover(e, &box);
+                eg_block_plan p;
+                uint8_t out[6][10];
+                eg__block_plan(&p, e, e->root, false, 6, 10, 2, 4, 0);
+                void *work = aligned_alloc(64, p.bytes);
+                const eg_source source = { doc, (int64_t[]){ 1 }, EG_I64, dim };
+                const eg_place place[] = { { 0, NULL }, { i, NULL }, { j, NULL } };
+                eg__block_values(&p,
+                                 &(eg_block_data){ .rows = 6,
+                                                   .lanes = 10,
+                                                   .place = place,
+                                                   .source = &source,
+                                                   .out = out,
+                                                   .out_step = 10 },
+                                 work);
+                free(work);
+                bool any = false, every = true;
+                for (int k = 0; k < 60; k++) any |= (&out[0][0])[k], every &= (&out[0][0])[k];
+                ck_assert_msg(three != EG_NONE || !any, "'%s' at (%d, %d)", text[t], (int)i,
+                              (int)j);
+                ck_assert_msg(three != EG_EVERY || every, "'%s' at (%d, %d)", text[t], (int)i,
+                              (int)j);
+                sure += three != EG_TEST;
+            }
+    }
+    ck_assert_int_gt(sure, 200);
+    eg_close(cx);
+}
+END_TEST
+START_TEST(predicates_have_the_language_too)
+{
+    static const struct {
+        const char *where, *rows;
+    } masks[] = {
+        { "abs(i - j) < 2", "1100 1110 0111" },
+        { "i < 1 ? j < 1 : j > 2", "1000 0001 0001" },
+        { "min(i, j) == 1", "0000 0111 0100" },
+        { "max(i, j) == 2", "0010 0010 1110" },
+        { "clip(j - i, 0, 2) == 2", "0011 0001 0000" },
+        { "(i < 2 ? i : j) == 1", "0000 1111 0100" },
+    };
+    eg_ctx *cx = eg_open();
+    for (size_t k = 0; k < sizeof masks / sizeof *masks; k++) {
+        eg_tensor *y = eg_where_mask(cx, masks[k].where, "i j", 0, (int64_t[]){ 3, 4 });
+        char rows[16] = "";
+        eg_assert_ok(cx);
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 4; j++)
+                snprintf(rows + strlen(rows), 3, "%d%s", (int)eg_get(y, i, j),
+                         j == 3 && i < 2 ? " " : "");
+        ck_assert_msg(!strcmp(rows, masks[k].rows), "'%s': %s", masks[k].where, rows);
+    }
+    eg_where_mask(cx, "exp(i) < j", "i j", 0, (int64_t[]){ 3, 4 });
+    eg_assert_error(cx, "exp makes a float, and a predicate is made of whole numbers");
+    eg_where_mask(cx, "i < 0.5 * j", "i j", 0, (int64_t[]){ 3, 4 });
+    eg_assert_error(cx, "not of floats");
+    eg_close(cx);
+}
+END_TEST
+
+/* -- memory ----------------------------------------------------------------------------------- */
+START_TEST(each_allocation_may_fail)
+{
+    int left = 0, most = 0;
+    for (bool done = false; !done; most++) {
+        left = most;
+        eg_ctx *cx = eg_open(.realloc = failing, .user = &left, .threads = 1, .dtype = EG_F64);
+        if (!cx) continue;
+        eg_tensor *x = eg_ones(cx, 5, 90), *r = eg_ones(cx, 95), *d[2], *e[2];
+        eg_tensor *y =
+            eg_expr("i j", "x * tanh(r[i + j]) + (i >= j ? r[i - j] : 0)",
+                    .with = { { "x", eg_transpose(eg_transpose(x, 0, 1), 0, 1) }, { "r", r } });
+        const int failed = eg_grad(y, y, 2, (eg_tensor *[]){ x, r }, d) ||
+                           eg_grad(d[1], d[1], 2, (eg_tensor *[]){ x, r }, e);
+        done = !failed && !eg_error(cx);
+        if (!done)
+            ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
+        left = 1 << 30;
+        eg_close(cx);
+        ck_assert_int_lt(most, 400);
+    }
+}
+END_TEST
+
+Suite *suite_expr(void)
+{
+    Suite *s = suite_create("expr");
+    TCase *t = tcase_create("values");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, values_and_gradients_of_each_form);
+    tcase_add_test(t, random_formulas);
+    tcase_add_test(t, strides_and_places_change_no_bit);
+    tcase_add_test(t, threads_change_no_bit);
+    tcase_add_test(t, infinities_and_nan_are_those_of_the_operations);
+    tcase_add_test(t, types_and_sizes_of_nothing);
+    tcase_add_test(t, gradients_to_second_order);
+    tcase_add_test(t, each_allocation_may_fail);
+    suite_add_tcase(s, t);
+    t = tcase_create("refusals");
+    tcase_add_loop_test(t, refusals, 0, (int)(sizeof wrong / sizeof *wrong));
+    tcase_add_test(t, refusals_of_tensors);
+    suite_add_tcase(s, t);
+    t = tcase_create("blocks");
+    tcase_add_test(t, a_block_of_scores_and_its_cotangents);
+    tcase_add_test(t, covers_hold_for_each_place);
+    tcase_add_test(t, predicates_have_the_language_too);
+    suite_add_tcase(s, t);
+    return s;
+}
