@@ -6,7 +6,7 @@
 set -eu
 seconds=${1:?seconds for each target}
 shift
-[ $# -gt 0 ] || set -- notation predicate npy safetensors checkpoint pairs alias
+[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias
 cd "$(dirname "$0")/.."
 checks=address,undefined
 [ -x configure ] || ./bootstrap
@@ -40,6 +40,7 @@ floor() {
     case $1 in
         notation) echo 900 ;;
         predicate) echo 500 ;;
+        expression) echo 1500 ;;
         npy) echo 500 ;;
         safetensors) echo 700 ;;
         checkpoint) echo 4000 ;;

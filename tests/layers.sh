@@ -2,7 +2,7 @@
 # Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header of its own name.
 # Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a line for each that breaks the rule.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
-order='core tensor notation contraction einsum ops autograd attention gradcheck open io nn train'
+order='core tensor notation contraction einsum ops autograd expression attention gradcheck open io nn train'
 symbols=$(mktemp) || exit 1
 trap 'rm -f "$symbols"' EXIT
 # one line a symbol: file type name, file as folder/name.o, lib/open.c as open/open.o

@@ -118,11 +118,14 @@ static number called(naive *t, const char *f)
     ck_assert(ahead(t, ")"));
     if (!strcmp(f, "abs"))
         return pick(a.v >= 0, a, negated(a), a.is == FLOAT && fabsl(a.v) < 1e-9L);
-    if (!strcmp(f, "min")) return pick(a.v <= b.v, a, b, a.is + b.is && near(a, b));
-    if (!strcmp(f, "max")) return pick(a.v >= b.v, a, b, a.is + b.is && near(a, b));
+    if (!strcmp(f, "min"))
+        return pick(a.v <= b.v, a, b, (a.is + b.is && near(a, b)) || a.doubt || b.doubt);
+    if (!strcmp(f, "max"))
+        return pick(a.v >= b.v, a, b, (a.is + b.is && near(a, b)) || a.doubt || b.doubt);
     if (!strcmp(f, "clip")) {
         number y = a.v < b.v ? b : a.v > c.v ? c : a;
-        if (a.is + b.is + c.is) y = floating(y), y.doubt |= near(a, b) || near(a, c);
+        if (a.is + b.is + c.is)
+            y = floating(y), y.doubt |= near(a, b) || near(a, c) || a.doubt || b.doubt || c.doubt;
         return y;
     }
     a = floating(a);

@@ -2,8 +2,8 @@
  *
  * A folder of lib/ shows one header of its own name, and that is all that other folders see of it.
  * Nothing calls upward: core < tensor < notation < contraction < einsum < ops < autograd <
- * attention < gradcheck (tests/layers.sh checks both). lib/io, lib/nn and lib/train include none of
- * these: they use what a user could use. */
+ * expression < attention < gradcheck (tests/layers.sh checks both). lib/io, lib/nn and lib/train
+ * include none of these: they use what a user could use. */
 #ifndef EG_CORE_H
 #define EG_CORE_H
 #if HAVE_CONFIG_H

@@ -4,9 +4,9 @@
 
 /* clang-format off */
 #define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) \
-    X(binary) X(compare) X(expr) X(reduce) X(softmax) X(flash) X(masked)                              \
+    X(binary) X(compare) X(reduce) X(softmax) X(flash) X(masked)                              \
     X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(scan) X(sort) X(band)         \
-    X(recompute)
+    X(recompute) X(expr)
 /* clang-format on */
 
 #define DECLARE(name) extern const eg_op *const eg__##name##_rows[];

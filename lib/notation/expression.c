@@ -14,7 +14,6 @@
  * Of whole numbers x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋, never negative; both are 0 where
  * y is 0. They saturate at ±(2^63 − 1). A float on either side makes a float. */
 #include "notation/expression.h"
-#include "notation/expression_rows.h"
 #include "notation/whole.h"
 #include <math.h>
 #include <string.h>
@@ -109,7 +108,7 @@ static int add_real(parser *p, int at, double value)
                                   .at = (uint16_t)at,
                                   .length = (uint16_t)(p->at - at) });
 }
-static int kind_of(const parser *p, int k) { return p->node[k].kind; }
+static int node_kind(const parser *p, int k) { return p->node[k].kind; }
 static bool is_constant(const parser *p, int k)
 {
     return p->node[k].code == EG_X_WHOLE || p->node[k].code == EG_X_FLOAT;
@@ -121,7 +120,7 @@ static double constant_of(const parser *p, int k)
 
 static int to_float(parser *p, int at, int k)
 {
-    if (k < 0 || kind_of(p, k) == EG_IS_FLOAT) return k;
+    if (k < 0 || node_kind(p, k) == EG_IS_FLOAT) return k;
     if (p->s->predicate)
         return expression_refuse(p, at, p->at - at, NULL,
                                  "a predicate is made of whole numbers and truths, not of floats");
@@ -148,7 +147,7 @@ static int add_operation(parser *p, int code, int kind, int at, int count, const
         constant &= is_constant(p, in[k]);
     }
     if (!constant) return add_node(p, n);
-    if (kind == EG_IS_WHOLE && kind_of(p, in[0]) == EG_IS_WHOLE) {
+    if (kind == EG_IS_WHOLE && node_kind(p, in[0]) == EG_IS_WHOLE) {
         int64_t v[3];
         for (int k = 0; k < count; k++) v[k] = p->node[in[k]].whole;
         return add_whole(p, at, eg__whole(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
@@ -163,7 +162,7 @@ static int add_operation(parser *p, int code, int kind, int at, int count, const
 }
 static int add_1(parser *p, int code, int at, int a)
 {
-    return a < 0 ? -1 : add_operation(p, code, kind_of(p, a), at, 1, &a);
+    return a < 0 ? -1 : add_operation(p, code, node_kind(p, a), at, 1, &a);
 }
 static int add_2(parser *p, int code, int kind, int at, int a, int b)
 {
@@ -172,11 +171,11 @@ static int add_2(parser *p, int code, int kind, int at, int a, int b)
 /* c ? a : b; of truths (c & a) | (!c & b) */
 static int add_select(parser *p, int at, int c, int a, int b)
 {
-    if (kind_of(p, a) != EG_IS_TRUTH) {
-        if (kind_of(p, a) != kind_of(p, b))
+    if (node_kind(p, a) != EG_IS_TRUTH) {
+        if (node_kind(p, a) != node_kind(p, b))
             a = to_float(p, at, a), b = a < 0 ? -1 : to_float(p, at, b);
         if (a < 0 || b < 0) return -1;
-        return add_operation(p, EG_X_SELECT, kind_of(p, a), at, 3, (const int[]){ c, a, b });
+        return add_operation(p, EG_X_SELECT, node_kind(p, a), at, 3, (const int[]){ c, a, b });
     }
     const int yes = add_2(p, EG_X_AND, EG_IS_TRUTH, at, c, a);
     const int no = yes < 0 ? -1 : add_1(p, EG_X_NOT, at, c);
@@ -212,7 +211,7 @@ static int add_power(parser *p, int at, int a, int b)
 /* A function, or + − * /, of numbers: whole if all are, and it can be. */
 static int add_numbers(parser *p, int code, bool whole, int at, int count, int *in)
 {
-    for (int k = 0; k < count; k++) whole &= kind_of(p, in[k]) == EG_IS_WHOLE;
+    for (int k = 0; k < count; k++) whole &= node_kind(p, in[k]) == EG_IS_WHOLE;
     for (int k = 0; k < count && !whole; k++)
         if ((in[k] = to_float(p, at, in[k])) < 0) return -1;
     if (whole) return add_operation(p, code, EG_IS_WHOLE, at, count, in);
@@ -303,7 +302,7 @@ static int add_letter(parser *p, int code, int k, int at)
                                   .at = (uint16_t)at,
                                   .length = (uint16_t)(p->at - at) });
 }
-static bool enter(parser *p, int at)
+static bool expression_enter(parser *p, int at)
 {
     if (++p->nesting <= NESTING) return true;
     expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
@@ -314,7 +313,7 @@ static int value_list(parser *p, char close, int most, int *in)
 {
     const int open = p->at++;
     int n = 0;
-    if (!enter(p, open)) return -1;
+    if (!expression_enter(p, open)) return -1;
     expression_blanks(p);
     if (p->text[p->at] == close) return p->at++, p->nesting--, 0;
     for (;;) {
@@ -341,7 +340,7 @@ static int call_function(parser *p, const function *f, int at, int length)
         return expression_refuse(p, at, p->at - at, NULL, "%s takes %d number%s, and here are %d",
                                  f->name, f->arity, f->arity == 1 ? "" : "s", n);
     for (int k = 0; k < n; k++)
-        if (kind_of(p, in[k]) == EG_IS_TRUTH)
+        if (node_kind(p, in[k]) == EG_IS_TRUTH)
             return expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
                                      "%s is of numbers, and this is a truth", f->name);
     if (p->s->predicate && !f->whole)
@@ -405,13 +404,13 @@ static int read_tensor(parser *p, int tensor, int at)
             p, at, p->at - at, NULL, "'%s' has %d ax%s, but %d %s in its brackets", x->name,
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index stands" : "indices stand");
     for (int k = 0; k < n; k++)
-        if (kind_of(p, in[k]) != EG_IS_WHOLE)
+        if (node_kind(p, in[k]) != EG_IS_WHOLE)
             return expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
                                      "an index is a whole number, and this is a %s",
-                                     kind_of(p, in[k]) == EG_IS_FLOAT ? "float" : "truth");
+                                     node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "truth");
     return add_read(p, tensor, at, n, in, false);
 }
-static int named(parser *p)
+static int name_read(parser *p)
 {
     const int at = p->at, length = word_length(p);
     p->at += length;
@@ -528,11 +527,11 @@ static int operand(parser *p)
     const char c = p->text[at];
     if (expression_digit(c) || (c == '.' && expression_digit(p->text[at + 1])))
         return number_read(p);
-    if (expression_starts(c)) return named(p);
+    if (expression_starts(c)) return name_read(p);
     if (c == '|') return size_read(p);
     if (c == '(') {
         p->at++;
-        if (!enter(p, at)) return -1;
+        if (!expression_enter(p, at)) return -1;
         const int k = choice(p);
         p->nesting--;
         if (k < 0) return -1;
@@ -558,7 +557,7 @@ static int signs(parser *p)
         minus ^= p->text[p->at++] == '-', any = true;
     const int k = operand(p);
     if (k < 0 || !any) return k;
-    if (kind_of(p, k) == EG_IS_TRUTH)
+    if (node_kind(p, k) == EG_IS_TRUTH)
         return expression_refuse(p, at, 1, NULL, "a sign stands before a truth");
     return minus ? add_1(p, EG_X_NEG, at, k) : k;
 }
@@ -579,11 +578,11 @@ static int arithmetic(parser *p, bool high)
         const int at = p->at, code = code_of(high, p->text[at]);
         if (code < 0) return k;
         p->at++;
-        if (kind_of(p, k) == EG_IS_TRUTH)
+        if (node_kind(p, k) == EG_IS_TRUTH)
             return expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
         const int other = high ? signs(p) : arithmetic(p, true);
         if (other < 0) return other;
-        if (kind_of(p, other) == EG_IS_TRUTH)
+        if (node_kind(p, other) == EG_IS_TRUTH)
             return expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
         const eg_node *a = &p->node[k], *b = &p->node[other];
         if (b->code == EG_X_WHOLE && a->kind == EG_IS_WHOLE) {
@@ -627,15 +626,15 @@ static int comparison(parser *p)
                 return expression_refuse(p, at, 1, NULL, "equality is written ==");
             return truth >= 0 ? truth : left;
         }
-        if (kind_of(p, left) == EG_IS_TRUTH)
+        if (node_kind(p, left) == EG_IS_TRUTH)
             return expression_refuse(p, at, length, NULL, "a truth is compared");
         p->at += length;
         const int right = arithmetic(p, false);
         if (right < 0) return right;
-        if (kind_of(p, right) == EG_IS_TRUTH)
+        if (node_kind(p, right) == EG_IS_TRUTH)
             return expression_refuse(p, at, length, NULL, "a truth is compared");
         int a = left, b = right;
-        if (kind_of(p, a) != kind_of(p, b)) a = to_float(p, from, a), b = to_float(p, from, b);
+        if (node_kind(p, a) != node_kind(p, b)) a = to_float(p, from, a), b = to_float(p, from, b);
         const int is = a < 0 || b < 0 ? -1 : add_2(p, code, EG_IS_TRUTH, from, a, b);
         if (is < 0) return is;
         truth = truth < 0 ? is : add_2(p, EG_X_AND, EG_IS_TRUTH, from, truth, is);
@@ -651,7 +650,7 @@ static int denied(parser *p)
     for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; expression_blanks(p))
         p->at++, deny = !deny, any = true;
     const int k = comparison(p);
-    if (k >= 0 && any && kind_of(p, k) != EG_IS_TRUTH)
+    if (k >= 0 && any && node_kind(p, k) != EG_IS_TRUTH)
         return expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? add_1(p, EG_X_NOT, at, k) : k;
 }
@@ -667,12 +666,12 @@ static int logic(parser *p, char sign) /* '|' over '&' */
         if (p->text[at] != sign) return k;
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
-        if (kind_of(p, k) != EG_IS_TRUTH)
+        if (node_kind(p, k) != EG_IS_TRUTH)
             return expression_refuse(p, at, length, NULL,
                                      "'%c' joins truths, and a number stands before it", sign);
         const int other = sign == '|' ? logic(p, '&') : denied(p);
         if (other < 0) return other;
-        if (kind_of(p, other) != EG_IS_TRUTH)
+        if (node_kind(p, other) != EG_IS_TRUTH)
             return expression_refuse(p, at, length, NULL,
                                      "'%c' joins truths, and a number stands after it", sign);
         k = add_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
@@ -686,10 +685,10 @@ static int choice(parser *p)
     expression_blanks(p);
     const int at = p->at;
     if (p->text[at] != '?') return c;
-    if (kind_of(p, c) != EG_IS_TRUTH)
+    if (node_kind(p, c) != EG_IS_TRUTH)
         return expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
                                  "a truth stands before '?', and this is a number");
-    if (!enter(p, at)) return -1;
+    if (!expression_enter(p, at)) return -1;
     p->at++;
     const int a = choice(p);
     if (a < 0) return a;
@@ -701,7 +700,7 @@ static int choice(parser *p)
     const int b = choice(p);
     if (b < 0) return b;
     p->nesting--;
-    if ((kind_of(p, a) == EG_IS_TRUTH) != (kind_of(p, b) == EG_IS_TRUTH))
+    if ((node_kind(p, a) == EG_IS_TRUTH) != (node_kind(p, b) == EG_IS_TRUTH))
         return expression_refuse(p, colon, 1, NULL,
                                  "one of the two values is a truth, the other a number");
     return add_select(p, from, c, a, b);
@@ -751,11 +750,11 @@ static int whole_text(parser *p)
         snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
         return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
     }
-    if (s->predicate && kind_of(p, k) != EG_IS_TRUTH)
+    if (s->predicate && node_kind(p, k) != EG_IS_TRUTH)
         return expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                  "the %s is a number, not a truth", s->noun);
     if (!s->number) return k;
-    if (kind_of(p, k) == EG_IS_TRUTH)
+    if (node_kind(p, k) == EG_IS_TRUTH)
         return expression_refuse(p, 0, p->at, "choose by it, as in j <= i ? score : 0",
                                  "the %s is a truth, not a number", s->noun);
     return to_float(p, 0, k);

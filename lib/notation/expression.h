@@ -10,6 +10,7 @@
 #ifndef EG_EXPRESSION_H
 #define EG_EXPRESSION_H
 #include "notation/notation.h"
+#include "notation/expression_rows.h"
 
 enum {
     EG_GIVEN_MAX = 8,   /* tensors of .with */

@@ -11,8 +11,8 @@
 enum { SCORE_BIT = 31 };
 
 /* -- the plan --------------------------------------------------------------------------------- */
-static int64_t padded(int64_t n) { return eg__round_up(n > 0 ? n : 1, EG_LANES); }
-static int width_of(const eg_block_plan *p, int k)
+static int64_t block_padded(int64_t n) { return eg__round_up(n > 0 ? n : 1, EG_LANES); }
+static int block_width(const eg_block_plan *p, int k)
 {
     const int kind = p->e->node[k].kind;
     return kind == EG_IS_TRUTH ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
@@ -20,9 +20,9 @@ static int width_of(const eg_block_plan *p, int k)
 static int64_t room_of(const eg_block_plan *p, int k, int width)
 {
     const int64_t n = p->extent[k] == EG_EXTENT_ONE     ? EG_LANES
-                      : p->extent[k] == EG_EXTENT_ROWS  ? padded(p->rows)
-                      : p->extent[k] == EG_EXTENT_LANES ? padded(p->lanes)
-                                                        : p->rows * padded(p->lanes);
+                      : p->extent[k] == EG_EXTENT_ROWS  ? block_padded(p->rows)
+                      : p->extent[k] == EG_EXTENT_LANES ? block_padded(p->lanes)
+                                                        : p->rows * block_padded(p->lanes);
     return eg__round_up(n * width, EG_ALIGN);
 }
 /* Room in the workspace that is given and taken back. */
@@ -61,7 +61,7 @@ static void place_values(eg_block_plan *p, rooms *r)
     last[p->root] = EG_NODES_MAX;
     for (int k = 0; k <= p->root; k++) {
         if (!p->used[k]) continue;
-        const int64_t bytes = room_of(p, k, width_of(p, k));
+        const int64_t bytes = room_of(p, k, block_width(p, k));
         bool given[EG_READ_MAX] = { false };
         for (int late = 0; late < 2; late++) {
             /* before: what has the same form can be written over in place */
@@ -71,9 +71,10 @@ static void place_values(eg_block_plan *p, rooms *r)
                 bool twice = given[i];
                 for (int m = 0; m < i; m++) twice |= e->node[k].in[m] == j;
                 if (last[j] != k || twice) continue;
-                if (!late && (p->extent[j] != p->extent[k] || width_of(p, j) != width_of(p, k)))
+                if (!late &&
+                    (p->extent[j] != p->extent[k] || block_width(p, j) != block_width(p, k)))
                     continue;
-                give(r, p->at[j], room_of(p, j, width_of(p, j)));
+                give(r, p->at[j], room_of(p, j, block_width(p, j)));
                 given[i] = true;
             }
         }
@@ -130,7 +131,7 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
                                  (all || n->letters & by_lane ? EG_EXTENT_LANES : 0));
         for (int i = 0; p->used[k] && i < n->count; i++) p->used[n->in[i]] = true;
     }
-    const int64_t most = padded(rows > lanes ? rows : lanes) * 8;
+    const int64_t most = block_padded(rows > lanes ? rows : lanes) * 8;
     rooms r = { .end = eg__round_up((int64_t)sizeof(lying) * e->nodes, EG_ALIGN) };
     p->scratch = r.end, r.end += 4 * most;
     p->offsets = r.end, r.end += most;
@@ -155,16 +156,16 @@ static block begin(const eg_block_plan *p, const eg_block_data *b, void *workspa
 {
     return (block){ .p = p,
                     .b = b,
-                    .floats = &eg__loops[p->f64],
-                    .wholes = &eg__loops[!p->narrow],
+                    .floats = eg__loops[p->f64],
+                    .wholes = eg__loops[!p->narrow],
                     .work = workspace,
                     .v = workspace,
-                    .wide = padded(b->lanes),
-                    .tall = padded(b->rows) };
+                    .wide = block_padded(b->lanes),
+                    .tall = block_padded(b->rows) };
 }
 static void *row_buffer(const block *x, int which)
 {
-    const int64_t most = padded(x->p->rows > x->p->lanes ? x->p->rows : x->p->lanes) * 8;
+    const int64_t most = block_padded(x->p->rows > x->p->lanes ? x->p->rows : x->p->lanes) * 8;
     return x->work + x->p->scratch + which * most;
 }
 /* Numbers of node k in one row, padded, and those that count. */
@@ -187,12 +188,20 @@ static const char *seen_by(const block *x, int k, int j, int64_t r, bool *still)
     if (x->p->extent[k] != EG_EXTENT_BLOCK) return v->p;
     if (extent == EG_EXTENT_ROWS) *still = true;
     return v->p + (extent == EG_EXTENT_BLOCK  ? r * v->step
-                   : extent == EG_EXTENT_ROWS ? r * width_of(x->p, j)
+                   : extent == EG_EXTENT_ROWS ? r * block_width(x->p, j)
                                               : 0);
 }
 static void copies(int width, int64_t n, void *to, const void *one)
 {
-    for (int64_t k = 0; k < n; k++) memcpy((char *)to + k * width, one, (size_t)width);
+    uint32_t four = 0;
+    uint64_t eight = 0;
+    memcpy(width == 8 ? (void *)&eight : &four, one, (size_t)width);
+    if (width == 1)
+        memset(to, *(const uint8_t *)one, (size_t)n);
+    else if (width == 4)
+        for (int64_t k = 0; k < n; k++) ((uint32_t *)to)[k] = four;
+    else
+        for (int64_t k = 0; k < n; k++) ((uint64_t *)to)[k] = eight;
 }
 /* Fills lanes from n on with the last one. */
 static void pad(int width, int64_t n, int64_t to, char *p)
@@ -229,11 +238,11 @@ static void letter_values(const block *x, int k)
         else
             ((int64_t *)(void *)to)[i] = eg__clamped(v);
     }
-    pad(width_of(x->p, k), n, all, to);
+    pad(block_width(x->p, k), n, all, to);
 }
 static void score_values(const block *x, int k)
 {
-    const int width = width_of(x->p, k);
+    const int width = block_width(x->p, k);
     char *from = (char *)(uintptr_t)x->b->score;
     const int64_t step = x->b->score_step * width;
     if (x->wide == x->b->lanes) {
@@ -310,7 +319,7 @@ static void read_row(const block *x, int k, int64_t r, char *to)
 {
     const eg_node *n = &x->p->e->node[k];
     const eg_source *s = &x->b->source[n->tensor];
-    const int from = eg__width[s->dtype], width = width_of(x->p, k);
+    const int from = eg__width[s->dtype], width = block_width(x->p, k);
     const reach at = reach_of(x, k, r, s->stride);
     const int64_t count = counting(x, k), all = length_of(x, k);
     const bool convert = n->kind == EG_IS_WHOLE && from != width;
@@ -327,7 +336,7 @@ static void read_values(const block *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];
     const eg_source *s = &x->b->source[n->tensor];
-    const int width = width_of(x->p, k);
+    const int width = block_width(x->p, k);
     lying *v = &x->v[k];
     const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
     if (is_empty(x, n)) {
@@ -352,35 +361,41 @@ static void read_values(const block *x, int k)
 }
 
 /* -- operations ------------------------------------------------------------------------------- */
-/* Operands of node k in row r; those that are one number where three are read are spread. */
-static unsigned operands_of(const block *x, int k, int64_t r, const void **in)
+/* Operands of node k in row r. Of three, those that are one number are spread, unless the last two
+ * are and numbers alone are asked for (of cotangents the loops have one form). */
+static unsigned block_operands(const block *x, int k, int64_t r, bool values, const void **in)
 {
     const eg_node *n = &x->p->e->node[k];
     unsigned still = 0;
     for (int i = 0; i < n->count; i++) {
         bool one;
         in[i] = seen_by(x, k, n->in[i], r, &one);
-        if (one && n->count == 3) {
-            void *room = row_buffer(x, 1 + i);
-            copies(width_of(x->p, n->in[i]), length_of(x, k), room, in[i]);
-            in[i] = room;
-        } else
-            still |= (unsigned)one << i;
+        still |= (unsigned)one << i;
     }
-    return still;
+    if (n->count < 3 || (values && still == 6)) return still;
+    for (int i = 0; i < 3; i++) {
+        if (!(still >> i & 1)) continue;
+        void *room = row_buffer(x, 1 + i);
+        copies(block_width(x->p, n->in[i]), length_of(x, k), room, in[i]);
+        in[i] = room;
+    }
+    return 0;
 }
 /* Do the values lie so that all rows are one run? */
-static bool is_flat(const block *x, int k)
+static bool is_flat(const block *x, int k, bool values)
 {
     const eg_node *n = &x->p->e->node[k];
-    if (x->p->extent[k] != EG_EXTENT_BLOCK || x->v[k].step != x->wide * width_of(x->p, k))
+    int one = 0;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK || x->v[k].step != x->wide * block_width(x->p, k))
         return false;
     for (int i = 0; i < n->count; i++) {
         const int j = n->in[i], extent = x->p->extent[j];
-        if (extent == EG_EXTENT_ONE && n->count < 3) continue;
-        if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * width_of(x->p, j)) return false;
+        if (extent == EG_EXTENT_ONE)
+            one |= 1 << i;
+        else if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * block_width(x->p, j))
+            return false;
     }
-    return true;
+    return n->count < 3 || !one || (values && one == 6);
 }
 static eg_value_loop *loop_of(const block *x, const eg_node *n)
 {
@@ -396,10 +411,10 @@ static void operation_values(const block *x, int k)
 {
     const void *in[3];
     eg_value_loop *loop = loop_of(x, &x->p->e->node[k]);
-    const bool flat = is_flat(x, k);
+    const bool flat = is_flat(x, k, true);
     const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1;
     for (int64_t r = 0; r < rows; r++) {
-        const unsigned still = operands_of(x, k, r, in);
+        const unsigned still = block_operands(x, k, r, true, in);
         loop(flat ? x->b->rows * x->wide : length_of(x, k), x->v[k].p + r * x->v[k].step, in,
              still);
     }
@@ -408,7 +423,7 @@ static void operation_values(const block *x, int k)
 /* The root, rows × lanes of it, where the caller wants it. */
 static void hand_out(const block *x)
 {
-    const int k = x->p->root, extent = x->p->extent[k], width = width_of(x->p, k);
+    const int k = x->p->root, extent = x->p->extent[k], width = block_width(x->p, k);
     const bool whole = x->p->e->node[k].kind == EG_IS_WHOLE;
     const int wide = whole ? 8 : width;
     for (int64_t r = 0; r < x->b->rows; r++) {
@@ -442,9 +457,9 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
     for (int k = 0; k <= p->root; k++) {
         const eg_node *n = &p->e->node[k];
         if (!p->used[k]) continue;
-        x.v[k] = (lying){ x.work + p->at[k], x.wide * width_of(p, k) };
+        x.v[k] = (lying){ x.work + p->at[k], x.wide * block_width(p, k) };
         if (k == p->root && made_there(&x))
-            x.v[k] = (lying){ b->out, b->out_step * width_of(p, k) };
+            x.v[k] = (lying){ b->out, b->out_step * block_width(p, k) };
         switch (n->code) {
         case EG_X_WHOLE:
         case EG_X_SIZE: fill_whole(&x, EG_LANES, x.v[k].p, n->whole); break;
@@ -543,13 +558,13 @@ static void to_operand(block *x, int k, int i)
     const void *in[3];
     eg_slope_loop *loop = x->floats->slope[n->code][i];
     const bool same = p->extent[j] == p->extent[k];
-    const bool flat = same && x->fresh[j] && is_flat(x, k);
+    const bool flat = same && x->fresh[j] && is_flat(x, k, false);
     const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
                   length = flat ? x->b->rows * x->wide : length_of(x, k);
     fold f = { .j = j, .n = counting(x, k) };
     if (!same) fold_begin(x, &f);
     for (int64_t r = 0; r < rows; r++) {
-        const unsigned still = operands_of(x, k, r, in);
+        const unsigned still = block_operands(x, k, r, false, in);
         void *to = same && x->fresh[j] ? (void *)slope_at(x, j, r) : row_buffer(x, 0);
         loop(length, to, slope_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
         if (!same)
@@ -574,14 +589,12 @@ static void to_tensor(const block *x, int k)
         const int width = x->p->f64 ? 8 : 4;
         if (s->direct && at.step == 1)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
+        else if (s->direct)
+            for (int64_t l = 0; l < count; l++)
+                put_float(x, s->data, at.base + l * at.step, float_at(x, d, l), true);
         else
-            for (int64_t l = 0; l < count; l++) {
-                const int64_t to = at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step);
-                if (s->direct)
-                    put_float(x, s->data, to, float_at(x, d, l), true);
-                else
-                    ((double *)s->data)[to] += float_at(x, d, l);
-            }
+            x->floats->scatter(count, (double *)s->data + at.base,
+                               at.step == INT64_MIN ? at.offset : NULL, at.step, d);
     }
 }
 static void to_score(const block *x, int k)

@@ -4,8 +4,8 @@
 #define EG_EXPRESSION_LOOPS_H
 #include "notation/whole.h"
 
-/* out[k] = f(in[0][k], …) for k < n; bit j of still: operand j is one number, in[j][0]. n is a
- * multiple of EG_LANES, out may be an operand. */
+/* out[k] = f(in[0][k], …) for k < n; bit j of still: operand j is one number, in[j][0]; of three
+ * operands the last two are, or none. n is a multiple of EG_LANES, out may be an operand. */
 typedef void eg_value_loop(int64_t n, void *out, const void *const *in, unsigned still);
 /* d[k] = the cotangent of operand i of f from g[k] and y[k], the cotangent and the value of f. */
 typedef void eg_slope_loop(int64_t n, void *d, const void *g, const void *y, const void *const *in,
@@ -21,8 +21,10 @@ typedef struct eg_loops {
     void (*add_wide)(int64_t n, double *sum, const void *x);
     double (*total)(int64_t n, const void *x);
     void (*from_wide)(int64_t n, void *x, const double *sum);
+    /* to[offset[k]] += x[k], in order; offset NULL: to[k step] */
+    void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;
-extern const eg_loops eg__loops[2];
+extern const eg_loops *const eg__loops[2];
 
 /* offset[k] += clamped index[k] · step; index is int32_t or int64_t; limit −1: no clamping */
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,

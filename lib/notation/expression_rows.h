@@ -13,7 +13,7 @@
 #define EG_FUNCTIONS_1(X)                                                                          \
     X(NEG,      "",         -x,                           -g,                                      \
       eg_neg(x),            eg_neg(g))                                                             \
-    X(ABS,      "abs",      F(fabs)(x),                   g * (x != x ? x : (T)((x > 0) - (x < 0))), \
+    X(ABS,      "abs",      F(fabs)(x),                   x > 0 ? g : x < 0 ? -g : x * g,          \
       eg_abs(x),            eg_mul(g, eg_sign(x)))                                                 \
     X(EXP,      "exp",      F(exp)(x),                    g * y,                                   \
       eg_exp(x),            eg_mul(g, y))                                                          \

@@ -5,12 +5,19 @@
  * Neighbouring letters that only stand beside each other in reads become one, so that a formula
  * without brackets runs along one axis; the last is cut into lanes, the one before into rows
  * (notation/expression.h). Where a sum is cut depends on sizes alone. */
-#include "notation/expression_rows.h"
-#include "ops/ops.h"
+#include "expression/expression.h"
 #include <math.h>
 #include <string.h>
 
-enum { ELEMENTS = 2048, LANES = 1024, GRAIN = 1 << 18, PIECES = 64, WORKSPACE = 0, SUMS = 3 };
+enum {
+    ELEMENTS = 4096,
+    LANES = 512,
+    RUN = 2048,
+    GRAIN = 1 << 18,
+    PIECES = 64,
+    WORKSPACE = 0,
+    SUMS = 3
+};
 
 /* What a row keeps of a call; the expression follows. */
 typedef struct formula {
@@ -140,7 +147,7 @@ static bool loop_open(loop *o, eg_ctx *cx, const eg_expression *e, int root, int
     if (!give_sources(o, size, x, count)) return false;
     const int g = o->groups;
     const int64_t lanes = g ? o->count[g - 1] : 1, rows = g > 1 ? o->count[g - 2] : 1;
-    const int64_t wide = eg__min64(lanes, LANES),
+    const int64_t wide = eg__min64(lanes, rows > 1 ? LANES : RUN),
                   tall = eg__min64(rows, ELEMENTS / eg__round_up(wide, EG_LANES));
     o->lane_blocks = (lanes + wide - 1) / wide;
     o->row_blocks = (rows + tall - 1) / tall;
@@ -635,7 +642,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     }
     return f->memo->d[i];
 }
-static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *g)
+static eg_tensor *expr_gradient_of(const eg_tensor *y, eg_tensor *g)
 {
     eg_tensor *operand[EG_GIVEN_MAX + 1];
     const formula *f = y->attr;
@@ -647,7 +654,7 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *g)
     operand[y->count] = g;
     return eg_apply(&expr_gradient_op, attr, formula_bytes(f), y->count + 1, operand);
 }
-static eg_tensor *gradient_sample(eg_tensor *const *x)
+static eg_tensor *expr_gradient_sample(eg_tensor *const *x)
 {
     eg_tensor *real[2];
     for (int k = 0; k < 2; k++) real[k] = eg_type(x[k]) == EG_C128 ? eg_real(x[k]) : x[k];
@@ -656,9 +663,10 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     if (eg_op_of(y) != &expr_op) return y;
     eg_tensor like = *y, *in[2] = { x[0], x[1] };
     like.in = in;
-    return gradient_of(&like, x[2]);
+    return expr_gradient_of(&like, x[2]);
 }
-static const eg_sample gradient_samples[] = { { gradient_sample, "3x4, 6, 3x4", -1, 1 }, { 0 } };
+static const eg_sample gradient_samples[] = { { expr_gradient_sample, "3x4, 6, 3x4", -1, 1 },
+                                              { 0 } };
 static const eg_op expr_gradient_op = {
     .name = "expr_gradient",
     .equation = "d = (df/dx g, ...) of y = f(x, ...)",
@@ -712,7 +720,7 @@ static eg_tensor *expr_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const formula *f = y->attr;
     if (!eg__remembered(f->memo, g)) {
-        eg_tensor *d = gradient_of(y, g);
+        eg_tensor *d = expr_gradient_of(y, g);
         if (!eg_ok(d)) return d;
         gradient_parts(d, d, f->memo->d);
         eg__remember(f->memo, g);
@@ -754,25 +762,23 @@ const eg_op *const eg__expr_rows[] = { &expr_op, &expr_gradient_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
 typedef struct extremes {
+    bool wide;
     int64_t *least, *most;
 } extremes;
-#define EXTREMES(NAME, I)                                                              \
-    static void NAME(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                  \
-        const extremes *e = user;                                                      \
-        for (int64_t k = 0; k < n; k++) {                                              \
-            const I v = *(const I *)(const void *)(p[0] + k * step[0]);                \
-            if (v < *e->least) *e->least = v;                                          \
-            if (v > *e->most) *e->most = v;                                            \
-        }                                                                              \
+static void extremes_of(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const extremes *e = user;
+    for (int64_t k = 0; k < n; k++) {
+        const void *at = p[0] + k * step[0];
+        const int64_t v = e->wide ? *(const int64_t *)at : *(const int32_t *)at;
+        if (v < *e->least) *e->least = v;
+        if (v > *e->most) *e->most = v;
     }
-EXTREMES(extremes_i32, int32_t)
-EXTREMES(extremes_i64, int64_t)
+}
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
 {
     *least = INT64_MAX, *most = -INT64_MAX;
-    eg__loop_work(x->cx, 1, &x, x->dtype == EG_I32 ? extremes_i32 : extremes_i64,
-                  &(extremes){ least, most }, 0);
+    eg__loop_work(x->cx, 1, &x, extremes_of, &(extremes){ x->dtype == EG_I64, least, most }, 0);
     if (*least > *most) *least = *most = 0;
 }
 
