@@ -670,6 +670,12 @@ START_TEST(infinities_and_nan_are_those_of_the_operations)
                               v[i / n], v[i % n], p[i], q[i]);
         }
     }
+    /* lanes beyond the last hold its value, and their cotangents of 0 are in no sum */
+    eg_tensor *x = eg_ones(cx, 3, 5), *r = eg_ones(cx, 3), *d;
+    eg_mut_f64(x)[4] = INFINITY;
+    eg_tensor *y = eg_expr("i j", "x * r[i]", .with = { { "x", x }, { "r", r } });
+    ck_assert(!eg_grad(y, eg_ones_like(y), 1, &r, &d));
+    ck_assert(eg_get(d, 0) == INFINITY && eg_get(d, 1) == 5);
     eg_close(cx);
 }
 END_TEST
@@ -710,6 +716,7 @@ static const char *const smooth_texts[] = {
     "abs(x + 4) * r[2] % 7.5",
     "j <= i ? x * x * r[i - j] : r[3]",
     "clip(x * r[0], -9, 9)",
+    "x * x[i, 0] + r[2]",
 };
 START_TEST(gradients_to_second_order)
 {
@@ -753,6 +760,7 @@ static const struct {
                       "is 3, 'j' is 4\n  r[i - j] + s\n    ^^^^^" },
     { "r[m] + s", "the index of axis 0 of 'r' goes from 0 to 5, but that axis is 4" },
     { "(j >= i ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to 0" },
+    { "(i < j ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to -1" },
     { "r[i, j, i, j, i, j, i, j, i] + s", "more than 8 values stand in one bracket" },
 };
 START_TEST(refusals)
