@@ -82,6 +82,7 @@ static void find_joined(const loop *o, const int64_t *size, eg_tensor *const *x,
         }
     }
 }
+/* The axes of the loop: runs of letters that are joined, each counted by its last letter. */
 static void form_groups(loop *o, const int64_t *size, eg_tensor *const *x)
 {
     bool joined[EG_EXPRESSION_LETTERS] = { false };
@@ -156,6 +157,7 @@ static bool loop_open(loop *o, eg_ctx *cx, const eg_expression *e, int root, int
                    g ? 1u << o->last[g - 1] : 0, wanted);
     return true;
 }
+/* Block `number`, lanes innermost: where its letters stand, and its part of the result. */
 static void one_block(const loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
@@ -298,6 +300,8 @@ static eg_tensor *read_places(eg_composed *c, int k)
     }
     return sum;
 }
+/* A read as a view where each index is a letter of its own, else as a gather from the tensor in one
+ * row. */
 static eg_tensor *read_composed(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -320,6 +324,7 @@ static eg_tensor *scalar_of(eg_composed *c, double value)
 {
     return eg_full_n(c->cx, c->floats, value, 0, NULL);
 }
+/* Float node k made of the tensors of its operands. */
 static eg_tensor *node_composed(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -384,6 +389,7 @@ static eg_tensor *folded(eg_composed *c, eg_tensor *t, int j)
     if (!inner) return t;
     return eg_reshape_n(eg__sum_last(eg_permute_n(t, n, order), inner), c->letters, dim);
 }
+/* What the cotangent g of node k says of operand i, with the axes of node k. */
 static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
 {
     const eg_node *n = &c->e->node[k];
@@ -529,6 +535,7 @@ static void add_pieces(const loop *o, char *to, int64_t n, const double *sum)
             ((float *)(void *)to)[k] = (float)all;
     }
 }
+/* One pass over the result: reads that are direct write their cotangents, others are added up. */
 static bool gradient_forward(eg_tensor *d)
 {
     const formula *f = d->attr;

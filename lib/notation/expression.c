@@ -331,6 +331,7 @@ static int value_list(parser *p, char close, int most, int *in)
         p->at++;
     }
 }
+/* A function whose name was passed: its numbers, and what it may not be given. */
 static int call_function(parser *p, const function *f, int at, int length)
 {
     int in[EG_READ_MAX];
@@ -355,6 +356,7 @@ static int call_function(parser *p, const function *f, int at, int length)
                                  constant_of(p, in[1]), constant_of(p, in[2]));
     return add_numbers(p, f->code, f->whole, at, n, in);
 }
+/* The element of a tensor at `count` indices; its kind follows from the dtype. */
 static int add_read(parser *p, int tensor, int at, int count, const int *in, bool plain)
 {
     const eg_readable *x = &p->s->readable[tensor];
@@ -410,6 +412,7 @@ static int read_tensor(parser *p, int tensor, int at)
                                      node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "truth");
     return add_read(p, tensor, at, n, in, false);
 }
+/* A name: a letter, a tensor of .with, the score, or a function. */
 static int name_read(parser *p)
 {
     const int at = p->at, length = word_length(p);
@@ -456,6 +459,7 @@ static double decimal(const char *s, int length)
         power *= 10;
     return (double)(exponent < 0 ? value / power : value * power);
 }
+/* A whole number, or a float if it has a point or an exponent. */
 static int number_read(parser *p)
 {
     const int at = p->at;
@@ -520,6 +524,7 @@ static int size_read(parser *p)
     p->at++;
     return add_letter(p, EG_X_SIZE, letter, at);
 }
+/* A number, a name, a size, or something in parentheses. */
 static int operand(parser *p)
 {
     expression_blanks(p);
@@ -548,6 +553,7 @@ static int operand(parser *p)
 }
 
 /* -- operators -------------------------------------------------------------------------------- */
+/* An operand behind any number of signs. */
 static int signs(parser *p)
 {
     expression_blanks(p);
@@ -612,6 +618,7 @@ static int comparison_at(const parser *p, int *length)
                              : -1;
     return s[0] == '<' ? EG_X_LT : s[0] == '>' ? EG_X_GT : -1;
 }
+/* Comparisons chain: a < b < c is a < b & b < c. */
 static int comparison(parser *p)
 {
     expression_blanks(p);
@@ -642,6 +649,7 @@ static int comparison(parser *p)
         left = right;
     }
 }
+/* A comparison behind any number of '!'. */
 static int denied(parser *p)
 {
     expression_blanks(p);
@@ -654,7 +662,8 @@ static int denied(parser *p)
         return expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? add_1(p, EG_X_NOT, at, k) : k;
 }
-static int logic(parser *p, char sign) /* '|' over '&' */
+/* Truths joined by `sign`: '|' binds looser than '&'. */
+static int logic(parser *p, char sign)
 {
     expression_blanks(p);
     const int from = p->at;
@@ -677,6 +686,7 @@ static int logic(parser *p, char sign) /* '|' over '&' */
         k = add_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
     }
 }
+/* A truth, or c ? a : b, whose last value may be a choice again. */
 static int choice(parser *p)
 {
     expression_blanks(p);
@@ -760,6 +770,7 @@ static int whole_text(parser *p)
     return to_float(p, 0, k);
 }
 
+/* The nodes lie on the stack while they are made; what is found is copied to the open scope. */
 eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
 {
     if (eg__failed(cx)) return NULL;

@@ -277,6 +277,8 @@ static bool counts_along(const block *x, int j)
     const eg_node *n = &x->p->e->node[j];
     return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
 }
+/* In row r of a block, or for the one row of what depends on less. Letters that count along it make
+ * a step; any other index that varies makes offsets. */
 static reach reach_of(const block *x, int k, int64_t r, const int64_t *stride)
 {
     const eg_node *n = &x->p->e->node[k];
