@@ -50,6 +50,13 @@
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \
     BINARY(NAME(OF##_gt), uint8_t, FROM, a > b)  BINARY(NAME(OF##_ge), uint8_t, FROM, a >= b)
+/* lines of the tables */
+#define OF_1(CODE, ...) [EG_X_##CODE] = NAME(CODE),
+#define TO_1(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope) },
+#define TO_2(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope_a), NAME(CODE##_slope_b) },
+#define COMPARED(OF)                                                                 \
+    [EG_X_EQ] = NAME(OF##_eq), [EG_X_NE] = NAME(OF##_ne), [EG_X_LT] = NAME(OF##_lt), \
+    [EG_X_LE] = NAME(OF##_le), [EG_X_GT] = NAME(OF##_gt), [EG_X_GE] = NAME(OF##_ge)
 /* clang-format on */
 
 UNARY(truth_not, uint8_t, uint8_t, !x)

@@ -144,15 +144,9 @@ static void NAME(scatter)(int64_t n, double *to, const int64_t *offset, int64_t 
 }
 
 /* clang-format off */
-#define OF_1(CODE, ...) [EG_X_##CODE] = NAME(CODE),
-#define TO_1(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope) },
-#define TO_2(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope_a), NAME(CODE##_slope_b) },
-#define COMPARED(OF)                                                                 \
-    [EG_X_EQ] = NAME(OF##_eq), [EG_X_NE] = NAME(OF##_ne), [EG_X_LT] = NAME(OF##_lt), \
-    [EG_X_LE] = NAME(OF##_le), [EG_X_GT] = NAME(OF##_gt), [EG_X_GE] = NAME(OF##_ge)
 static const eg_loops NAME(loops) = {
-    .of_float = { EG_FUNCTIONS_1(OF_1) EG_FUNCTIONS_2(OF_1) COMPARED(float),
-                  [EG_X_SELECT] = NAME(select_float), [EG_X_CLIP] = NAME(clip_float) },
+    .of_float = { [EG_X_SELECT] = NAME(select_float), [EG_X_CLIP] = NAME(clip_float),
+                  EG_FUNCTIONS_1(OF_1) EG_FUNCTIONS_2(OF_1) COMPARED(float) },
     .of_whole = { [EG_X_NEG] = NAME(whole_neg), [EG_X_ABS] = NAME(whole_abs),
                   [EG_X_ADD] = NAME(whole_add), [EG_X_SUB] = NAME(whole_sub),
                   [EG_X_MUL] = NAME(whole_mul), [EG_X_DIV] = NAME(whole_div),
@@ -160,15 +154,11 @@ static const eg_loops NAME(loops) = {
                   [EG_X_MAX] = NAME(whole_max), COMPARED(whole),
                   [EG_X_SELECT] = NAME(select_whole), [EG_X_CLIP] = NAME(clip_whole) },
     .of_truth = { [EG_X_NOT] = truth_not, [EG_X_AND] = truth_and, [EG_X_OR] = truth_or },
-    .slope = { EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2)
-               [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
-               [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) } },
+    .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
+               [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
+               EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
     .float_of = { NAME(of_narrow), NAME(of_wide) },
     .add = NAME(add), .add_wide = NAME(add_wide), .total = NAME(total),
     .from_wide = NAME(from_wide), .scatter = NAME(scatter),
 };
 /* clang-format on */
-#undef OF_1
-#undef TO_1
-#undef TO_2
-#undef COMPARED
