@@ -142,7 +142,6 @@ bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *
 eg_three eg__expression_cover(const eg_expression *, const eg_box *);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
-typedef enum eg_along { EG_FIXED, EG_BY_ROW, EG_BY_LANE } eg_along;
 /* Where a letter is: first, first + 1 … along rows or lanes, or at value[0], value[1] … */
 typedef struct eg_place {
     int64_t first;
@@ -191,7 +190,8 @@ typedef struct eg_block_data {
     const eg_place *place; /* of each letter */
     const eg_source *source;
     const void *score;
-    void *out;                    /* floats, or i64, or truths in bytes */
+    /* floats, or i64, or truths in bytes; may be score if no slopes are wanted */
+    void *out;
     int64_t score_step, out_step; /* elements from row to row */
     /* eg__block_slopes alone */
     const void *g; /* the cotangent of out */
