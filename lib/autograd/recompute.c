@@ -9,16 +9,19 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
+/* The attribute: the call of f, and the state in which it is repeated. */
 typedef struct again {
     eg_function *f;
     void *user;
-    eg_tensor *y; /* f's first result, while the node is made */
     uint64_t seed, draw;
     bool training;
+    eg_tensor *x[]; /* the xs of eg_checkpoint */
+} again;
+typedef struct again_saved {
+    eg_tensor *result;  /* f's, while the node is made; NULL afterwards */
     uint64_t pull;      /* the pull (eg_ctx.pull) in which dx was made for the cotangent g */
     eg_tensor *g, **dx; /* one per operand; NULL: nobody asked for it */
-    eg_tensor *x[];
-} again;
+} again_saved;
 
 /* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the
  * order of the graph */
@@ -105,12 +108,14 @@ static eg_tensor *replay(eg_tensor *y)
 /* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ----------------------- */
 static bool again_shape(eg_tensor *y)
 {
-    again *s = (again *)(uintptr_t)y->attr;
+    again_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    if (!s->y && is_complex) s->y = call(y->cx, s); /* evaluated again, by a complex step */
+    /* evaluated again, by a complex step */
+    if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
     if (y->cx->failed) return false;
-    if (eg_ok(s->y)) return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
+    if (s && eg_ok(s->result))
+        return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->result->dtype, s->result);
     eg_fail_as(
         y->cx, EG_ERROR_MISUSE,
         "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
@@ -118,24 +123,24 @@ static bool again_shape(eg_tensor *y)
 }
 static bool again_forward(eg_tensor *y)
 {
-    eg__copy(y, ((const again *)y->attr)->y);
+    eg__copy(y, ((const again_saved *)y->saved)->result);
     return true;
 }
 /* What f recorded of its own operands, evaluated with these. */
 static bool again_forward_c128(eg_tensor *y)
 {
-    const again *s = y->attr;
+    eg_tensor *result = ((const again_saved *)y->saved)->result;
     const eg_op *unsupported;
     reads found = { 0 };
-    if (s->y->dtype == EG_C128) return again_forward(y);
-    if (!recompute_outside(s->y, y->seq, &found)) return false;
+    if (result->dtype == EG_C128) return again_forward(y);
+    if (!recompute_outside(result, y->seq, &found)) return false;
     if (found.n != y->count)
         eg_fail_as(
             y->cx, EG_ERROR_INDEX,
             "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
             found.n, y->count);
     eg_tensor *z =
-        y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
+        y->cx->failed ? NULL : eg__evaluate_c128(result, found.n, found.x, y->in, &unsupported);
     if (z)
         eg__copy(y, z);
     else if (!y->cx->failed)
@@ -170,7 +175,7 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 }
 static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    again *s = (again *)(uintptr_t)y->attr;
+    again_saved *s = y->saved;
     eg_ctx *cx = y->cx;
     const uint64_t pull = cx->pull;
     if (pull && s->pull == pull && s->g == g && s->dx[i]) return s->dx[i];
@@ -230,18 +235,20 @@ static const eg_op again_op = {
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 
 /* The node lies in the scope around the open one, which goes with all that f made. */
-static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
+static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, born, &found)) return eg__poison(cx);
     if (!found.n) return eg_keep(r); /* a constant */
-    s->y = r;
+    again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
+    if (!s || !eg__check_all(cx, "checkpoint", found.n, found.x)) return eg__poison(cx);
+    *s = (again_saved){ .result = r };
     cx->top = inner->outer;
-    eg_tensor *y = eg_apply(&again_op, s, size, found.n, found.x);
+    eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
     cx->top = inner;
-    if (y->attr) ((again *)(uintptr_t)y->attr)->y = NULL; /* goes with the scope */
+    s->result = NULL; /* it goes with the inner scope */
     return y;
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
