@@ -345,6 +345,23 @@ START_TEST(parts_of_unequal_size)
 }
 END_TEST
 
+/* all is compared with the file before the first parameter changes */
+START_TEST(a_bad_last_tensor_changes_no_parameter)
+{
+    static const char *const names[] = { "w", "b" };
+    static const eg_alias list[] = { { "W", "w", "o i", 0, 0 },
+                                     { "b", "b", "o", 0, 0 },
+                                     { NULL, NULL, NULL, 0, 0 } };
+    put("bad.safetensors", 2, names, (eg_tensor *[]){ eg_full(cx, 9, 2, 3), eg_full(cx, 9, 5) });
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "W", "i o", 3, 2), *before = eg_copy(w);
+    eg_param(p, "b", "o", 2);
+    ck_assert_int_eq(eg_params_load_as(p, in_folder("bad.safetensors"), "", list), -1);
+    eg_assert_error(cx, "bad.safetensors: tensor \"b\" is (5,), but \"b\" needs (2,)");
+    eg_assert_close(w, before, 0);
+}
+END_TEST
+
 /* by the index, the stem, and the name of a file that is not there */
 START_TEST(shards_with_their_index)
 {
@@ -479,6 +496,7 @@ Suite *suite_names(void)
     tcase_add_checked_fixture(files, make_folder, sweep_folder);
     tcase_add_test(files, tensors_that_nobody_wants);
     tcase_add_test(files, parts_of_unequal_size);
+    tcase_add_test(files, a_bad_last_tensor_changes_no_parameter);
     tcase_add_test(files, shards_with_their_index);
     tcase_add_test(files, the_nearest_name);
     tcase_add_test(files, parameters_that_a_file_expects);
