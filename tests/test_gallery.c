@@ -199,7 +199,7 @@ static char *documented(void)
     return cut;
 }
 
-START_TEST(a_wrong_gradient_does_not_pass)
+LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
 {
     const struct wrong *w = &gallery[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -232,15 +232,4 @@ START_TEST(a_wrong_gradient_does_not_pass)
     ck_assert_msg(strstr(documented(), shown) != NULL,
                   "docs/gradcheck.md does not say of \"%s\": %s", w->title, said);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_gallery(void)
-{
-    Suite *s = suite_create("gallery");
-    TCase *t = tcase_create("gallery");
-    tcase_add_loop_test(t, a_wrong_gradient_does_not_pass, 0,
-                        (int)(sizeof gallery / sizeof *gallery));
-    suite_add_tcase(s, t);
-    return s;
 }
