@@ -109,7 +109,7 @@ TEST(calls_made_before_are_not_mistaken)
     eg_close(cx);
 }
 
-TEST(rows_1_1_and_1_2_weights_times_values)
+TEST(weights_times_values)
 {
     eg_ctx *cx = eg_open();
     /* d_v ≠ d_k */
@@ -130,7 +130,7 @@ TEST(rows_1_1_and_1_2_weights_times_values)
     eg_close(cx);
 }
 
-TEST(rows_0_4_and_0_11_the_scale_is_that_of_the_width)
+TEST(the_scale_is_that_of_the_width)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     const int widths[] = { 64, 16 };
@@ -154,7 +154,7 @@ TEST(rows_0_4_and_0_11_the_scale_is_that_of_the_width)
     eg_close(cx);
 }
 
-TEST(row_0_7_dropout_acts_on_the_weights)
+TEST(dropout_acts_on_the_weights)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *q = wave(cx, 0, 2, 6, 4), *k = wave(cx, 1, 2, 8, 4), *v = wave(cx, 2, 2, 8, 3), *w,
@@ -266,7 +266,7 @@ TEST(weights_come_in_the_order_asked_for)
     eg_close(cx);
 }
 
-TEST(a_query_with_no_key_gives_zero) /* acceptance row 0.10 */
+TEST(a_query_with_no_key_gives_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[] = { wave(cx, 0, 2, 3, 4), wave(cx, 1, 2, 5, 4), wave(cx, 2, 2, 5, 2) }, *dx[3];
@@ -281,7 +281,7 @@ TEST(a_query_with_no_key_gives_zero) /* acceptance row 0.10 */
     eg_close(cx);
 }
 
-TEST(saturated_scores_are_harmless) /* acceptance row 4.5, in f32 */
+TEST(saturated_scores_are_harmless)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_scale(eg_normal(cx, 0, 1, 4, 4), 1e15),

@@ -290,8 +290,8 @@ TEST(attention_and_its_gradient)
     eg_close(cx);
 }
 
-/* Seed 004's weights: differences see nothing of d/dW_Q, whose entries are below 1e-106; the step
- * sees all of its digits. */
+/* The worked example of test_textbook.c: differences see nothing of d/dW_Q, whose entries are below
+ * 1e-106; the step sees all of its digits. */
 TEST(saturated_softmax)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

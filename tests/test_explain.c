@@ -13,7 +13,7 @@ static void teardown(void)
 
 GROUP("explain", .setup = setup, .teardown = teardown)
 
-TEST(row_3_5_roles_and_gemm)
+TEST(roles_and_gemm)
 {
     const eg_explained *e =
         eg_explain("ibhd,jbhd->ijbh", eg_ones(cx, 2, 1, 2, 4), eg_ones(cx, 3, 1, 2, 4));
@@ -37,8 +37,8 @@ TEST(row_3_5_roles_and_gemm)
     ck_assert_str_eq(e->gradient[1], "d2: ijbh,ibhd->jbhd");
 }
 
-/* The whole of seed 004's example, n tokens of width d in 2 heads: three projections, QKᵀ, AV and
- * the output. */
+/* The whole of the worked example of test_textbook.c, n tokens of width d in 2 heads: three
+ * projections, QKᵀ, AV and the output. */
 static double multiplications(int64_t n, int64_t d)
 {
     eg_tensor *x = eg_ones(cx, n, d), *w = eg_ones(cx, d, 2, d / 2), *q = eg_ones(cx, n, 2, d / 2),
@@ -48,9 +48,9 @@ static double multiplications(int64_t n, int64_t d)
            eg_explain("hij,jhk->ihk", a, q)->multiplications +
            eg_explain("ihk,hkd->id", q, o)->multiplications;
 }
-TEST(row_4_8_the_example_takes_1280_multiplications) { ck_assert(multiplications(4, 8) == 1280); }
+TEST(the_example_takes_1280_multiplications) { ck_assert(multiplications(4, 8) == 1280); }
 
-TEST(row_4_9_the_cost_is_4ndd_2nnd)
+TEST(the_cost_is_4ndd_2nnd)
 {
     for (int64_t n = 1; n < 40; n += 7)
         for (int64_t d = 2; d < 40; d += 6)

@@ -175,7 +175,7 @@ TEST(a_changed_value_is_noticed)
     ck_assert_int_eq(eg_grad(eg_sum(NULL, e), NULL, 1, &x, &dx), -1);
     ck_assert(strstr(eg_error(cx), "the result of exp") != NULL);
     eg_assert_error(cx, "was changed in place");
-    /* row 3.13: in place on what no rule reads is legal */
+    /* in place on what no rule reads is legal */
     eg_tensor *s = eg_einsum("i,i->", x, w);
     eg_fill(s, 0);
     ck_assert_int_eq(eg_grad(s, NULL, 1, &x, &dx), 0);
@@ -251,7 +251,7 @@ static eg_tensor *no_influence(void *user, eg_tensor *const *x)
     (void)user;
     return eg_add(x[0], eg_scale(eg_sub(x[1], x[1]), 3));
 }
-TEST(row_4_6_an_untested_gradient_is_not_a_pass)
+TEST(an_untested_gradient_is_not_a_pass)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *xs[2] = { eg_scale(eg_uniform(cx, 1, 2, 3, 4), 500), eg_uniform(cx, 1, 2, 4, 5) };

@@ -179,7 +179,7 @@ TEST(draws_and_mode_are_put_back)
 }
 
 /* -- what it says ----------------------------------------------------------------------------- */
-/* Row 2.3: seed 002 divides the scores by sqrt(d) with `//`: floor. */
+/* Scores divided by sqrt(d) with Python's `//`, which is floor: no gradient passes. */
 static eg_tensor *floored(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -196,7 +196,7 @@ static eg_tensor *aside(void *user, eg_tensor *const *x)
     (void)user;
     return eg_add(eg_detach(eg_exp(x[0])), x[1]);
 }
-TEST(row_2_3_cut_paths_are_named)
+TEST(cut_paths_are_named)
 {
     eg_ctx *cx = eg_open(.seed = 1);
     eg_tensor *x[3] = { eg_normal(cx, 0, 1, 4, 3), eg_normal(cx, 0, 1, 5, 3),
@@ -216,15 +216,15 @@ TEST(row_2_3_cut_paths_are_named)
     eg_close(cx);
 }
 
-/* Row 4.6: seed 004's own numbers. Scores reach 3286, so that softmax is one-hot and nothing of
- * W_q, W_k reaches the output. */
-static eg_tensor *seed_004_matrix(eg_ctx *cx, double a, double b, double c, double d)
+/* The worked example of test_textbook.c. Scores reach 3286, so that softmax is one-hot and nothing
+ * of W_q, W_k reaches the output. */
+static eg_tensor *worked_matrix(eg_ctx *cx, double a, double b, double c, double d)
 {
     return eg_scale(eg_on("m, d -> m d", eg_add, eg_arange(cx, EG_F64, 0, 8, 1),
                           eg_from(cx, ((double[]){ a, b, c, d }), 4)),
                     0.1);
 }
-static eg_tensor *seed_004(void *user, eg_tensor *const *w)
+static eg_tensor *worked(void *user, eg_tensor *const *w)
 {
     eg_ctx *cx = eg_context(w[0]);
     eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_F64, 0, 4, 1),
@@ -234,25 +234,25 @@ static eg_tensor *seed_004(void *user, eg_tensor *const *w)
     return eg_einsum("ij,jm,md->id",
                      eg_softmax("i [j]", eg_scale(eg_einsum("id,jd->ij", q, k), .5)), x, w[2]);
 }
-TEST(row_4_6_an_untested_gradient_is_not_a_pass)
+TEST(an_untested_gradient_is_not_a_pass)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
-    eg_tensor *w[3] = { seed_004_matrix(cx, 1, 2, 3, 4), seed_004_matrix(cx, 2, 1, 4, 3),
-                        seed_004_matrix(cx, 3, 4, 1, 2) };
-    const eg_report *r = eg_gradcheck(seed_004, NULL, 3, w, .names = "W_q, W_k, W_v");
+    eg_tensor *w[3] = { worked_matrix(cx, 1, 2, 3, 4), worked_matrix(cx, 2, 1, 4, 3),
+                        worked_matrix(cx, 3, 4, 1, 2) };
+    const eg_report *r = eg_gradcheck(worked, NULL, 3, w, .names = "W_q, W_k, W_v");
     HAS(r, "W_q: UNTESTED: 0 of 32 entries are above the noise here; it can be tested with this "
            "input scaled by 0.");
     ck_assert(!r->passed && r->input[0] == EG_UNTESTED && r->input[1] == EG_UNTESTED &&
               r->input[2] == EG_RIGHT);
-    r = eg_gradcheck(seed_004, cx, 3, w, .names = "W_q, W_k, W_v"); /* W_q's gradient cut out */
+    r = eg_gradcheck(worked, cx, 3, w, .names = "W_q, W_k, W_v"); /* W_q's gradient cut out */
     HAS(r, "dW_q[");
     HAS(r, "the input scaled by 0.");
     HAS(r, ": WRONG: analytic 0, numeric ");
     HAS(r, "W_q: WRONG: f depends on it, but its path has zero gradient: detach");
     ck_assert_int_eq(r->input[0], EG_WRONG);
-    r = eg_gradcheck(seed_004, cx, 3, w, .directions = 2);
+    r = eg_gradcheck(worked, cx, 3, w, .directions = 2);
     ck_assert(r && r->input[0] == EG_WRONG);
-    r = eg_gradcheck(seed_004, cx, 3, w, .directions = 1, .oracle = EG_COMPLEX_STEP);
+    r = eg_gradcheck(worked, cx, 3, w, .directions = 1, .oracle = EG_COMPLEX_STEP);
     ck_assert(r && r->input[0] == EG_WRONG);
     eg_close(cx);
 }
@@ -268,7 +268,7 @@ static eg_tensor *in_place(void *user, eg_tensor *const *x)
     eg_nograd(cx, was);
     return w;
 }
-TEST(row_3_13_in_place_where_it_matters)
+TEST(in_place_where_it_matters)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *x[2] = { eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 4, 3) }, *dx[2];

@@ -30,7 +30,7 @@ static eg_tensor *habits(void)
 
 GROUP("numbers", .setup = setup, .teardown = teardown)
 
-TEST(row_4_14_a_label_for_each_head)
+TEST(a_label_for_each_head)
 {
     static const char *const label[] = { "local", "uniform", "sparse", "global", "empty" };
     const eg_head *h = eg_heads(habits(), "b [h] i j");
@@ -101,8 +101,9 @@ TEST(each_source_of_weights_has_its_spec)
     }
 }
 
-/* Seed 004's first head, W_q and W_k × 0.1, and as the seed gives it: saturated. */
-TEST(rows_4_7_and_0_12_entropy_and_saturation)
+/* The first head of test_textbook.c's worked example: W_q and W_k × 0.1, and as they stand:
+ * saturated. */
+TEST(entropy_and_saturation)
 {
     static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 },
                                     { 24.0, 28.4, 32.8, 37.2 },
@@ -176,7 +177,7 @@ TEST(gradients_to_second_order)
 }
 
 /* Row 4.20: heads that are alike have 1, disjoint ones 0; descending the loss drives them apart. */
-TEST(row_4_20_the_loss_keeps_heads_apart)
+TEST(the_loss_keeps_heads_apart)
 {
     eg_tensor *one =
         eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));

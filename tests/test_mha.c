@@ -23,7 +23,7 @@ static const eg_mha_form forms[] = { EG_SEPARATE, EG_PACKED, EG_PER_HEAD };
 
 GROUP("mha", .setup = open_f64, .teardown = close_cx)
 
-/* row 1.3: result, and gradient of every logical weight */
+/* result, and gradient of every logical weight */
 LOOP_TEST(one_set_of_numbers_in_any_form, 9)
 {
     eg_params *p = eg_params_open(cx);
@@ -171,7 +171,7 @@ LOOP_TEST(any_layout, 4)
     if (!twice) eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
 }
 
-/* row 3.17: by its layout; else refused with a sentence */
+/* by its layout; else refused with a sentence */
 TEST(one_sequence_without_a_batch)
 {
     eg_params *p = eg_params_open(cx);
@@ -217,7 +217,7 @@ LOOP_TEST(gradients_of_every_kind, 7) /* to second order */
     eg_assert_grad2(run, m, q, k, v);
 }
 
-TEST(uneven_heads) /* row 4.18: each head as its own attention */
+TEST(uneven_heads) /* each head as its own attention */
 {
     static const int64_t each[] = { 1, 4, 2 };
     eg_params *p = eg_params_open(cx);
@@ -331,7 +331,7 @@ static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
     return eg_mha_run(m, x[0], .where = "j <= i", .score = sloped, .user = &t);
 }
 
-/* rows 1.7 of the features, 3.7: of the run or of the module, grouped heads too; trained */
+/* .score and .bias of the run or of the module, grouped heads too; trained */
 TEST(a_score_of_the_users)
 {
     double cap = 0.7;
@@ -397,7 +397,7 @@ LOOP_TEST(slopes_of_distance, 2)
                     "nor h beside key heads, nor h or batches without i: \"j <= |i| - h\"");
 }
 
-/* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for */
+/* −1e9 makes a row without keys uniform; here it is 0 unless asked for */
 LOOP_TEST(filled_not_left_out, 2)
 {
     eg_params *p = eg_params_open(cx);
@@ -1004,7 +1004,7 @@ LOOP_TEST(drop_in_modules_to_second_order, 3)
     eg_assert_grad2(self, m, x);
 }
 
-TEST(parameters_without_a_part) /* rows 0.3, 1.10 */
+TEST(parameters_without_a_part)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 4, .heads = 2);

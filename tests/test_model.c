@@ -147,7 +147,7 @@ TEST(heads_off)
         cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
 }
 
-TEST(small_normal_start) /* row 4.19 */
+TEST(small_normal_start)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer_new(p, "", .vocabulary = 50, .length = 20, .d_model = 64, .heads = 4,
@@ -214,7 +214,7 @@ LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory 
     eg_nograd(cx, false);
 }
 
-/* row 1.12: self attention causal, cross attention over the whole source */
+/* self attention causal, cross attention over the whole source */
 TEST(what_both_look_at)
 {
     eg_params *p = eg_params_open(cx);

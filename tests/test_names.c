@@ -1,4 +1,4 @@
-/* test_names.c: parameters under the names and in the layouts of PyTorch and of the seed documents:
+/* test_names.c: parameters under the names and in the layouts of PyTorch and of tutorials:
  * what they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files both
  * ways. */
 #include <eingrad.h>
@@ -69,10 +69,10 @@ static const struct {
       "j <= i" },
     { "encoder", "torch", TWO, { 0 }, { 0 }, NULL },
     { "transformer", "torch.transformer", BOTH, { 0 }, { .activation = eg_relu }, "j <= i" },
-    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },       /* row 1.6 */
-    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL }, /* row 2.9 */
-    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },   /* row 3.2 */
-    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },   /* row 1.3 */
+    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },
+    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL },
+    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },
+    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },
     { "heads", "heads", MHA, { .form = EG_PER_HEAD }, { 0 }, NULL },
     { "gpt2", "gpt2", MHA, { 0 }, { 0 }, "j <= i" },
     { "gpt2", "gpt2", MHA, { .form = EG_PACKED }, { 0 }, "j <= i" },

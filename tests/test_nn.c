@@ -1,5 +1,5 @@
 /* test_nn.c: parameters and modules. Values and every gradient against PyTorch
- * (tests/reference/nn.py), and the rows of the seeds that speak of a module. */
+ * (tests/reference/nn.py), and what texts on attention say of a module. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void check_gradients(const eg_safetensors *file, const char *group, eg_pa
 
 GROUP("golden", .setup = open_f64, .teardown = close_cx)
 
-TEST(mha_cross_as_pytorch) /* and row 2.4: k and v have a length of their own */
+TEST(mha_cross_as_pytorch) /* k and v have a length of their own */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -83,7 +83,7 @@ TEST(mha_cross_as_pytorch) /* and row 2.4: k and v have a length of their own */
     check_gradients(file, "cross", p, y, 3, x, (const char *[]){ "g.q", "g.k", "g.v" });
 }
 
-TEST(mha_self_causal_as_pytorch) /* row 1.5: the gradient of X sums the three paths */
+TEST(mha_self_causal_as_pytorch) /* the gradient of X sums the three paths */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -208,7 +208,7 @@ TEST(options_of_an_older_header) /* fewer of them, or none at all */
     free(old);
 }
 
-/* row 4.19: Xavier, small normal, given; heads stacked or not, one spread */
+/* Xavier, small normal, given; heads stacked or not, one spread */
 TEST(initial_values)
 {
     eg_params *p = eg_params_open(cx);
@@ -262,7 +262,7 @@ TEST(save_load)
 /* -- attention -------------------------------------------------------------------------------- */
 GROUP("attention", .setup = open_f64, .teardown = close_cx)
 
-LOOP_TEST(parameter_counts, 6) /* rows 2.10, 3.2, 4.10 */
+LOOP_TEST(parameter_counts, 6)
 {
     static const struct {
         bool none, no_q, no_k;
@@ -281,7 +281,7 @@ LOOP_TEST(parameter_counts, 6) /* rows 2.10, 3.2, 4.10 */
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(example_sizes, 4) /* rows 0.1, 0.13, 2.10, 4.12 */
+LOOP_TEST(example_sizes, 4)
 {
     static const struct {
         int64_t batch, query, key, width, heads;
@@ -328,7 +328,7 @@ static void randomise(eg_params *p)
     for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
 }
 
-TEST(a_loop_over_heads) /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.13 */
+TEST(a_loop_over_heads) /* scale 1/√(E/H), S ≠ E/H */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 12, .heads = 3);
@@ -345,7 +345,7 @@ TEST(a_loop_over_heads) /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.13 */
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(y, wrong)))) > 1e-3);
 }
 
-TEST(same_bits_for_any_threads) /* row 4.13 */
+TEST(same_bits_for_any_threads)
 {
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 64, .heads = 4);
@@ -362,7 +362,7 @@ TEST(same_bits_for_any_threads) /* row 4.13 */
     }
 }
 
-TEST(attention_refuses) /* rows 1.4, 2.5, 2.8 */
+TEST(attention_refuses)
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_mha_new(p, "attn", .d_model = 10, .heads = 3));
@@ -389,7 +389,7 @@ TEST(attention_refuses) /* rows 1.4, 2.5, 2.8 */
     eg_clear(cx);
 }
 
-/* rows 2.1, 2.7: d_v ≠ d_k, kdim, vdim, any output width; names settable (1.6) */
+/* d_v ≠ d_k, kdim, vdim, any output width; names settable */
 TEST(widths_are_free)
 {
     eg_params *p = eg_params_open(cx);
@@ -405,7 +405,7 @@ TEST(widths_are_free)
     ck_assert(eg_dim(y, 0) == 2 && eg_dim(y, 1) == 3 && eg_dim(y, 2) == 9);
 }
 
-/* row 1.7: before dropout by default, after on request; the numbers stay */
+/* before dropout by default, after on request; the numbers stay */
 TEST(weights_on_request)
 {
     eg_params *p = eg_params_open(cx);
@@ -427,7 +427,7 @@ TEST(weights_on_request)
     eg_train(cx);
 }
 
-/* row 0.10: output of the core 0, so b_o remains; gradient 0, never NaN */
+/* output of the core 0, so b_o remains; gradient 0, never NaN */
 TEST(a_query_without_keys)
 {
     eg_params *p = eg_params_open(cx);
@@ -442,7 +442,7 @@ TEST(a_query_without_keys)
     ck_assert(isfinite(eg_item(eg_sum(NULL, eg_square(g)))));
 }
 
-/* row 4.15: without positions the order of the tokens means nothing */
+/* without positions the order of the tokens means nothing */
 TEST(permutation_equivariant)
 {
     eg_params *p = eg_params_open(cx);
@@ -533,7 +533,7 @@ TEST(train_and_eval)
     eg_train(cx);
 }
 
-TEST(cross_block) /* row 1.12: first attention self and causal, second cross */
+TEST(cross_block) /* first attention self and causal, second cross */
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "dec", .d_model = 8, .heads = 2, .cross = true, .memory_dim = 5,

@@ -589,8 +589,8 @@ LOOP_TEST(row, operations())
 }
 
 /* eg_gradcheck on every row, in an f32 context, on operands that f reads through `user`: it reads
- * them as f64, finds nothing wrong to second order (third where the issue asks for it), and where
- * it tested everything it notices every mutant of the gradient. */
+ * them as f64, finds nothing wrong to second order (to third for those of `thrice`), and where it
+ * tested everything it notices every mutant of the gradient. */
 typedef struct captured {
     const point *p;
     eg_tensor *x[OPERANDS];

@@ -5,7 +5,7 @@
 /* -- rearrange, on ---------------------------------------------------------------------------- */
 GROUP("moves")
 
-TEST(merging_heads_cannot_forget_the_transpose) /* acceptance row 0.8 */
+TEST(merging_heads_cannot_forget_the_transpose)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_F32, 0, 12, 1), 1, 2, 3, 2);

@@ -40,7 +40,7 @@ TEST(rows_sum_to_one_and_shifts_do_not_matter)
     eg_close(cx);
 }
 
-TEST(row_0_5_a_mask_is_not_a_factor)
+TEST(a_mask_is_not_a_factor)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 4),
@@ -53,7 +53,7 @@ TEST(row_0_5_a_mask_is_not_a_factor)
     eg_close(cx);
 }
 
-TEST(row_0_6_the_axes_are_named)
+TEST(the_axes_are_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_scale(wave(cx, 0, 2, 3, 4, 5), 300);
@@ -74,7 +74,7 @@ static eg_tensor *log_masked(void *keep, eg_tensor *const *x)
                                         .bias = { "ij", x[1] })),
                   x[0]);
 }
-TEST(row_0_10_a_row_with_no_key_is_zero)
+TEST(a_row_with_no_key_is_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 4, 5), *bias = wave(cx, 1, 4, 5), *dx, *ddx, *y;
@@ -99,7 +99,7 @@ TEST(row_0_10_a_row_with_no_key_is_zero)
     eg_close(cx);
 }
 
-TEST(row_1_8_a_float_is_not_a_keep_mask)
+TEST(a_float_is_not_a_keep_mask)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
@@ -112,7 +112,7 @@ TEST(row_1_8_a_float_is_not_a_keep_mask)
     eg_close(cx);
 }
 
-TEST(row_1_9_a_large_negative_number_is_not_a_mask)
+TEST(a_large_negative_number_is_not_a_mask)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3, 4 }), 4);
@@ -124,7 +124,7 @@ TEST(row_1_9_a_large_negative_number_is_not_a_mask)
     eg_close(cx);
 }
 
-TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
+TEST(the_axis_is_a_letter_in_any_layout)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = wave(cx, 0, 4, 5, 2, 3);
@@ -135,7 +135,7 @@ TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
     eg_close(cx);
 }
 
-TEST(row_3_11_a_missing_letter_is_shared)
+TEST(a_missing_letter_is_shared)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = wave(cx, 0, 4, 5, 2, 3), *keep = eg_gt(wave(cx, 1, 4, 5, 2), eg_scalar(cx, -1));
@@ -147,7 +147,7 @@ TEST(row_3_11_a_missing_letter_is_shared)
     eg_close(cx);
 }
 
-TEST(row_4_5_scores_of_any_size)
+TEST(scores_of_any_size)
 {
     eg_ctx *cx = eg_open();
     for (int type = EG_F32; type <= EG_F64; type++) {

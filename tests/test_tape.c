@@ -153,7 +153,7 @@ TEST(hooks_refuse)
 }
 
 /* -- zero or missing -------------------------------------------------------------------------- */
-TEST(row_2_3_a_cut_path_is_named)
+TEST(a_cut_path_is_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *other = eg_ones(cx, 3), *cut = x;

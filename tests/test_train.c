@@ -166,7 +166,7 @@ TEST(a_step_goes_down)
     ck_assert_double_eq_tol(eg_get(b, 0), 1, 1e-4);
 }
 
-TEST(clipping_is_counted) /* row 4.19 */
+TEST(clipping_is_counted)
 {
     eg_params *p = eg_params_open(cx);
     eg_tensor *a = eg_param(p, "a", "i", 2), *g;
