@@ -193,10 +193,10 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
         eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
     if (!eg_ok(in)) return -1;
     s->used[eg_safetensors_find(s->file, theirs)] = true;
-    if (p->joined >= 0) in = eg_slice(in, p->joined, at, at + p->dims[p->joined], 1);
+    if (p->joined >= 0) in = eg_slice_axis(in, p->joined, at, at + p->dims[p->joined], 1);
     in = eg_rearrange(p->read, in);
-    if (a->parts && p->joined < 0) in = eg_select(in, 0, a->part);
-    eg_tensor *to = p->heads ? eg_select(one->x, p->counted, head) : one->x;
+    if (a->parts && p->joined < 0) in = eg_select_axis(in, 0, a->part);
+    eg_tensor *to = p->heads ? eg_select_axis(one->x, p->counted, head) : one->x;
     in = eg_cast(in, eg_type(one->x));
     return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
@@ -367,15 +367,17 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
             if (!gathered(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
                 continue; /* one matrix cannot hold them: the next name has its own */
-            eg_tensor *all = a->part        ? NULL
-                             : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
-                                            : eg_concat_n(q.joined, a->parts, xs);
+            eg_tensor *all = a->part ? NULL
+                             : q.joined < 0
+                                 ? eg_rearrange(q.write, eg_stack_axis_n(0, a->parts, xs))
+                                 : eg_concat_axis_n(q.joined, a->parts, xs);
             return a->part || alias_emit(o, theirs, all) ? 1 : -1;
         }
         bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
-            good = named(a, name, under, h, theirs) &&
-                   alias_emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
+            good =
+                named(a, name, under, h, theirs) &&
+                alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;
