@@ -237,12 +237,13 @@ START_TEST(a_head_by_two_names_is_refused)
     ck_assert(!eg_ok(eg_attention("bihd,bjgd,bjge->bihe", q, k, v)));
     eg_assert_error(cx, says);
     /* fewer heads of keys */
-    ck_assert(!eg_ok(
-        eg_attention("bihd,bjgd,bjge->bihe", q, eg_slice(k, 2, 0, 2, 1), eg_slice(v, 2, 0, 2, 1))));
+    ck_assert(!eg_ok(eg_attention("bihd,bjgd,bjge->bihe", q, eg_slice_axis(k, 2, 0, 2, 1),
+                                  eg_slice_axis(v, 2, 0, 2, 1))));
     eg_assert_error(cx, says);
     ck_assert(eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", q, k, v)));
     /* one head of keys */
-    ck_assert(eg_ok(eg_attention("bihd,bjd,bje->bihe", q, eg_select(k, 2, 0), eg_select(v, 2, 0))));
+    ck_assert(eg_ok(
+        eg_attention("bihd,bjd,bje->bihe", q, eg_select_axis(k, 2, 0), eg_select_axis(v, 2, 0))));
     eg_tensor *grid = eg_attention(
         "b x y d, b (s=5 t) d, b (s t) e -> b x y e", q, eg_rearrange("b s t d -> b (s t) d", k),
         eg_rearrange("b s t e -> b (s t) e", v), .where = "s + t <= x + y");
@@ -282,10 +283,10 @@ START_TEST(a_query_with_no_key_gives_zero) /* acceptance row 0.10 */
     eg_tensor *x[] = { wave(cx, 0, 2, 3, 4), wave(cx, 1, 2, 5, 4), wave(cx, 2, 2, 5, 2) }, *dx[3];
     eg_tensor *keep = eg_from(cx, ((int[]){ 0, 0, 0, 0, 0, 1, 0, 7, -1, 0 }), 2, 5);
     eg_tensor *y = eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .keep = { "bj", keep });
-    eg_assert_close(eg_select(y, 0, 0), eg_zeros(cx, 3, 2), 0);
+    eg_assert_close(eg_select_axis(y, 0, 0), eg_zeros(cx, 3, 2), 0);
     eg_grad(eg_sum(NULL, eg_square(y)), NULL, 3, x, dx);
     for (int k = 0; k < 3; k++) {
-        eg_assert_close(eg_select(dx[k], 0, 0), eg_zeros_like(eg_select(dx[k], 0, 0)), 0);
+        eg_assert_close(eg_select_axis(dx[k], 0, 0), eg_zeros_like(eg_select_axis(dx[k], 0, 0)), 0);
         ck_assert_double_eq(eg_item(eg_sum(NULL, eg_isnan(dx[k]))), 0);
     }
     eg_close(cx);
@@ -363,7 +364,7 @@ START_TEST(a_relative_score_is_trained)
         eg_mark m = eg_push(cx);
         eg_tensor *y = eg_attention("ibhd,jbhd,jbhe->ibhe", zero, zero, x, .score = relative,
                                     .user = &table, .weights_axes = "b h i j");
-        eg_tensor *l = eg_mse(eg_slice(y, 0, 1, EG_END, 1), eg_slice(x, 0, 0, 7, 1));
+        eg_tensor *l = eg_mse(eg_slice_axis(y, 0, 1, EG_END, 1), eg_slice_axis(x, 0, 0, 7, 1));
         loss = eg_item(l);
         eg_step(op, l);
         eg_pop(cx, m);
@@ -411,7 +412,7 @@ static eg_tensor *nothing(void *user, eg_tensor *s)
 static eg_tensor *shorter(void *user, eg_tensor *s)
 {
     (void)user;
-    return eg_slice(s, 1, 0, 4, 1);
+    return eg_slice_axis(s, 1, 0, 4, 1);
 }
 START_TEST(options_refuse)
 {

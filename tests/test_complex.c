@@ -59,7 +59,7 @@ START_TEST(values_by_numpy)
     }
     for (size_t k = 0; k < sizeof two / sizeof *two; k++) {
         ck_assert_str_eq(two[k].name, of_two[k].name);
-        same(two[k].name, two[k].f(z, eg_flip(z, 0)), of_two[k].y, POINTS, 4e-15);
+        same(two[k].name, two[k].f(z, eg_flip_axis(z, 0)), of_two[k].y, POINTS, 4e-15);
     }
     eg_assert_ok(cx);
     eg_close(cx);
@@ -99,7 +99,7 @@ START_TEST(rows_by_numpy)
         { "sort", eg_sort("i [j]", x) },
         { "cross_entropy", eg_cross_entropy("i [j]", x, t, .each = true) },
         { "einsum", eg_einsum("ij,kj->ik", x, u) },
-        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select(x, 0, 0)) },
+        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select_axis(x, 0, 0)) },
         { "where", eg_where(eg_lt(x, u), x, u) },
     };
     ck_assert_uint_eq(sizeof all / sizeof *all, sizeof of_rows / sizeof *of_rows);
@@ -107,7 +107,8 @@ START_TEST(rows_by_numpy)
         ck_assert_str_eq(all[k].name, of_rows[k].name);
         same(all[k].name, all[k].y, of_rows[k].y, eg_size(all[k].y), 1e-14);
     }
-    eg_tensor *turned = eg_softmax("[j] i", eg_transpose(eg_flip(eg_flip(x, 0), 0), 0, 1));
+    eg_tensor *turned =
+        eg_softmax("[j] i", eg_transpose(eg_flip_axis(eg_flip_axis(x, 0), 0), 0, 1));
     same("strided", turned, eg_c128(eg_transpose(eg_softmax("i [j]", x), 0, 1)), 12, 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
@@ -144,17 +145,17 @@ START_TEST(in_and_out)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     number c[6] = { 0 };
     for (int k = 0; k < 6; k++) c[k] = k + (10 + k) * _Complex_I;
-    eg_tensor *z = eg_from(cx, c, 2, 3), *t = eg_flip(eg_transpose(z, 0, 1), 0);
+    eg_tensor *z = eg_from(cx, c, 2, 3), *t = eg_flip_axis(eg_transpose(z, 0, 1), 0);
     ck_assert_int_eq(eg_type(z), EG_C128);
     ck_assert_str_eq(eg_type_name(EG_C128), "c128");
     ck_assert_mem_eq(eg_c128(z), c, sizeof c);
     ck_assert_double_eq(eg_c128(t)[0], 2); /* row-major whatever the storage */
     ck_assert_double_eq(eg_get(eg_imag(t), 0, 1), 15);
-    ck_assert_double_eq(eg_get(eg_real(eg_unfold(z, 1, 2, 1)), 1, 1, 0), 4);
+    ck_assert_double_eq(eg_get(eg_real(eg_unfold_axis(z, 1, 2, 1)), 1, 1, 0), 4);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_real(z), eg_imag(z))), c, sizeof c);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_cast(eg_real(z), EG_F32), eg_imag(z))), c, sizeof c);
     /* the parts are views */
-    ck_assert_int_eq(eg_assign(eg_real(eg_select(z, 0, 0)), eg_full(cx, -1, 3)), 0);
+    ck_assert_int_eq(eg_assign(eg_real(eg_select_axis(z, 0, 0)), eg_full(cx, -1, 3)), 0);
     ck_assert_double_eq(eg_c128(z)[2], -1);
     ck_assert_double_eq(eg_c128(z)[3], 11);
     ck_assert_double_eq(eg_c128(eg_cast(eg_ones(cx, 2), EG_C128))[1], 0);
@@ -284,7 +285,7 @@ START_TEST(attention_and_its_gradient)
     eg_tensor *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24),
                         eg_normal(cx, 0, 1, 5, 5) };
     eg_tensor *part[3], *xs[] = { x, w, bias }, *g[3];
-    ck_assert_int_eq(eg_split(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
+    ck_assert_int_eq(eg_split_axis(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
     for (int k = 0; k < 3; k++) part[k] = eg_transpose(eg_reshape(part[k], 2, 5, 2, 4), 1, 2);
     eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2],
                                 .where = "j <= i", .bias = { "ij", bias }, .dropout = .3);
@@ -321,7 +322,8 @@ START_TEST(inputs_of_every_kind)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *base = eg_normal(cx, 0, 1, 4, 6), *v = eg_normal(cx, 0, 1, 6, 2),
               *row = eg_normal(cx, 0, 1, 6);
-    eg_tensor *x = eg_detach(eg_slice(eg_transpose(eg_flip(base, 1), 0, 1), 1, 0, EG_END, 2));
+    eg_tensor *x =
+        eg_detach(eg_slice_axis(eg_transpose(eg_flip_axis(base, 1), 0, 1), 1, 0, EG_END, 2));
     ck_assert_double_le(off(eg_tanh(eg_reshape(x, 12)), 1, &x, &v), 1e-14);
     eg_tensor *wide = eg_detach(eg_expand(row, 4, 6)), *u = eg_normal(cx, 0, 1, 4, 6);
     ck_assert_double_le(off(eg_mul(eg_exp(wide), base), 1, &wide, &u), 1e-14);
@@ -336,7 +338,7 @@ START_TEST(inputs_of_every_kind)
     eg_assert_close(stepped(base, 1, &base, &u), u, 0); /* y is an x */
     /* and does not depend on it */
     eg_assert_close(stepped(eg_exp(u), 1, &base, &u), eg_zeros(cx, 4, 6), 0);
-    eg_assert_close(stepped(eg_select(base, 0, 1), 1, &base, &u), eg_select(u, 0, 1), 0);
+    eg_assert_close(stepped(eg_select_axis(base, 0, 1), 1, &base, &u), eg_select_axis(u, 0, 1), 0);
     eg_tensor *narrow = eg_cast(base, EG_F32), *y = eg_exp(narrow), *w = eg_cast(u, EG_F32);
     eg_assert_close(stepped(y, 1, &narrow, &w),
                     eg_mul(eg_exp(eg_cast(narrow, EG_F64)), eg_cast(w, EG_F64)), 1e-15);
@@ -444,7 +446,7 @@ START_TEST(recomputed_and_changed)
     eg_assert_error(cx, "checkpoint: cube, inside f, has no forward_c128()");
 
     y = eg_mul(x, eg_exp(x));
-    eg_fill(eg_select(x, 0, 0), 2);
+    eg_fill(eg_select_axis(x, 0, 0), 2);
     ck_assert(!eg__complex_step(y, 1, &x, vs, &dy, &unsupported));
     ck_assert_ptr_null(unsupported);
     eg_assert_error(cx, "complex step: operand 1 of exp was changed in place, and what was "

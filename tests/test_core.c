@@ -42,7 +42,7 @@ END_TEST
 static void *in_a_thread_of_its_own(void *said)
 {
     eg_clear(NULL);
-    eg_concat_n(0, 0, NULL);
+    eg_concat_axis_n(0, 0, NULL);
     snprintf(said, 128, "%s", eg_error(NULL));
     return NULL;
 }
@@ -61,14 +61,15 @@ START_TEST(failures_without_a_context_have_their_sentence)
     SAYS(eg_einsum_n("i,i", 2, none),
          "einsum: there is no tensor to work on: operands are all NULL");
     SAYS(eg_einsum_n("i,i", 2, NULL), "einsum: there is no tensor to work on: 2 operands at NULL");
-    SAYS(eg_concat_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
-    SAYS(eg_stack_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
+    SAYS(eg_concat_axis_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
+    SAYS(eg_stack_axis_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
     SAYS(eg_exp(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_scale(NULL, 2), "scale: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_add(NULL, NULL), "add: there is no tensor to work on: operands are all NULL");
     SAYS(eg_sum("[i]", NULL), "sum: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_softmax("[i]", NULL), "softmax: there is no tensor to work on: operand 1 is NULL");
-    SAYS(eg_slice(NULL, 0, 0, 1, 1), "slice: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_slice_axis(NULL, 0, 0, 1, 1),
+         "slice: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_rearrange("i j -> j i", NULL),
          "rearrange: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_at("[v], i -> i", NULL, NULL),

@@ -184,9 +184,9 @@ static eg_tensor *behind_a_cache(void *user, const eg_prefixes *p)
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(tokens + r * fresh, p->tokens + (r + 1) * p->length - fresh,
                (size_t)fresh * sizeof *tokens);
-    return eg_select(eg_transformer_run(u->net, eg_from(cx, tokens, p->rows, fresh),
-                                        .where = "j <= i", .cache = u->cache),
-                     1, fresh - 1);
+    return eg_select_axis(eg_transformer_run(u->net, eg_from(cx, tokens, p->rows, fresh),
+                                             .where = "j <= i", .cache = u->cache),
+                          1, fresh - 1);
 }
 START_TEST(a_cache_needs_no_padding)
 {

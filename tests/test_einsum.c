@@ -288,9 +288,9 @@ static eg_tensor *operand(eg_dtype dtype, int rank, const int64_t *want)
                                    : eg_uniform_n(cx, dtype, -1, 1, rank, dim);
     for (int r = 0; r < rank; r++) {
         if (expanded[r]) continue;
-        x = eg_slice(x, r, gap[r], EG_END, step[r]);
-        if (eg_dim(x, r) > want[axes[r]]) x = eg_slice(x, r, 0, want[axes[r]], 1);
-        if (draw(8) == 0) x = eg_flip(x, r);
+        x = eg_slice_axis(x, r, gap[r], EG_END, step[r]);
+        if (eg_dim(x, r) > want[axes[r]]) x = eg_slice_axis(x, r, 0, want[axes[r]], 1);
+        if (draw(8) == 0) x = eg_flip_axis(x, r);
     }
     x = eg_permute_n(x, rank, back);
     return eg_expand_n(x, rank, want);
@@ -446,10 +446,12 @@ START_TEST(layout_changes_no_bit)
                     }
                     y[k] = eg_permute_n(eg_copy(eg_permute_n(x[k], rank, there)), rank, back);
                     if (turn > 9)
-                        y[k] = eg_select(eg_pad(eg_unsqueeze(y[k], rank), rank, 0, 1, 0), rank, 0);
+                        y[k] = eg_select_axis(eg_pad_axis(eg_unsqueeze(y[k], rank), rank, 0, 1, 0),
+                                              rank, 0);
                     else if (turn > 7)
                         for (int r = 0; r < rank; r++)
-                            y[k] = eg_slice(eg_pad(y[k], r, 1, 2, 0), r, 1, 1 + eg_dim(x[k], r), 1);
+                            y[k] = eg_slice_axis(eg_pad_axis(y[k], r, 1, 2, 0), r, 1,
+                                                 1 + eg_dim(x[k], r), 1);
                 }
                 eg_threads(cx, 1 + turn % 3);
                 eg_tensor *z = eg_contiguous(eg_einsum(products[p].spec, y[0], y[1]));

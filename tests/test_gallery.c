@@ -54,7 +54,7 @@ static eg_tensor *wrong_axis(eg_tensor *y, eg_tensor *g, int i) /* ij,ij->i */
 static eg_tensor *once(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *d = eg_scale(eg_mul(g, eg_operand(y, i)), 2);
-    return eg_pad(eg_slice(d, 0, 0, 1, 1), 0, 0, eg_dim(d, 0) - 1, 0);
+    return eg_pad_axis(eg_slice_axis(d, 0, 0, 1, 1), 0, 0, eg_dim(d, 0) - 1, 0);
 }
 /* i = 1: ij->j */
 static eg_tensor *not_undone(eg_tensor *y, eg_tensor *g, int i)

@@ -39,22 +39,22 @@ static eg_tensor *constant(eg_tensor *x, double c)
     X(transpose,    eg_exp(eg_transpose(x[0], 0, 2)))                                           \
     X(view,         SQUARE(eg_view(eg_contiguous(x[0]), 6, 4)))                                 \
     X(reshape,      SQUARE(eg_reshape(eg_transpose(x[0], 0, 1), 3, 8)))                         \
-    X(slice,        SQUARE(eg_slice(eg_slice(x[0], 1, 1, EG_END, 1), 2, 0, EG_END, 2)))         \
-    X(select,       SQUARE(eg_select(x[0], 1, 2)))                                              \
-    X(flip,         eg_mul(SQUARE(eg_flip(x[0], 2)), x[0]))                                     \
+    X(slice,        SQUARE(eg_slice_axis(eg_slice_axis(x[0], 1, 1, EG_END, 1), 2, 0, EG_END, 2)))         \
+    X(select,       SQUARE(eg_select_axis(x[0], 1, 2)))                                              \
+    X(flip,         eg_mul(SQUARE(eg_flip_axis(x[0], 2)), x[0]))                                     \
     X(expand,       eg_mul(SQUARE(eg_expand(x[0], 3, 4)),                                       \
       eg_reshape(eg_arange(eg_context(x[0]), EG_F64, 0, 12, 1), 3, 4)))                         \
     X(squeeze,      SQUARE(eg_squeeze(x[0], 1)))                                                \
     X(unsqueeze,    SQUARE(eg_unsqueeze(x[0], 1)))                                              \
     X(diagonal,     SQUARE(eg_diagonal(x[0], 1, 0, 1)))                                         \
-    X(unfold,       SQUARE(eg_unfold(x[0], 1, 3, 2)))                                           \
+    X(unfold,       SQUARE(eg_unfold_axis(x[0], 1, 3, 2)))                                           \
     X(contiguous,   SQUARE(eg_contiguous(eg_transpose(x[0], 0, 1))))                            \
     X(copy,         SQUARE(eg_copy(x[0])))                                                      \
     X(cast,         eg_cast(eg_cast(x[0], EG_F32), EG_F64))                                     \
     X(rearrange,    SQUARE(eg_rearrange("b i (h d) -> b h i d", x[0], .b = 2, .i = 3, .h = 2))) \
-    X(concat,       SQUARE(eg_concat(1, x[0], x[1])))                                           \
-    X(stack,        SQUARE(eg_stack(1, x[0], x[1])))                                            \
-    X(pad,          SQUARE(eg_pad(x[0], 1, 1, 2, .5)))                                          \
+    X(concat,       SQUARE(eg_concat_axis(1, x[0], x[1])))                                           \
+    X(stack,        SQUARE(eg_stack_axis(1, x[0], x[1])))                                            \
+    X(pad,          SQUARE(eg_pad_axis(x[0], 1, 1, 2, .5)))                                          \
     X(tril,         SQUARE(eg_tril(x[0], 1)))                                                   \
     X(triu,         SQUARE(eg_triu(x[0], -1)))                                                  \
     X(einsum,       eg_einsum("bij,bjk,kk->ik", x[0], x[1], x[2]))                              \
@@ -164,11 +164,11 @@ static eg_tensor *turned(eg_tensor *x)
 static eg_tensor *gapped(eg_tensor *x)
 {
     if (!eg_rank(x)) return x;
-    eg_tensor *wide = eg_stack(-1, x, x); /* every second element */
+    eg_tensor *wide = eg_stack_axis(-1, x, x); /* every second element */
     int64_t dim[8];
     for (int r = 0; r < eg_rank(x); r++) dim[r] = eg_dim(x, r);
     dim[eg_rank(x) - 1] *= 2;
-    return eg_slice(eg_reshape_n(wide, eg_rank(x), dim), -1, 0, EG_END, 2);
+    return eg_slice_axis(eg_reshape_n(wide, eg_rank(x), dim), -1, 0, EG_END, 2);
 }
 static eg_tensor *as_is(eg_tensor *x) { return x; }
 static eg_tensor *(*const layouts[])(eg_tensor *) = { as_is, turned, gapped };

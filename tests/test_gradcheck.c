@@ -91,7 +91,8 @@ START_TEST(f32_parameters_are_read_as_f64)
 {
     eg_ctx *cx = eg_open(.seed = 2);
     /* b: a view with history */
-    net n = { eg_normal(cx, 0, 1, 3, 2), eg_slice(eg_normal(cx, 0, 1, 4), 0, 0, 4, 2), EG_DEFAULT };
+    net n = { eg_normal(cx, 0, 1, 3, 2), eg_slice_axis(eg_normal(cx, 0, 1, 4), 0, 0, 4, 2),
+              EG_DEFAULT };
     eg_tensor *x[3] = { eg_normal(cx, 0, 1, 4, 3), n.w, n.b };
     const float before = eg_f32(n.w)[1];
     const eg_report *r = eg_gradcheck(layer, &n, 1, x);
@@ -139,7 +140,7 @@ START_TEST(shared_memory_moves_once)
         eg_gradcheck(outer, NULL, 2, (eg_tensor *[]){ wide, eg_normal(cx, 0, 1, 2, 3) });
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3 + 6);
-    x[1] = eg_slice(wide, 0, 0, 2, 1); /* the same three numbers again */
+    x[1] = eg_slice_axis(wide, 0, 0, 2, 1); /* the same three numbers again */
     r = eg_gradcheck(outer, NULL, 2, x, .order = 2);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3);
@@ -149,9 +150,9 @@ START_TEST(shared_memory_moves_once)
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 4);
     eg_tensor *whole = eg_normal(cx, 0, 1, 5, 3); /* overlapping halves */
-    r = eg_gradcheck(
-        outer, NULL, 2,
-        (eg_tensor *[]){ eg_slice(whole, 0, 0, 3, 1), eg_flip(eg_slice(whole, 0, 2, 5, 1), 0) });
+    r = eg_gradcheck(outer, NULL, 2,
+                     (eg_tensor *[]){ eg_slice_axis(whole, 0, 0, 3, 1),
+                                      eg_flip_axis(eg_slice_axis(whole, 0, 2, 5, 1), 0) });
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 15);
     eg_close(cx);
@@ -491,7 +492,7 @@ static eg_tensor *opaque(void *user, eg_tensor *const *x)
 {
     (void)user;
     return eg_add(eg_scale(x[0], 2),
-                  eg_scalar(eg_context(x[0]), eg_item(eg_select(eg_square(x[0]), 0, 0))));
+                  eg_scalar(eg_context(x[0]), eg_item(eg_select_axis(eg_square(x[0]), 0, 0))));
 }
 START_TEST(gradients_inside_f_and_parts_off_the_tape)
 {

@@ -72,7 +72,7 @@ START_TEST(layouts_agree)
         near(h[k].top, n[k].top);
         ck_assert_double_eq_tol(h[k].spread, f[k].spread, 1e-6);
     }
-    const eg_head *one = eg_heads(eg_select(w, 0, 1), "[h] i j"),
+    const eg_head *one = eg_heads(eg_select_axis(w, 0, 1), "[h] i j"),
                   *moved = eg_heads(w, "b [h] i j", .offset = 2);
     ck_assert_int_eq(one[0].rows, 5);
     double sum = 0; /* E|i + 2 − j| by hand */
@@ -119,7 +119,8 @@ START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
     eg_tensor *mild = eg_softmax("i [j]", eg_scale(s, 0.01)), *hard = eg_softmax("i [j]", s);
     double mean = 0;
     for (int i = 0; i < 4; i++) {
-        const eg_head *row = eg_heads(eg_unsqueeze(eg_slice(mild, 0, i, i + 1, 1), 0), "[h] i j");
+        const eg_head *row =
+            eg_heads(eg_unsqueeze(eg_slice_axis(mild, 0, i, i + 1, 1), 0), "[h] i j");
         ck_assert_double_eq_tol(row->entropy, entropy[i], 1e-6);
         mean += row->entropy / 4;
     }
@@ -174,7 +175,7 @@ START_TEST(gradients_to_second_order)
     eg_assert_grad2(f_diversity, NULL, x);
     eg_tensor *w = habits(), *d; /* a head of zeros: gradient 0, no NaN */
     ck_assert_int_eq(eg_grad(eg_head_diversity("b [h] i j", w), NULL, 1, &w, &d), 0);
-    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(d, 1, 4)))), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select_axis(d, 1, 4)))), 0);
     ck_assert(isfinite(eg_item(eg_sum(NULL, d))));
 }
 END_TEST

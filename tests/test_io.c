@@ -850,7 +850,7 @@ START_TEST(heatmap_text)
                      "cat |@@      |\n"
                      "<e> |\?\?@@  ..|\n"
                      "    0 [ .:-=+*#%@] 1\n");
-    eg_tensor *two = eg_stack(0, w, w);
+    eg_tensor *two = eg_stack_axis(0, w, w);
     const char *text = PRINTED(two);
     ck_assert_ptr_nonnull(text);
     ck_assert_ptr_nonnull(strstr(text, "head 0       head 1\n"));

@@ -46,11 +46,11 @@ static void heads_top(void) { eg_heads(X(1, 2, 3, 3), .top = e); }
 static void rotary_offset(void) { eg_rotary("b l h [d]", X(1, 3, 2, 4), .offset = e); }
 static void cross_entropy(void) { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
 static void topk(void) { eg_topk("i [j]", X(2, 3), e); }
-static void select_index(void) { eg_select(X(2, 3), 1, e); }
-static void slice_from(void) { eg_slice(X(2, 3), 1, e, EG_END, 1); }
-static void slice_to(void) { eg_slice(X(2, 3), 1, 0, e, 1); }
-static void slice_step(void) { eg_slice(X(2, 3), 1, 0, EG_END, e); }
-static void slice_back(void) { eg_slice(X(2, 3), 1, e, e, -1); }
+static void select_index(void) { eg_select_axis(X(2, 3), 1, e); }
+static void slice_from(void) { eg_slice_axis(X(2, 3), 1, e, EG_END, 1); }
+static void slice_to(void) { eg_slice_axis(X(2, 3), 1, 0, e, 1); }
+static void slice_step(void) { eg_slice_axis(X(2, 3), 1, 0, EG_END, e); }
+static void slice_back(void) { eg_slice_axis(X(2, 3), 1, e, e, -1); }
 static void schedule(void)
 {
     eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = e, .steps = e, .last = 0.1 },

@@ -80,11 +80,11 @@ START_TEST(decoding_is_the_full_pass)
     eg_cache *c = eg_cache_new(eg_params_owner(p), 9);
     int n = 0;
     for (int64_t from = 0, end = 4; from < 9; from = end, end++)
-        parts[n++] = eg_transformer_run(net, eg_slice(index, 1, from, end, 1), .where = "j <= i",
-                                        .cache = c);
-    eg_assert_close(eg_concat_n(1, n, parts), full, 1e-12);
+        parts[n++] = eg_transformer_run(net, eg_slice_axis(index, 1, from, end, 1),
+                                        .where = "j <= i", .cache = c);
+    eg_assert_close(eg_concat_axis_n(1, n, parts), full, 1e-12);
     ck_assert(!eg_ok(
-        eg_transformer_run(net, eg_slice(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
+        eg_transformer_run(net, eg_slice_axis(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
     eg_assert_error(cx, _i > 2 ? "the cache has room for 9 places, but 9 are taken and 1 more came"
                                : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
@@ -140,7 +140,7 @@ START_TEST(heads_off)
     double on[] = { 1, 1, 0, 1 };
     eg_tensor *off =
         eg_transformer_run(net, index, .where = "j <= i", .gain = eg_from(cx, on, 2, 2));
-    eg_fill(eg_select(net->block[1]->self->W_o, 0, 0), 0);
+    eg_fill(eg_select_axis(net->block[1]->self->W_o, 0, 0), 0);
     eg_assert_close(eg_transformer_run(net, index, .where = "j <= i"), off, 1e-13);
     ck_assert(apart(y, off) > 1e-3);
     ck_assert(!eg_ok(eg_transformer_run(net, index, .gain = eg_ones(cx, 3, 2))));
@@ -207,11 +207,11 @@ START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory pr
     eg_tensor *memory = eg_seq2seq_encode(net, source, .source_keep = { "bj", pad });
     eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
     for (int64_t t = 0; t < 8; t++)
-        parts[t] = eg_seq2seq_decode(net, eg_slice(target, 1, t, t + 1, 1), memory,
+        parts[t] = eg_seq2seq_decode(net, eg_slice_axis(target, 1, t, t + 1, 1), memory,
                                      .memory_keep = { "bj", pad }, .cache = c);
-    eg_assert_close(eg_concat_n(1, 8, parts), full, 1e-12);
+    eg_assert_close(eg_concat_axis_n(1, 8, parts), full, 1e-12);
     ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* another sentence in the same room */
-    eg_tensor *other = eg_slice(tokens(3, 4, 5), 1, 0, 4, 1),
+    eg_tensor *other = eg_slice_axis(tokens(3, 4, 5), 1, 0, 4, 1),
               *again = eg_seq2seq_encode(net, other);
     eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c),
                     eg_seq2seq_run(net, other, target), 1e-12);
@@ -237,9 +237,9 @@ START_TEST(what_both_look_at)
     eg_tensor *gain = eg_ones(cx, 6, 2);
     eg_assert_close(eg_seq2seq_run(net, source, target, .gain = gain), y, 1e-13);
     /* cross attention of decoder layer 1, head 1 */
-    eg_fill(eg_select(eg_select(gain, 0, 5), 0, 1), 0);
+    eg_fill(eg_select_axis(eg_select_axis(gain, 0, 5), 0, 1), 0);
     eg_tensor *off = eg_seq2seq_run(net, source, target, .gain = gain);
-    eg_fill(eg_select(net->decoder[1]->cross->W_o, 0, 1), 0);
+    eg_fill(eg_select_axis(net->decoder[1]->cross->W_o, 0, 1), 0);
     eg_assert_close(eg_seq2seq_run(net, source, target), off, 1e-13);
     ck_assert(apart(off, y) > 1e-4);
 }

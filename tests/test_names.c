@@ -327,10 +327,11 @@ START_TEST(parts_of_unequal_size)
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2);
     ck_assert_msg(!eg_params_load_as(p, in_folder("gqa.safetensors"), "", fused), "%s",
                   eg_error(cx));
-    eg_assert_close(m->W_q, eg_rearrange("(h=4 d) m -> m h d", eg_slice(all, 0, 0, 8, 1)), 0);
-    eg_assert_close(m->W_k, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 8, 12, 1)), 0);
-    eg_assert_close(m->W_v, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 12, 16, 1)), 0);
-    eg_assert_close(m->b_v, eg_rearrange("(h=2 d) -> h d", eg_slice(bias, 0, 12, 16, 1)), 0);
+    eg_assert_close(m->W_q, eg_rearrange("(h=4 d) m -> m h d", eg_slice_axis(all, 0, 0, 8, 1)), 0);
+    eg_assert_close(m->W_k, eg_rearrange("(h=2 d) m -> m h d", eg_slice_axis(all, 0, 8, 12, 1)), 0);
+    eg_assert_close(m->W_v, eg_rearrange("(h=2 d) m -> m h d", eg_slice_axis(all, 0, 12, 16, 1)),
+                    0);
+    eg_assert_close(m->b_v, eg_rearrange("(h=2 d) -> h d", eg_slice_axis(bias, 0, 12, 16, 1)), 0);
     ck_assert_msg(!eg_params_save_as(p, in_folder("back.safetensors"), "", fused), "%s",
                   eg_error(cx));
     eg_safetensors *back = eg_safetensors_open(cx, in_folder("back.safetensors"));
@@ -341,6 +342,23 @@ START_TEST(parts_of_unequal_size)
     ck_assert_int_eq(eg_params_load_as(q, in_folder("gqa.safetensors"), "", fused), -1);
     eg_assert_error(cx,
                     "gqa.safetensors: tensor \"qkv.weight\" is (16, 8), but \"W_q\" needs (24, 8)");
+}
+END_TEST
+
+/* all is compared with the file before the first parameter changes */
+START_TEST(a_bad_last_tensor_changes_no_parameter)
+{
+    static const char *const names[] = { "w", "b" };
+    static const eg_alias list[] = { { "W", "w", "o i", 0, 0 },
+                                     { "b", "b", "o", 0, 0 },
+                                     { NULL, NULL, NULL, 0, 0 } };
+    put("bad.safetensors", 2, names, (eg_tensor *[]){ eg_full(cx, 9, 2, 3), eg_full(cx, 9, 5) });
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "W", "i o", 3, 2), *before = eg_copy(w);
+    eg_param(p, "b", "o", 2);
+    ck_assert_int_eq(eg_params_load_as(p, in_folder("bad.safetensors"), "", list), -1);
+    eg_assert_error(cx, "bad.safetensors: tensor \"b\" is (5,), but \"b\" needs (2,)");
+    eg_assert_close(w, before, 0);
 }
 END_TEST
 
@@ -478,6 +496,7 @@ Suite *suite_names(void)
     tcase_add_checked_fixture(files, make_folder, sweep_folder);
     tcase_add_test(files, tensors_that_nobody_wants);
     tcase_add_test(files, parts_of_unequal_size);
+    tcase_add_test(files, a_bad_last_tensor_changes_no_parameter);
     tcase_add_test(files, shards_with_their_index);
     tcase_add_test(files, the_nearest_name);
     tcase_add_test(files, parameters_that_a_file_expects);

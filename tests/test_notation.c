@@ -752,13 +752,13 @@ START_TEST(names_are_said_everywhere)
     eg_assert_ok(cx);
     ck_assert(same_bits(w[0], w[1]));
     ck_assert(same_bits(eg_sum("[j] ...", x), eg_sum("names: [key] ...", x)));
-    ck_assert(same_bits(eg_on("ij,i", eg_add, x, eg_select(x, 1, 0)),
-                        eg_on("names: to from,to", eg_add, x, eg_select(x, 1, 0))));
+    ck_assert(same_bits(eg_on("ij,i", eg_add, x, eg_select_axis(x, 1, 0)),
+                        eg_on("names: to from,to", eg_add, x, eg_select_axis(x, 1, 0))));
     int64_t key = 0;
     ck_assert(eg_axes("names: key...", x, &key) && key == 3);
     eg_assert_ok(cx);
     const eg_explained *e =
-        eg_explain("names: key,key->key", eg_select(x, 1, 0), eg_select(x, 1, 1));
+        eg_explain("names: key,key->key", eg_select_axis(x, 1, 0), eg_select_axis(x, 1, 1));
     ck_assert_str_eq(e->gradient[0], "d1: names: key, key -> key");
 }
 END_TEST

@@ -147,10 +147,10 @@ static eg_tensor *strided(const operand *x, kind k, eg_tensor *t)
     case PERMUTED:
         for (int r = 0; r < x->rank; r++) axes[r] = x->rank - 1 - r;
         return eg_permute_n(t, x->rank, axes);
-    case SLICED: return eg_slice(t, -1, 1, EG_END, 2);
+    case SLICED: return eg_slice_axis(t, -1, 1, EG_END, 2);
     case EXPANDED: return eg_expand_n(t, x->rank, x->dim);
     case REVERSED:
-        for (int r = 0; r < x->rank; r++) t = eg_flip(t, r);
+        for (int r = 0; r < x->rank; r++) t = eg_flip_axis(t, r);
         return t;
     default: return t;
     }

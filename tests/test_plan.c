@@ -25,8 +25,8 @@ START_TEST(out_is_any_view)
     eg_nograd(cx, true);
     eg_tensor *room = eg_full(cx, 7, 8, 9);
     /* 4 × 5, backwards, with gaps */
-    eg_tensor *out =
-        eg_flip(eg_slice(eg_slice(eg_transpose(room, 0, 1), 0, 1, 9, 2), 1, 0, 5, 1), 0);
+    eg_tensor *out = eg_flip_axis(
+        eg_slice_axis(eg_slice_axis(eg_transpose(room, 0, 1), 0, 1, 9, 2), 1, 0, 5, 1), 0);
     ck_assert_ptr_eq(eg_einsum_to(out, "ij,jk->ki", a, b), out);
     eg_assert_close(eg_contiguous(out), eg_contiguous(eg_transpose(want, 0, 1)), 1e-14);
     double left = 0;
@@ -38,7 +38,8 @@ START_TEST(out_is_any_view)
     eg_tensor *diagonal = eg_full(cx, 3, 5, 5);
     eg_einsum_to(diagonal, "ij->ii", a);
     ck_assert(eg_get(diagonal, 0, 1) == 0 &&
-              fabs(eg_get(diagonal, 2, 2) - eg_item(eg_select(eg_sum("i [j]", a), 0, 2))) < 1e-14);
+              fabs(eg_get(diagonal, 2, 2) - eg_item(eg_select_axis(eg_sum("i [j]", a), 0, 2))) <
+                  1e-14);
     eg_tensor *counts = eg_from(cx, ((int64_t[]){ 0, 0 }), 2),
               *ints = eg_from(cx, ((int[]){ 1, 2, 3, 4 }), 2, 2);
     eg_einsum_to(counts, "ij->i", ints);
@@ -76,8 +77,8 @@ START_TEST(operands_in_the_memory_of_out)
     eg_tensor *t = eg_copy(a), *turned = eg_copy(eg_transpose(a, 0, 1));
     eg_einsum_to(t, "ij->ji", t);
     eg_assert_close(t, turned, 0);
-    eg_tensor *whole = eg_normal(cx, 0, 1, 6, 12), *left = eg_slice(whole, 1, 0, 6, 1),
-              *right = eg_slice(whole, 1, 6, 12, 1);
+    eg_tensor *whole = eg_normal(cx, 0, 1, 6, 12), *left = eg_slice_axis(whole, 1, 0, 6, 1),
+              *right = eg_slice_axis(whole, 1, 6, 12, 1);
     eg_tensor *square = eg_copy(eg_einsum("ij,jk->ik", left, left));
     eg_einsum_to(right, "ij,jk->ik", left, left);
     eg_assert_close(eg_contiguous(right), square, 1e-14);
@@ -256,13 +257,13 @@ START_TEST(calls_are_told_apart)
     eg_tensor *x[FORMS][3];
     for (int k = 0; k < 3; k++) {
         eg_tensor *wide = eg_normal(cx, 0, 1, 3, 3, 3, 6);
-        x[0][k] = eg_slice(wide, 3, 0, 3, 1);
-        x[1][k] = eg_slice(eg_cast(wide, EG_F32), 3, 0, 3, 1);
+        x[0][k] = eg_slice_axis(wide, 3, 0, 3, 1);
+        x[1][k] = eg_slice_axis(eg_cast(wide, EG_F32), 3, 0, 3, 1);
         x[2][k] = eg_permute_n(x[0][k], 4, (int[]){ 3, 1, 2, 0 });
-        x[3][k] = eg_slice(wide, 3, 0, 6, 2);
-        x[4][k] = eg_flip(x[0][k], k);
+        x[3][k] = eg_slice_axis(wide, 3, 0, 6, 2);
+        x[4][k] = eg_flip_axis(x[0][k], k);
         x[5][k] = x[0][k];
-        for (int axis = 0; axis < 4; axis++) x[5][k] = eg_slice(x[5][k], axis, 0, 2, 1);
+        for (int axis = 0; axis < 4; axis++) x[5][k] = eg_slice_axis(x[5][k], axis, 0, 2, 1);
     }
     char text[64];
     for (int n = 0; n < GOES * SPECS * FORMS; n++) {
@@ -286,7 +287,7 @@ START_TEST(calls_are_told_apart)
     eg_assert_error(cx, "einsum: operand 1 is f64 but operand 2 is f32; eg_cast one of them");
     ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[5][1], x[0][2])));
     eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 2 in operand 2");
-    eg_tensor *thin = eg_slice(x[0][1], 0, 0, 1, 1), *in[] = { x[0][0], thin, x[0][2] };
+    eg_tensor *thin = eg_slice_axis(x[0][1], 0, 0, 1, 1), *in[] = { x[0][0], thin, x[0][2] };
     eg_assert_close(WITH(text, in, .broadcast = true),
                     eg_einsum(text, x[0][0], eg_expand(thin, 3, 3, 3, 3), x[0][2]), 1e-12);
     ck_assert(!eg_ok(eg_einsum_n(text, 3, in)));
@@ -316,8 +317,8 @@ END_TEST
 START_TEST(what_is_kept_is_told_apart)
 {
     eg_tensor *ab = eg_full(cx, 2, 5, 3), *one = eg_scalar(cx, 1),
-              *step = eg_slice(eg_ones(cx, 10), 0, 0, 10, 2);
-    eg_tensor *none = eg_slice(eg_select(eg_ones(cx, 4, 5), 1, 0), 0, 0, 0, 1),
+              *step = eg_slice_axis(eg_ones(cx, 10), 0, 0, 10, 2);
+    eg_tensor *none = eg_slice_axis(eg_select_axis(eg_ones(cx, 4, 5), 1, 0), 0, 0, 0, 1),
               *out = eg_zeros(cx, 3);
     eg_nograd(cx, true);
     eg_einsum_to(out, "ab,c,->b", ab, none, one);
@@ -505,14 +506,14 @@ START_TEST(plans_refused)
                           "for f32 (2, 3) with strides (3, 1)");
     ck_assert_int_eq(
         eg_plan_run_on(p,
-                       &(eg_tensor *){
-                           eg_slice(eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 6 }), 1, 0, 6, 2) },
+                       &(eg_tensor *){ eg_slice_axis(
+                           eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 6 }), 1, 0, 6, 2) },
                        y, why, sizeof why),
         -1);
     ck_assert(strstr(why, "strides (6, 2)"));
     ck_assert_int_eq(eg_plan_run_on(p, &(eg_tensor *){ eg_cast(x, EG_F64) }, y, why, sizeof why),
                      -1);
-    ck_assert_int_eq(eg_plan_run_on(p, &x, eg_select(x, 1, 0), why, sizeof why), -1);
+    ck_assert_int_eq(eg_plan_run_on(p, &x, eg_select_axis(x, 1, 0), why, sizeof why), -1);
     ck_assert(strstr(why, "out is f32 (2,) with strides (3,)"));
     ck_assert_int_eq(eg_plan_run_on(p, &(eg_tensor *){ NULL }, y, why, sizeof why), -1);
     ck_assert(strstr(why, "operand 1 is NULL"));

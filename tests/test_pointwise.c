@@ -210,18 +210,18 @@ START_TEST(a_value_does_not_depend_on_where_it_lies)
         for (int64_t n = 1; n < 70; n += 3) /* lengths and starts */
             for (int64_t start = 0; start < 20; start += 7) {
                 eg_mark m = eg_push(cx);
-                const char *part = eg_raw(f->f(eg_slice(all, 0, start, start + n, 1)), NULL);
+                const char *part = eg_raw(f->f(eg_slice_axis(all, 0, start, start + n, 1)), NULL);
                 ck_assert_msg(!memcmp(part, whole + (size_t)start * w, (size_t)n * w),
                               "%s: %d from %d", f->name, (int)n, (int)start);
                 eg_pop(cx, m);
             }
-        eg_tensor *back = eg_contiguous(eg_flip(f->f(eg_flip(all, 0)), 0)),
-                  *odd = f->f(eg_slice(all, 0, 1, EG_END, 2));
+        eg_tensor *back = eg_contiguous(eg_flip_axis(f->f(eg_flip_axis(all, 0)), 0)),
+                  *odd = f->f(eg_slice_axis(all, 0, 1, EG_END, 2));
         ck_assert_msg(!memcmp(eg_raw(back, NULL), whole, MANY * w), "%s: reversed", f->name);
-        eg_tensor *expected = eg_contiguous(eg_slice(f->f(all), 0, 1, EG_END, 2));
+        eg_tensor *expected = eg_contiguous(eg_slice_axis(f->f(all), 0, 1, EG_END, 2));
         ck_assert_msg(!memcmp(eg_raw(odd, NULL), eg_raw(expected, NULL), (size_t)eg_size(odd) * w),
                       "%s: every second", f->name);
-        eg_tensor *one = eg_expand(eg_slice(all, 0, 50, 51, 1), 333);
+        eg_tensor *one = eg_expand(eg_slice_axis(all, 0, 50, 51, 1), 333);
         const char *same = eg_raw(eg_contiguous(f->f(one)), NULL);
         for (int k = 0; k < 333; k++)
             ck_assert_msg(!memcmp(same + (size_t)k * w, whole + 50 * w, w), "%s: expanded",

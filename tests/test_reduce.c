@@ -148,7 +148,7 @@ START_TEST(integers_and_truth)
               *t = eg_gt(n, eg_full_n(cx, EG_I32, 5, 0, NULL));
     ck_assert_int_eq(eg_type(eg_sum(NULL, n)), EG_I64);
     ck_assert_double_eq(eg_item(eg_sum("[i j]", n)), 3999999996.);
-    ck_assert_double_eq(eg_item(eg_prod("[i j]", eg_slice(n, 0, 1, 2, 1))), -21);
+    ck_assert_double_eq(eg_item(eg_prod("[i j]", eg_slice_axis(n, 0, 1, 2, 1))), -21);
     ck_assert_double_eq(eg_item(eg_sum(NULL, t)), 2);
     ck_assert_int_eq(eg_type(eg_max(NULL, n)), EG_I32);
     ck_assert_double_eq(eg_item(eg_min(NULL, n)), -7);
@@ -352,7 +352,7 @@ START_TEST(nan_in_every_order)
                       (n < 2 || isnan(eg_item(eg_std(NULL, x)))));
             ck_assert(eg_item(eg_argmax(NULL, x)) == at && eg_item(eg_argmin(NULL, x)) == at);
             /* it is not 0 */
-            ck_assert(eg_item(eg_any(NULL, eg_select(eg_unsqueeze(x, 1), 0, at))) == 1);
+            ck_assert(eg_item(eg_any(NULL, eg_select_axis(eg_unsqueeze(x, 1), 0, at))) == 1);
             eg_grad(eg_max(NULL, x), NULL, 1, &x, &dx);
             for (int k = 0; k < n; k++) ck_assert(isnan(eg_get(dx, k)));
             ck_assert(isnan(eg_get(eg_sort("[l]", x), n - 1)) &&

@@ -111,10 +111,10 @@ START_TEST(row_0_10_a_row_without_a_key_is_zero_and_so_is_its_gradient)
         eg_from(cx, ((bool[]){ true, true, false, true, false, false, false, false }), 2, 4);
     eg_tensor *y =
         eg_attention("nshd,nthd,nthe->nshe", q, k, v, .keep = { "st", keep }, .weights = &w);
-    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(y, 1, 1)))), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select_axis(y, 1, 1)))), 0);
     ck_assert_double_eq(eg_get(w, 0, 0, 0, 2), 0);
     eg_grad(eg_sum(NULL, eg_square(y)), NULL, 3, (eg_tensor *[]){ q, k, v }, dx);
-    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(dx[0], 1, 1)))), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select_axis(dx[0], 1, 1)))), 0);
     for (int n = 0; n < 3; n++) ck_assert_double_eq(eg_item(eg_any(NULL, eg_isnan(dx[n]))), 0);
     eg_assert_close(eg_attention("nshd,nthd,nthe->nshe", q, k, v),
                     eg_attention("nshd,nthd,nthe->nshe", q, k, v,
@@ -186,7 +186,7 @@ START_TEST(row_1_3_matrices_per_head_equal_the_stacked_one)
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *w[3][heads], *stacked[3], *o[heads], *dw[2];
     for (int k = 0; k < 3; k++) {
         for (int h = 0; h < heads; h++) w[k][h] = eg_normal(cx, 0, 1, 8, 4);
-        stacked[k] = eg_stack(1, w[k][0], w[k][1]); /* m h d */
+        stacked[k] = eg_stack_axis(1, w[k][0], w[k][1]); /* m h d */
     }
     eg_tensor *wo = eg_normal(cx, 0, 1, heads, 4, 8), *q[3];
     for (int k = 0; k < 3; k++) q[k] = eg_einsum("bim,mhd->bihd", x, stacked[k]);
@@ -196,7 +196,7 @@ START_TEST(row_1_3_matrices_per_head_equal_the_stacked_one)
         o[h] = eg_attention("bid,bjd,bje->bie", eg_einsum("bim,md->bid", x, w[0][h]),
                             eg_einsum("bim,md->bid", x, w[1][h]),
                             eg_einsum("bim,md->bid", x, w[2][h]));
-    eg_tensor *z = eg_einsum("bic,cm->bim", eg_concat(-1, o[0], o[1]), eg_reshape(wo, 8, 8));
+    eg_tensor *z = eg_einsum("bic,cm->bim", eg_concat_axis(-1, o[0], o[1]), eg_reshape(wo, 8, 8));
     eg_assert_close(y, z, 1e-12);
     eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &w[0][1], &dw[0]);
     eg_grad(eg_sum(NULL, eg_square(z)), NULL, 1, &w[0][1], &dw[1]);
@@ -375,9 +375,9 @@ START_TEST(row_3_1_projection_of_either_rank)
 {
     eg_tensor *w = eg_normal(cx, 0, 1, 512, 8, 64), *x = eg_normal(cx, 0, 1, 10, 32, 512);
     eg_assert_axes("s=10 b=32 h=8 d=64", eg_einsum("...m,mhd->...hd", x, w));
-    eg_tensor *one = eg_einsum("...m,mhd->...hd", eg_select(x, 0, 3), w);
+    eg_tensor *one = eg_einsum("...m,mhd->...hd", eg_select_axis(x, 0, 3), w);
     eg_assert_axes("b=32 h=8 d=64", one);
-    eg_assert_close(one, eg_select(eg_einsum("...m,mhd->...hd", x, w), 0, 3), 1e-12);
+    eg_assert_close(one, eg_select_axis(eg_einsum("...m,mhd->...hd", x, w), 0, 3), 1e-12);
 }
 END_TEST
 
@@ -518,7 +518,7 @@ START_TEST(row_3_14_mask_softmax_dropout)
                      .weights = &w);
     ck_assert_double_eq(eg_item(eg_any(NULL, eg_isnan(y))), 0);
     /* query 0 sees nothing */
-    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(y, 0, 0)))), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select_axis(y, 0, 0)))), 0);
 }
 END_TEST
 
@@ -582,16 +582,17 @@ START_TEST(row_4_2_the_right_numbers)
 {
     static const double q1[4] = { 20.4, 24.0, 27.6, 31.2 }, last[4] = { 43.2, 49.2, 31.2, 37.2 };
     eg_tensor *x = eg_on("i, m -> i m", eg_add, counting(4), eg_shift(counting(8), 1)), *a;
-    eg_assert_close(eg_select(eg_einsum("im,md->id", x, worked(1, 2, 3, 4, 1)), 0, 0),
+    eg_assert_close(eg_select_axis(eg_einsum("im,md->id", x, worked(1, 2, 3, 4, 1)), 0, 0),
                     eg_from(cx, q1, 4), 1e-12);
     eg_tensor *head = worked_head(1, &a, 0);
     for (int i = 0; i < 4; i++) {
-        eg_assert_close(eg_select(head, 0, i), eg_from(cx, last, 4), 1e-12);
-        eg_assert_close(eg_select(a, 0, i), eg_from(cx, ((double[]){ 0, 0, 0, 1 }), 4), 1e-100);
+        eg_assert_close(eg_select_axis(head, 0, i), eg_from(cx, last, 4), 1e-12);
+        eg_assert_close(eg_select_axis(a, 0, i), eg_from(cx, ((double[]){ 0, 0, 0, 1 }), 4),
+                        1e-100);
     }
     eg_ctx *f64 = cx;
     cx = eg_open(); /* f32 */
-    eg_assert_close(eg_select(worked_head(1, &a, 0), 0, 2),
+    eg_assert_close(eg_select_axis(worked_head(1, &a, 0), 0, 2),
                     eg_from(cx, ((float[]){ 43.2f, 49.2f, 31.2f, 37.2f }), 4), 1e-5);
     eg_close(cx);
     cx = f64;
@@ -603,11 +604,12 @@ START_TEST(row_4_3_the_output_of_the_documented_variant)
     static const double right[8] = {
         141.12, 173.28, 205.44, 237.6, 269.76, 301.92, 334.08, 366.24
     };
-    eg_tensor *both = eg_concat(1, worked_head(1, NULL, 0), worked_head(1, NULL, 1));
+    eg_tensor *both = eg_concat_axis(1, worked_head(1, NULL, 0), worked_head(1, NULL, 1));
     eg_tensor *wo =
         eg_scale(eg_on("r, c -> r c", eg_add, counting(8), eg_shift(counting(8), 1)), 0.1);
     eg_tensor *y = eg_einsum("ir,rc->ic", both, wo);
-    for (int i = 0; i < 4; i++) eg_assert_close(eg_select(y, 0, i), eg_from(cx, right, 8), 1e-12);
+    for (int i = 0; i < 4; i++)
+        eg_assert_close(eg_select_axis(y, 0, i), eg_from(cx, right, 8), 1e-12);
 }
 END_TEST
 
@@ -618,7 +620,7 @@ START_TEST(row_4_4_scaled_once)
                                       eg_einsum("im,md->id", x, worked(2, 1, 4, 3, 1))),
                             0.5);
     static const double first[4] = { 1350.72, 1602.72, 1854.72, 2106.72 };
-    eg_assert_close(eg_select(s, 0, 0), eg_from(cx, first, 4), 1e-12);
+    eg_assert_close(eg_select_axis(s, 0, 0), eg_from(cx, first, 4), 1e-12);
     ck_assert_double_eq_tol(eg_get(s, 3, 3), 3286.08, 1e-9);
 }
 END_TEST
@@ -642,10 +644,10 @@ START_TEST(row_4_7_the_unsaturated_numbers)
                         h4[4] = { 43.095937, 49.079927, 31.127956, 37.111946 };
     static const double entropy[4] = { 0.303916, 0.209767, 0.144103, 0.098487 };
     eg_tensor *a, *head = worked_head(0.1, &a, 0);
-    eg_assert_close(eg_select(a, 0, 0), eg_from(cx, w1, 4), 1e-6);
-    eg_assert_close(eg_select(a, 0, 3), eg_from(cx, w4, 4), 1e-6);
-    eg_assert_close(eg_select(head, 0, 0), eg_from(cx, h1, 4), 1e-7);
-    eg_assert_close(eg_select(head, 0, 3), eg_from(cx, h4, 4), 1e-7);
+    eg_assert_close(eg_select_axis(a, 0, 0), eg_from(cx, w1, 4), 1e-6);
+    eg_assert_close(eg_select_axis(a, 0, 3), eg_from(cx, w4, 4), 1e-6);
+    eg_assert_close(eg_select_axis(head, 0, 0), eg_from(cx, h1, 4), 1e-7);
+    eg_assert_close(eg_select_axis(head, 0, 3), eg_from(cx, h4, 4), 1e-7);
     eg_assert_close(eg_neg(eg_einsum("ij,ij->i", a, eg_log(a))), eg_from(cx, entropy, 4), 1e-6);
 }
 END_TEST
@@ -703,9 +705,9 @@ START_TEST(row_4_13_a_loop_over_heads_and_any_threads)
     }
     eg_assert_close(y[0], y[1], 0);
     for (int h = 0; h < 4; h++)
-        eg_assert_close(eg_select(y[0], 2, h),
-                        eg_attention("bid,bjd,bje->bie", eg_select(q, 2, h), eg_select(k, 2, h),
-                                     eg_select(v, 2, h)),
+        eg_assert_close(eg_select_axis(y[0], 2, h),
+                        eg_attention("bid,bjd,bje->bie", eg_select_axis(q, 2, h),
+                                     eg_select_axis(k, 2, h), eg_select_axis(v, 2, h)),
                         1e-13);
 }
 END_TEST
@@ -770,8 +772,8 @@ START_TEST(row_4_22_batched_products_reuse_their_memory)
     }
     ck_assert_uint_eq(eg_stats(cx).bytes, warm);
     for (int b = 0; b < 4; b++)
-        w[b] = eg_einsum("hid,hjd->hij", eg_select(q, 0, b), eg_select(k, 0, b));
-    loop = eg_stack(0, w[0], w[1], w[2], w[3]);
+        w[b] = eg_einsum("hid,hjd->hij", eg_select_axis(q, 0, b), eg_select_axis(k, 0, b));
+    loop = eg_stack_axis(0, w[0], w[1], w[2], w[3]);
     eg_assert_close(eg_einsum("bhid,bhjd->bhij", q, k), loop, 1e-13);
 }
 END_TEST

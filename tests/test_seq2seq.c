@@ -106,8 +106,8 @@ START_TEST(a_cache_gives_the_full_pass)
     for (int64_t n = 1; n <= 5; n++) {
         eg__batch all = b, one = b;
         all.length = n, one.tokens = tokens + n - 1;
-        eg_tensor *full = eg_select(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
-        eg_tensor *cached = eg_select(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
+        eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
+        eg_tensor *cached = eg_select_axis(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
         eg_assert_ok(cx);
         eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
     }
@@ -130,7 +130,7 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
                     .sources = w->sources,
                     .tokens = p->tokens,
                     .source = source };
-    return eg_select(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
+    return eg_select_axis(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
 }
 
 /* a beam over caches writes what a beam over whole passes writes */
@@ -185,8 +185,8 @@ START_TEST(a_text_beyond_its_context)
     for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {
         eg__batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
         eg_tensor *logits =
-            eg_slice(eg_select(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1, EG_FIRST,
-                     EG_END, 1);
+            eg_slice_axis(eg_select_axis(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1,
+                          EG_FIRST, EG_END, 1);
         tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
         ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
                       "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
@@ -255,7 +255,7 @@ START_TEST(a_head_off_is_its_rows_of_W_o)
     ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
     ck_assert_int_eq(eg_trainer_evaluate(t, &again), 0);
     eg_tensor *W_o = eg_params_find(eg_trainer_params(t), weights[_i]);
-    ck_assert_int_eq(eg_fill(eg_select(W_o, 0, 1), 0), 0);
+    ck_assert_int_eq(eg_fill(eg_select_axis(W_o, 0, 1), 0), 0);
     ck_assert_int_eq(eg_trainer_evaluate(t, &zero), 0);
     ck_assert_double_eq_tol(off.loss, zero.loss, 1e-5);
     ck_assert(fabs(off.loss - before.loss) > 1e-4 && again.loss == before.loss);

@@ -343,7 +343,7 @@ START_TEST(fused_is_plain)
         eg_mark m = eg_push(cx);
         eg_tensor *x[] = { wave(cx, 0, 5, n), wave(cx, 1, n), wave(cx, 2, n) },
                   *t = eg_from(cx, ((int64_t[]){ 0, n - 1, n / 2, n / 3, 0 }), 5);
-        eg_tensor *gap = eg_slice(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2),
+        eg_tensor *gap = eg_slice_axis(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2),
                   *turned = eg_transpose(eg_copy(eg_transpose(x[0], 0, 1)), 0, 1);
         eg_tensor *layouts[] = { x[0], gap, turned };
         for (int l = 0; l < 3; l++) {

@@ -174,7 +174,7 @@ START_TEST(values_in)
     ck_assert_int_eq(eg_assign(t, eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 3, 2)), 0);
     ck_assert_double_eq(eg_get(x, 1, 0), 1);
     ck_assert_double_eq(eg_get(x, 0, 2), 4);
-    ck_assert_int_eq(eg_fill(eg_slice(x, 1, 0, 2, 1), -1), 0);
+    ck_assert_int_eq(eg_fill(eg_slice_axis(x, 1, 0, 2, 1), -1), 0);
     ck_assert_double_eq(eg_get(x, 1, 1), -1);
     ck_assert_double_eq(eg_get(x, 1, 2), 5);
     ck_assert_int_eq(eg_assign(x, eg_ones(cx, 3, 2)), -1);
@@ -197,10 +197,10 @@ START_TEST(assign_takes_overlapping_sources)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_arange(cx, EG_F32, 0, 9, 1);
-    ck_assert_int_eq(eg_assign(eg_slice(x, 0, 1, 9, 1), eg_slice(x, 0, 0, 8, 1)), 0);
+    ck_assert_int_eq(eg_assign(eg_slice_axis(x, 0, 1, 9, 1), eg_slice_axis(x, 0, 0, 8, 1)), 0);
     for (int k = 0; k < 9; k++) ck_assert_double_eq(eg_get(x, k), k ? k - 1 : 0);
     eg_tensor *y = eg_arange(cx, EG_F32, 0, 9, 1);
-    ck_assert_int_eq(eg_assign(y, eg_flip(y, 0)), 0);
+    ck_assert_int_eq(eg_assign(y, eg_flip_axis(y, 0)), 0);
     for (int k = 0; k < 9; k++) ck_assert_double_eq(eg_get(y, k), 8 - k);
     eg_tensor *m = eg_reshape(eg_arange(cx, EG_F32, 0, 400, 1), 20, 20);
     ck_assert_int_eq(eg_assign(m, eg_transpose(m, 0, 1)), 0);
@@ -215,10 +215,10 @@ START_TEST(what_cannot_be_written_is_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 6);
-    eg_assign(eg_unfold(x, 0, 3, 1), eg_ones(cx, 4, 3));
+    eg_assign(eg_unfold_axis(x, 0, 3, 1), eg_ones(cx, 4, 3));
     eg_assert_error(cx, "elements share their place");
-    ck_assert_int_eq(eg_fill(eg_unfold(x, 0, 3, 3), 7), 0);
-    ck_assert_int_eq(eg_fill(eg_transpose(eg_flip(eg_view(x, 3, 2), 0), 0, 1), 8), 0);
+    ck_assert_int_eq(eg_fill(eg_unfold_axis(x, 0, 3, 3), 7), 0);
+    ck_assert_int_eq(eg_fill(eg_transpose(eg_flip_axis(eg_view(x, 3, 2), 0), 0, 1), 8), 0);
     ck_assert_double_eq(eg_get(x, 5), 8);
     ck_assert(isnan(eg_get_n(x, 1, NULL)));
     eg_assert_error(cx, "get: the indices are NULL");
@@ -234,7 +234,7 @@ START_TEST(writing_is_noticed_by_the_gradient)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 2, 2), *w = eg_ones(cx, 2, 2), *dx;
     eg_tensor *y = eg_sum(NULL, eg_mul(x, w));
-    eg_fill(eg_select(w, 0, 1), 3);
+    eg_fill(eg_select_axis(w, 0, 1), 3);
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), -1);
     eg_assert_error(cx, "changed in place");
     eg_close(cx);
@@ -278,7 +278,7 @@ START_TEST(casts_convert_as_c_and_stay_defined)
             eg_tensor *a =
                 eg_cast(eg_reshape(eg_from(cx, ((int[]){ 0, 1, 1, 0, 1, 0 }), 6), 2, 3), from);
             eg_tensor *c = eg_cast(a, to),
-                      *d = eg_cast(eg_transpose(eg_slice(a, 1, EG_END, EG_END, -2), 0, 1), to);
+                      *d = eg_cast(eg_transpose(eg_slice_axis(a, 1, EG_END, EG_END, -2), 0, 1), to);
             ck_assert_int_eq(eg_type(c), to);
             for (int k = 0; k < 6; k++)
                 ck_assert_double_eq(eg_get(c, k / 3, k % 3),
@@ -308,9 +308,9 @@ START_TEST(copies_agree_element_by_element)
                 const int64_t n = dims[d][0] * dims[d][1] * dims[d][2];
                 eg_tensor *x =
                     eg_reshape_n(eg_cast(eg_arange(cx, EG_F64, 0, (double)n, 1), t), 3, dims[d]);
-                eg_tensor *v = eg_permute_n(eg_flip(x, p % 3), 3, order[p]), *y = eg_copy(v);
+                eg_tensor *v = eg_permute_n(eg_flip_axis(x, p % 3), 3, order[p]), *y = eg_copy(v);
                 eg_tensor *back = eg_full_n(cx, t, 0, 3, dims[d]);
-                eg_assign(eg_permute_n(eg_flip(back, p % 3), 3, order[p]), y);
+                eg_assign(eg_permute_n(eg_flip_axis(back, p % 3), 3, order[p]), y);
                 ck_assert_mem_eq(eg_raw(back, NULL), eg_raw(x, NULL), (size_t)n * eg__width[t]);
                 const int64_t i[3] = { eg_dim(y, 0) - 1, eg_dim(y, 1) / 2, eg_dim(y, 2) / 3 };
                 ck_assert_double_eq(eg_get_n(y, 3, i), eg_get_n(v, 3, i));
@@ -450,7 +450,7 @@ START_TEST(loops_reach_every_element_once)
             else if (how == 2)
                 b = eg_expand_n(eg_uniform_n(cx, EG_F64, 1, 2, 1, &dims[d][3]), 4, dims[d]);
             else
-                b = eg_flip(eg_flip(eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), 3), 0);
+                b = eg_flip_axis(eg_flip_axis(eg_uniform_n(cx, EG_F64, 1, 2, 4, dims[d]), 3), 0);
             eg__loop(cx, 3, (const eg_tensor *[]){ y, a, b }, multiply, NULL);
             const double *py = eg_f64(y), *pa = eg_f64(a), *pb = eg_f64(b);
             for (int64_t k = 0; k < eg_size(y); k++) ck_assert(py[k] == pa[k] * pb[k]);
@@ -583,7 +583,7 @@ START_TEST(sums_right_whatever_the_threads_and_strides)
             int rx = shapes[s].rx, ry = shapes[s].ry;
             eg_tensor *x = eg_uniform_n(cx, EG_F64, -1, 1, rx, shapes[s].x);
             if (how == 1 && rx > 1) x = eg_transpose(eg_copy(eg_transpose(x, 0, -1)), 0, -1);
-            if (how == 2) x = eg_flip(x, 0);
+            if (how == 2) x = eg_flip_axis(x, 0);
             eg_tensor *y = summed(x, ry, shapes[s].y), *again, *want = eg_zeros_like(y);
             eg_threads(cx, 5);
             again = summed(x, ry, shapes[s].y);

@@ -105,10 +105,10 @@ static void follow(eg_dtype dtype, double tolerance, int row)
     o.size = sizeof o, o.params = given.p;
     eg_opt *op = kinds[row].make(&o);
     for (int t = 0; t < STEPS; t++) {
-        eg_tensor *now[] = { eg_select(g[0], 0, t), eg_select(g[1], 0, t) };
+        eg_tensor *now[] = { eg_select_axis(g[0], 0, t), eg_select_axis(g[1], 0, t) };
         ck_assert_int_eq(eg_step_by(op, now), 0);
         for (int k = 0; k < 2; k++)
-            eg_assert_close(x[k], eg_contiguous(eg_select(right[k], 0, t)), tolerance);
+            eg_assert_close(x[k], eg_contiguous(eg_select_axis(right[k], 0, t)), tolerance);
     }
     ck_assert_int_eq(eg_opt_now(op).steps, STEPS);
 }
@@ -268,13 +268,15 @@ START_TEST(unreached_parameters_stay)
     eg_opt *of_loss = cases[_i].make(&o);
     for (int s = 0; s < STEPS; s++) {
         bool both = s % 3 != 0;
-        eg_tensor *g[] = { eg_select(t.g[0], 0, s), both ? eg_select(t.g[1], 0, s) : NULL };
+        eg_tensor *g[] = { eg_select_axis(t.g[0], 0, s),
+                           both ? eg_select_axis(t.g[1], 0, s) : NULL };
         ck_assert_int_eq(eg_step_by(by, g), 0);
         eg_tensor *loss = eg_sum(NULL, eg_mul(u.x[0], g[0]));
         ck_assert_int_eq(
             eg_step(of_loss, both ? eg_add(loss, eg_sum(NULL, eg_mul(u.x[1], g[1]))) : loss), 0);
         for (int k = 0; k < 2; k++) {
-            eg_tensor *right = eg_contiguous(eg_select(golden("opt", cases[_i].name, k), 0, s));
+            eg_tensor *right =
+                eg_contiguous(eg_select_axis(golden("opt", cases[_i].name, k), 0, s));
             eg_assert_close(t.x[k], right, 1e-12);
             eg_assert_close(u.x[k], right, 1e-12);
         }
@@ -367,7 +369,8 @@ START_TEST(optimisers_go_on_from_their_state)
     o.params = u.p;
     eg_opt *second = kinds[_i].make(&o);
     for (int s = 0; s < STEPS; s++) {
-        eg_tensor *g[] = { eg_select(t.g[0], 0, s), s % 4 == 1 ? NULL : eg_select(t.g[1], 0, s) };
+        eg_tensor *g[] = { eg_select_axis(t.g[0], 0, s),
+                           s % 4 == 1 ? NULL : eg_select_axis(t.g[1], 0, s) };
         ck_assert_int_eq(eg_step_by(first, g), 0);
         if (s >= 8) ck_assert_int_eq(eg_step_by(second, g), 0);
         if (s != 7) continue;
@@ -695,7 +698,8 @@ START_TEST(reverse_is_learned)
     int64_t l, h, i, j;
     eg_assert_axes("l h i j", w, &l, &h, &i, &j);
     ck_assert(l == 2 && h == 4 && i == 10 && j == 10);
-    eg_tensor *mass = eg_scale(eg_sum("l h [i]", eg_diagonal(eg_flip(w, 3), 0, 2, 3)), 1.0 / 10);
+    eg_tensor *mass =
+        eg_scale(eg_sum("l h [i]", eg_diagonal(eg_flip_axis(w, 3), 0, 2, 3)), 1.0 / 10);
     ck_assert_msg(eg_item(eg_max(NULL, mass)) >= 0.5,
                   "no head has more than %g of its mass on the anti-diagonal",
                   eg_item(eg_max(NULL, mass)));
@@ -841,7 +845,7 @@ START_TEST(saturated_heads_are_measured)
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_write(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
             const eg_head *h =
-                eg_heads(eg_select(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
+                eg_heads(eg_select_axis(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
                          .spec = "[h] i j", .top = 1);
             for (int j = 0; j < HEADS; j++) sum[j] += h[j].top * (double)h[j].rows;
             rows += (double)h[0].rows;

@@ -34,13 +34,13 @@ START_TEST(views_show_what_they_say)
     eg_tensor *x = RAMP(cx, 2, 3);
     SHOWS(eg_permute(x, 1, 0), 0, 3, 1, 4, 2, 5);
     SHOWS(eg_transpose(x, -1, 0), 0, 3, 1, 4, 2, 5);
-    SHOWS(eg_slice(x, 1, 1, EG_END, 1), 1, 2, 4, 5);
-    SHOWS(eg_slice(x, 1, EG_END, EG_END, -2), 2, 0, 5, 3);
-    SHOWS(eg_select(x, 0, -1), 3, 4, 5);
-    SHOWS(eg_select(x, 1, 0), 0, 3);
-    SHOWS(eg_flip(x, 0), 3, 4, 5, 0, 1, 2);
-    SHOWS(eg_expand(eg_select(x, 0, 0), 2, 3), 0, 1, 2, 0, 1, 2);
-    SHOWS(eg_expand(eg_slice(x, 1, 0, 1, 1), -1, 2), 0, 0, 3, 3);
+    SHOWS(eg_slice_axis(x, 1, 1, EG_END, 1), 1, 2, 4, 5);
+    SHOWS(eg_slice_axis(x, 1, EG_END, EG_END, -2), 2, 0, 5, 3);
+    SHOWS(eg_select_axis(x, 0, -1), 3, 4, 5);
+    SHOWS(eg_select_axis(x, 1, 0), 0, 3);
+    SHOWS(eg_flip_axis(x, 0), 3, 4, 5, 0, 1, 2);
+    SHOWS(eg_expand(eg_select_axis(x, 0, 0), 2, 3), 0, 1, 2, 0, 1, 2);
+    SHOWS(eg_expand(eg_slice_axis(x, 1, 0, 1, 1), -1, 2), 0, 0, 3, 3);
     SHAPE(eg_unsqueeze(x, -1), 2, 3, 1);
     SHAPE(eg_unsqueeze(x, 0), 1, 2, 3);
     SHAPE(eg_squeeze(eg_unsqueeze(x, 1), -2), 2, 3);
@@ -51,16 +51,16 @@ START_TEST(views_show_what_they_say)
     ck_assert_int_eq(eg_size(eg_diagonal(x, 3, 0, 1)), 0);
     SHAPE(eg_diagonal(RAMP(cx, 3, 4, 3), 0, 0, 2), 4, 3);
     SHOWS(eg_diagonal(RAMP(cx, 2, 2, 2), 0, 0, 2), 0, 5, 2, 7);
-    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 1), 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
+    SHOWS(eg_unfold_axis(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 1), 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
           7); /* torch.Tensor.unfold's own examples */
-    SHOWS(eg_unfold(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 2), 1, 2, 3, 4, 5, 6);
-    SHAPE(eg_unfold(RAMP(cx, 2, 7, 3), 1, 3, 2), 2, 3, 3, 3);
-    SHOWS(eg_unfold(x, 0, 2, 1), 0, 3, 1, 4, 2, 5);
+    SHOWS(eg_unfold_axis(eg_arange(cx, EG_F64, 1, 8, 1), 0, 2, 2), 1, 2, 3, 4, 5, 6);
+    SHAPE(eg_unfold_axis(RAMP(cx, 2, 7, 3), 1, 3, 2), 2, 3, 3, 3);
+    SHOWS(eg_unfold_axis(x, 0, 2, 1), 0, 3, 1, 4, 2, 5);
     SHOWS(eg_view(x, 3, -1), 0, 1, 2, 3, 4, 5);
     SHAPE(eg_view(x, 1, 6, 1), 1, 6, 1);
     SHOWS(eg_reshape(eg_transpose(x, 0, 1), 2, 3), 0, 3, 1, 4, 2, 5);
-    ck_assert_int_eq(eg_rank(eg_view_n(eg_select(eg_select(x, 0, 1), 0, 2), 0, NULL)), 0);
-    ck_assert_double_eq(eg_item(eg_select(eg_select(x, 0, 1), 0, 2)), 5);
+    ck_assert_int_eq(eg_rank(eg_view_n(eg_select_axis(eg_select_axis(x, 0, 1), 0, 2), 0, NULL)), 0);
+    ck_assert_double_eq(eg_item(eg_select_axis(eg_select_axis(x, 0, 1), 0, 2)), 5);
     eg_assert_ok(cx);
     eg_close(cx);
 }
@@ -69,13 +69,15 @@ END_TEST
 START_TEST(views_share_storage)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = RAMP(cx, 3, 4), *square = eg_slice(x, 1, 0, 3, 1);
+    eg_tensor *x = RAMP(cx, 3, 4), *square = eg_slice_axis(x, 1, 0, 3, 1);
     const size_t used = eg_stats(cx).used;
     eg_tensor *v[] = {
-        eg_permute(x, 1, 0),     eg_slice(x, 0, 1, 3, 2), eg_select(x, 1, 2),
-        eg_flip(x, 0),           eg_expand(x, 5, 3, 4),   eg_unsqueeze(x, 1),
-        eg_diagonal(x, 0, 0, 1), eg_unfold(x, 1, 2, 1),   eg_view(x, 12),
-        eg_reshape(x, 4, 3),     eg_contiguous(x),        eg_detach(x),
+        eg_permute(x, 1, 0),     eg_slice_axis(x, 0, 1, 3, 2),
+        eg_select_axis(x, 1, 2), eg_flip_axis(x, 0),
+        eg_expand(x, 5, 3, 4),   eg_unsqueeze(x, 1),
+        eg_diagonal(x, 0, 0, 1), eg_unfold_axis(x, 1, 2, 1),
+        eg_view(x, 12),          eg_reshape(x, 4, 3),
+        eg_contiguous(x),        eg_detach(x),
     };
     for (size_t k = 0; k < sizeof v / sizeof *v; k++) ck_assert_ptr_eq(v[k]->st, x->st);
     ck_assert_uint_lt(eg_stats(cx).used - used, 12000);
@@ -114,7 +116,7 @@ START_TEST(slices_follow_python)
                         }
                         edge[e] = v;
                     }
-                    eg_tensor *y = eg_slice(RAMP(cx, n), 0, bounds[a], bounds[b], step);
+                    eg_tensor *y = eg_slice_axis(RAMP(cx, n), 0, bounds[a], bounds[b], step);
                     const double *p = eg_f64(y);
                     for (int64_t i = edge[0]; step > 0 ? i < edge[1] : i > edge[1]; count++) {
                         ck_assert(count < eg_size(y) && p[count] == (double)i);
@@ -152,10 +154,10 @@ START_TEST(view_exists_exactly_where_it_can)
                 eg_mark m = eg_push(cx);
                 eg_tensor *x = ramp(cx, shapes[from].rank, shapes[from].dim);
                 if (how & 1) x = eg_transpose(x, 0, -1);
-                if (how == 2) x = eg_flip(x, 0);
-                if (how == 3) x = eg_flip(x, -1);
+                if (how == 2) x = eg_flip_axis(x, 0);
+                if (how == 3) x = eg_flip_axis(x, -1);
                 if (how == 4)
-                    x = eg_slice(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2),
+                    x = eg_slice_axis(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2),
                     x = eg_view_n(x, shapes[from].rank, shapes[from].dim);
                 if (how == 5)
                     x = eg_expand_n(eg_scalar(cx, 1), shapes[from].rank, shapes[from].dim);
@@ -220,11 +222,11 @@ START_TEST(views_refuse)
     eg_assert_error(cx, "permute: axis 3 is out of range for (2, 3, 4) of rank 3");
     eg_transpose(x, 0, -4);
     eg_assert_error(cx, "transpose: axis -4 is out of range");
-    eg_slice(x, 0, 0, 1, 0);
+    eg_slice_axis(x, 0, 0, 1, 0);
     eg_assert_error(cx, "slice: the step along axis 0 is 0");
-    eg_slice(x, 5, 0, 1, 1);
+    eg_slice_axis(x, 5, 0, 1, 1);
     eg_assert_error(cx, "slice: axis 5 is out of range for (2, 3, 4) of rank 3");
-    eg_select(x, 2, 4);
+    eg_select_axis(x, 2, 4);
     eg_assert_error(cx, "select: index 4 is out of range for axis 2 of (2, 3, 4)");
     eg_expand(x, 2, 6, 4);
     eg_assert_error(cx, "expand: axis 1 of (2, 3, 4) is 3 and cannot become 6");
@@ -240,15 +242,15 @@ START_TEST(views_refuse)
     eg_assert_error(cx, "diagonal: axis 1 of (2, 3, 4) is given twice");
     eg_diagonal(x, 5, 1, 2);
     eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
-    eg_unfold(x, 2, 5, 1);
+    eg_unfold_axis(x, 2, 5, 1);
     eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
-    eg_unfold(x, 2, 2, 0);
+    eg_unfold_axis(x, 2, 2, 0);
     eg_assert_error(cx, "unfold: the step along axis 2 is 0");
-    ck_assert_int_eq(eg_split(x, 1, 2, NULL, parts), -1);
+    ck_assert_int_eq(eg_split_axis(x, 1, 2, NULL, parts), -1);
     eg_assert_error(cx, "split: axis 1 of (2, 3, 4) does not split into 2 equal parts");
-    ck_assert_int_eq(eg_split(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);
+    ck_assert_int_eq(eg_split_axis(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);
     eg_assert_error(cx, "split: the parts are 2 together, but axis 1 of (2, 3, 4) is 3");
-    ck_assert_int_eq(eg_split(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);
+    ck_assert_int_eq(eg_split_axis(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);
     eg_assert_error(cx, "split: part 2 of size 2 does not fit");
     ck_assert(!eg_ok(parts[0]));
     eg_tensor *deep = eg_scalar(cx, 1);
@@ -261,7 +263,7 @@ START_TEST(views_refuse)
     ck_assert_ptr_null(eg_permute(NULL, 0));
     ck_assert_ptr_null(eg_transpose(NULL, 0, 1));
     ck_assert_ptr_null(eg_expand(NULL, 1));
-    ck_assert_int_eq(eg_split(NULL, 0, 2, NULL, parts), -1);
+    ck_assert_int_eq(eg_split_axis(NULL, 0, 2, NULL, parts), -1);
     ck_assert_ptr_null(parts[1]);
     eg_close(cx);
 }
@@ -273,12 +275,12 @@ START_TEST(sizes_of_zero_and_one)
     eg_tensor *none = eg_zeros(cx, 3, 0, 2);
     SHAPE(eg_view(none, 0, 7), 0, 7);
     SHAPE(eg_reshape(eg_transpose(none, 0, 2), 5, 0), 5, 0);
-    SHAPE(eg_slice(none, 0, 1, 3, 1), 2, 0, 2);
-    SHAPE(eg_flip(none, 1), 3, 0, 2);
+    SHAPE(eg_slice_axis(none, 0, 1, 3, 1), 2, 0, 2);
+    SHAPE(eg_flip_axis(none, 1), 3, 0, 2);
     SHAPE(eg_expand(eg_ones(cx, 1, 3), 0, 3), 0, 3);
     SHAPE(eg_diagonal(none, 0, 0, 1), 2, 0);
     SHAPE(eg_reshape(none, -1, 3, 2), 0, 3, 2);
-    SHAPE(eg_contiguous(eg_slice(eg_ones(cx, 4, 4), 1, 2, 2, 1)), 4, 0);
+    SHAPE(eg_contiguous(eg_slice_axis(eg_ones(cx, 4, 4), 1, 2, 2, 1)), 4, 0);
     eg_tensor *one = eg_ones(cx, 1, 1), *dx;
     eg_tensor *y = eg_sum(NULL, eg_expand(one, 0, 4));
     ck_assert_int_eq(eg_grad(y, NULL, 1, &one, &dx), 0);
@@ -324,16 +326,16 @@ END_TEST
 static eg_tensor *windows(void *user, eg_tensor *const *x) /* y_w = Σ_k (windows of x)² c_k */
 {
     (void)user;
-    return eg_einsum("bwdk,k->bwd", eg_square(eg_unfold(x[0], 1, 3, 1)), x[1]);
+    return eg_einsum("bwdk,k->bwd", eg_square(eg_unfold_axis(x[0], 1, 3, 1)), x[1]);
 }
 static eg_tensor *chain(void *user, eg_tensor *const *x)
 {
     (void)user;
     eg_tensor *part[2],
-        *y = eg_expand(eg_unsqueeze(eg_flip(eg_transpose(x[0], 0, 1), 0), 1), 3, 2, 4);
-    if (eg_split(eg_square(y), -1, 2, (int64_t[]){ 1, 3 }, part)) return NULL;
+        *y = eg_expand(eg_unsqueeze(eg_flip_axis(eg_transpose(x[0], 0, 1), 0), 1), 3, 2, 4);
+    if (eg_split_axis(eg_square(y), -1, 2, (int64_t[]){ 1, 3 }, part)) return NULL;
     return eg_mul(eg_reshape(eg_transpose(part[1], 0, 2), 6, 3),
-                  eg_reshape(eg_slice(part[1], 0, EG_END, EG_END, -1), -1, 3));
+                  eg_reshape(eg_slice_axis(part[1], 0, EG_END, EG_END, -1), -1, 3));
 }
 START_TEST(chains_of_views_have_gradients_of_second_order)
 {
@@ -350,12 +352,12 @@ START_TEST(adjoints_are_views_where_they_can_be)
     eg_tensor *x = RAMP(cx, 3, 4), *g = RAMP(cx, 4, 3), *dx;
     ck_assert_int_eq(eg_grad(eg_transpose(x, 0, 1), g, 1, &x, &dx), 0);
     ck_assert_ptr_eq(dx->st, g->st);
-    ck_assert_int_eq(eg_grad(eg_flip(x, 1), x, 1, &x, &dx), 0);
+    ck_assert_int_eq(eg_grad(eg_flip_axis(x, 1), x, 1, &x, &dx), 0);
     ck_assert_ptr_eq(dx->st, x->st);
     ck_assert_int_eq(eg_grad(eg_squeeze(eg_unsqueeze(x, 1), 1), x, 1, &x, &dx), 0);
     ck_assert_ptr_eq(dx->st, x->st);
     eg_tensor *h = RAMP(cx, 3, 2, 3);
-    ck_assert_int_eq(eg_grad(eg_unfold(x, 1, 3, 1), h, 1, &x, &dx), 0);
+    ck_assert_int_eq(eg_grad(eg_unfold_axis(x, 1, 3, 1), h, 1, &x, &dx), 0);
     SHOWS(dx, 0, 1 + 3, 2 + 4, 5, 6, 7 + 9, 8 + 10, 11, 12, 13 + 15, 14 + 16, 17);
     eg_close(cx);
 }
@@ -389,10 +391,10 @@ START_TEST(null_lists_are_refused)
     eg_assert_error(cx, "reshape: the sizes are NULL");
     eg_expand_n(x, 2, NULL);
     eg_assert_error(cx, "expand: the sizes are NULL");
-    eg_split(x, 0, 2, NULL, NULL);
+    eg_split_axis(x, 0, 2, NULL, NULL);
     eg_assert_error(cx, "split");
     eg_tensor *part[2];
-    eg_split(x, 0, 2, (int64_t[]){ 1, INT64_MAX }, part);
+    eg_split_axis(x, 0, 2, (int64_t[]){ 1, INT64_MAX }, part);
     eg_assert_error(cx, "split: part 2");
     eg_expand(eg_ones(cx, 1), INT64_MAX, INT64_MAX);
     eg_assert_error(cx, "expand");
@@ -402,23 +404,23 @@ END_TEST
 
 /* -- many slices of one tensor ---------------------------------------------------------------- */
 typedef eg_tensor *slicing(eg_tensor *x, int64_t t);
-static eg_tensor *by_select(eg_tensor *x, int64_t t) { return eg_select(x, 0, t); }
-static eg_tensor *by_slice(eg_tensor *x, int64_t t) { return eg_slice(x, 0, t, t + 1, 1); }
+static eg_tensor *by_select(eg_tensor *x, int64_t t) { return eg_select_axis(x, 0, t); }
+static eg_tensor *by_slice(eg_tensor *x, int64_t t) { return eg_slice_axis(x, 0, t, t + 1, 1); }
 static eg_tensor *by_transpose(eg_tensor *x, int64_t t)
 {
-    return eg_select(eg_transpose(x, 0, 1), 1, t);
+    return eg_select_axis(eg_transpose(x, 0, 1), 1, t);
 }
 static eg_tensor *by_reshape(eg_tensor *x, int64_t t)
 {
-    return eg_select(eg_reshape(x, -1, 8, 8), 0, t);
+    return eg_select_axis(eg_reshape(x, -1, 8, 8), 0, t);
 }
 static eg_tensor *by_expand(eg_tensor *x, int64_t t)
 {
-    return eg_select(eg_select(eg_expand(eg_unsqueeze(x, 0), 3, -1, -1), 0, 1), 0, t);
+    return eg_select_axis(eg_select_axis(eg_expand(eg_unsqueeze(x, 0), 3, -1, -1), 0, 1), 0, t);
 }
 static eg_tensor *by_window(eg_tensor *x, int64_t t)
 {
-    return eg_select(eg_unfold(x, 0, 1, 1), 0, t);
+    return eg_select_axis(eg_unfold_axis(x, 0, 1, 1), 0, t);
 }
 static eg_tensor *by_index(eg_tensor *x, int64_t t)
 {
@@ -427,8 +429,8 @@ static eg_tensor *by_index(eg_tensor *x, int64_t t)
 }
 static eg_tensor *by_halves(eg_tensor *x, int64_t t)
 {
-    eg_tensor *row = eg_select(x, 0, t);
-    return eg_concat(0, eg_slice(row, 0, 0, 32, 1), eg_slice(row, 0, 32, 64, 1));
+    eg_tensor *row = eg_select_axis(x, 0, t);
+    return eg_concat_axis(0, eg_slice_axis(row, 0, 0, 32, 1), eg_slice_axis(row, 0, 32, 64, 1));
 }
 static const struct {
     const char *name;
@@ -450,7 +452,7 @@ static cost cost_of(slicing *f, int n, bool recorded, bool plain)
     eg_tensor *x = eg_normal(cx, 0, 1, n, 64), *dx, *ddx, **each = malloc((size_t)n * sizeof *each);
     clock_t start = clock();
     for (int t = 0; t < n; t++) each[t] = f(x, t);
-    eg_tensor *all = eg_stack_n(0, n, each),
+    eg_tensor *all = eg_stack_axis_n(0, n, each),
               *y = eg_sum(NULL, plain ? all : eg_scale(eg_square(all), 0.5));
     free(each);
     cost c = { .forward = (double)(clock() - start) };
@@ -514,20 +516,21 @@ END_TEST
  * tensor. */
 static eg_tensor *overlapping(void *user, eg_tensor *const *x)
 {
-    eg_tensor *turned = eg_transpose(x[0], 0, 1), *row = eg_select(x[0], 0, 1),
-              *w = eg_unfold(x[0], 0, 3, 1);
+    eg_tensor *turned = eg_transpose(x[0], 0, 1), *row = eg_select_axis(x[0], 0, 1),
+              *w = eg_unfold_axis(x[0], 0, 3, 1);
     eg_tensor *y = eg_sum(NULL, eg_mul(eg_sin(x[0]), x[0]));
-    y = eg_add(y, eg_sum(NULL, eg_mul(eg_exp(eg_slice(turned, 1, 0, 3, 2)),
-                                      eg_slice(turned, 1, 1, 5, 2))));
-    y = eg_add(y,
-               eg_sum(NULL, eg_mul(eg_tanh(eg_slice(row, 0, 0, 2, 1)), eg_slice(row, 0, 1, 3, 1))));
-    y = eg_add(y, eg_sum(NULL, eg_mul(eg_sin(eg_slice(w, 0, 0, 2, 1)), eg_slice(w, 0, 1, 3, 1))));
-    y = eg_add(y, eg_sum(NULL, eg_exp(eg_transpose(eg_slice(w, 1, 0, 2, 1), 1, 2))));
-    y = eg_add(y, eg_sum(NULL, eg_sin(eg_diagonal(eg_flip(x[0], 1), 0, 0, 1))));
-    y = eg_add(y, eg_sum(NULL, eg_square(eg_select(eg_reshape(turned, -1), 0, 4))));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_exp(eg_slice_axis(turned, 1, 0, 3, 2)),
+                                      eg_slice_axis(turned, 1, 1, 5, 2))));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_tanh(eg_slice_axis(row, 0, 0, 2, 1)),
+                                      eg_slice_axis(row, 0, 1, 3, 1))));
+    y = eg_add(y, eg_sum(NULL, eg_mul(eg_sin(eg_slice_axis(w, 0, 0, 2, 1)),
+                                      eg_slice_axis(w, 0, 1, 3, 1))));
+    y = eg_add(y, eg_sum(NULL, eg_exp(eg_transpose(eg_slice_axis(w, 1, 0, 2, 1), 1, 2))));
+    y = eg_add(y, eg_sum(NULL, eg_sin(eg_diagonal(eg_flip_axis(x[0], 1), 0, 0, 1))));
+    y = eg_add(y, eg_sum(NULL, eg_square(eg_select_axis(eg_reshape(turned, -1), 0, 4))));
     y = eg_add(y, eg_sum(NULL, eg_exp(eg_at("[v] d, i -> i d", x[0], user))));
-    return eg_add(y, eg_sum(NULL, eg_sin(eg_at("[v] d, i -> i d", eg_slice(turned, 0, 0, 2, 1),
-                                               eg_slice(user, 0, 0, 2, 1)))));
+    return eg_add(y, eg_sum(NULL, eg_sin(eg_at("[v] d, i -> i d", eg_slice_axis(turned, 0, 0, 2, 1),
+                                               eg_slice_axis(user, 0, 0, 2, 1)))));
 }
 START_TEST(overlapping_slices_pass_the_check)
 {
@@ -566,10 +569,10 @@ static eg_tensor *tripled(void *user, eg_tensor *t, eg_tensor *g)
 START_TEST(views_between_have_their_whole_cotangent)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *x = RAMP(cx, 3, 2), *turned = eg_transpose(x, 0, 1), *row = eg_select(turned, 0, 1),
-              *seen = NULL, *d[3];
-    eg_tensor *y = eg_add(eg_sum(NULL, eg_slice(row, 0, 0, 2, 1)),
-                          eg_scale(eg_sum(NULL, eg_slice(row, 0, 1, 3, 1)), 10));
+    eg_tensor *x = RAMP(cx, 3, 2), *turned = eg_transpose(x, 0, 1),
+              *row = eg_select_axis(turned, 0, 1), *seen = NULL, *d[3];
+    eg_tensor *y = eg_add(eg_sum(NULL, eg_slice_axis(row, 0, 0, 2, 1)),
+                          eg_scale(eg_sum(NULL, eg_slice_axis(row, 0, 1, 3, 1)), 10));
     ck_assert_int_eq(eg_grad(y, NULL, 3, (eg_tensor *[]){ x, turned, row }, d), 0);
     SHOWS(d[2], 1, 11, 10);
     SHOWS(d[1], 0, 0, 0, 1, 11, 10);
@@ -588,8 +591,8 @@ START_TEST(threads_change_no_bit_of_a_sum_of_slices)
         eg_ctx *cx = eg_open(.threads = threads, .seed = 5);
         eg_tensor *x = eg_normal(cx, 0, 1, 700, 900), *y = eg_sum(NULL, eg_sin(x)), *dx;
         for (int k = 0; k < 4; k++)
-            y = eg_add(y, eg_sum(NULL, eg_sin(eg_slice(x, k & 1, 10 * k, 600 + 10 * k, 1))));
-        y = eg_add(y, eg_sum(NULL, eg_sin(eg_unfold(x, 0, 3, 2))));
+            y = eg_add(y, eg_sum(NULL, eg_sin(eg_slice_axis(x, k & 1, 10 * k, 600 + 10 * k, 1))));
+        y = eg_add(y, eg_sum(NULL, eg_sin(eg_unfold_axis(x, 0, 3, 2))));
         ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
         const size_t bytes = 700 * 900 * sizeof *one;
         if (!one) one = memcpy(malloc(bytes), eg_f32(dx), bytes);
@@ -603,7 +606,7 @@ START_TEST(a_sum_of_slices_that_overflows_is_traced)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 4), *dx;
-    eg_tensor *y = eg_sum(NULL, eg_add(eg_slice(x, 0, 0, 3, 1), eg_slice(x, 0, 1, 4, 1)));
+    eg_tensor *y = eg_sum(NULL, eg_add(eg_slice_axis(x, 0, 0, 3, 1), eg_slice_axis(x, 0, 1, 4, 1)));
     eg_trace(cx, true);
     ck_assert_int_eq(eg_grad(y, eg_full_n(cx, EG_F32, 3e38, 0, NULL), 1, &x, &dx), -1);
     eg_assert_error(cx, "the gradient of slice");
@@ -614,8 +617,8 @@ START_TEST(an_index_that_changed_is_noticed_at_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 3, 2), *i = eg_from(cx, ((int64_t[]){ 1, 0 }), 2), *dx, *ddx;
-    eg_tensor *y =
-        eg_sum(NULL, eg_square(eg_add(eg_at("[v] d, i -> i d", x, i), eg_slice(x, 0, 0, 2, 1))));
+    eg_tensor *y = eg_sum(
+        NULL, eg_square(eg_add(eg_at("[v] d, i -> i d", x, i), eg_slice_axis(x, 0, 0, 2, 1))));
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
     eg_tensor *z = eg_sum(NULL, eg_square(dx));
     ck_assert_int_eq(eg_grad(z, NULL, 1, &x, &ddx), 0);

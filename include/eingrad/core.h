@@ -283,10 +283,10 @@ EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
 /* x[start:stop:step], Python's rules; EG_END */
-EG_API eg_tensor *eg_slice(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
+EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
 /* x[…, index, …], one axis less */
-EG_API eg_tensor *eg_select(eg_tensor *x, int axis, int64_t index);
-EG_API eg_tensor *eg_flip(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
+EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
+EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
 /* NumPy's broadcast_to; −1 keeps a size */
 EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis); /* drops an axis of size 1 */
@@ -295,9 +295,10 @@ EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
 /* y[…,k] = x[k, k+offset], new axis last */
 EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
 /* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
-EG_API eg_tensor *eg_unfold(eg_tensor *x, int axis, int64_t size, int64_t step);
+EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
 /* sizes NULL: equal; 0 or −1 */
-EG_API int eg_split(eg_tensor *x, int axis, int count, const int64_t *sizes, eg_tensor **parts);
+EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
+                         eg_tensor **parts);
 #ifndef __cplusplus
 #define eg_permute(x, ...) \
     eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })

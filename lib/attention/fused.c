@@ -118,7 +118,7 @@ static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
     int64_t at = 0;
     for (int k = 0; k < parts_in(d->attr); k++) {
         const int64_t n = eg_size(d->in[k]);
-        part[k] = eg_reshape_n(eg_slice(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
+        part[k] = eg_reshape_n(eg_slice_axis(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
         at += n;
     }
 }
@@ -190,7 +190,7 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3]);
     /* a size is 0, and so is all */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
-    return eg_ok(y) ? eg_concat_n(0, 3, real) : y;
+    return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
 }
 static const eg_sample gradient_samples[] = {
     { gradient_sample, "2x3x2, 2x4x2, 2x4x3, 2x3x3", -1, 1 }, { 0 }

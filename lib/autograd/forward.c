@@ -192,7 +192,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
         each[k] = e ? eg_reshape_n(forward_line(y, x, rows, e), 1, &length) : eg__poison(cx);
         if (cx->failed) return eg__poison(cx);
     }
-    return each ? eg_reshape_n(eg_stack_n(rows ? 0 : 1, (int)n, each), rank, dim) : eg__poison(cx);
+    return each ? eg_reshape_n(eg_stack_axis_n(rows ? 0 : 1, (int)n, each), rank, dim)
+                : eg__poison(cx);
 }
 static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name,
                  const eg_tensor *a, const char *b_name, const eg_tensor *b)

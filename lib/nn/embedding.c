@@ -83,6 +83,6 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);
     eg_tensor *y =
-        eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
+        eg_on("b l m, l m", eg_add, a->x, eg_slice_axis(m->table, 0, a->offset, a->offset + l, 1));
     return eg__nn_told("positions", m->name, a->x, before, y);
 }

@@ -123,10 +123,10 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
     eg_ctx *cx = x[0]->cx;
     const bool was = eg_nograd(cx, false);
     eg_tensor *base = eg_zeros_like(x[0]);
-    eg_tensor *windows = eg_unfold(eg_slice(base, 0, 1, EG_END, 1), 0, 2, 1);
+    eg_tensor *windows = eg_unfold_axis(eg_slice_axis(base, 0, 1, EG_END, 1), 0, 2, 1);
     eg_tensor *diagonal = eg_diagonal(base, 0, 0, 1);
-    eg_tensor *column = eg_select(eg_transpose(base, 0, 1), 0, 1);
-    eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip(base, 0), x[4]);
+    eg_tensor *column = eg_select_axis(eg_transpose(base, 0, 1), 0, 1);
+    eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip_axis(base, 0), x[4]);
     eg_nograd(cx, was);
     eg__addend part[] = { { &part[1], base, x[0], 0 },
                           { &part[2], windows, x[1], 2 },

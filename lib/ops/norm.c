@@ -261,8 +261,8 @@ static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
                                                                            : rows + a->gain;
     const int outer = part ? d->in[0]->rank - a->inner : 0;
     if ((part == 1 && !a->gain) || (part == 2 && !a->bias)) return NULL;
-    return eg_reshape_n(eg_slice(x, 0, from, part ? from + 1 : rows, 1), d->in[0]->rank - outer,
-                        d->in[0]->dim + outer);
+    return eg_reshape_n(eg_slice_axis(x, 0, from, part ? from + 1 : rows, 1),
+                        d->in[0]->rank - outer, d->in[0]->dim + outer);
 }
 /* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
 static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)

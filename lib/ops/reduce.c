@@ -53,7 +53,7 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
-    for (int k = 0; k < inner; k++) first = eg_slice(first, -1 - k, 0, 1, 1);
+    for (int k = 0; k < inner; k++) first = eg_slice_axis(first, -1 - k, 0, 1, 1);
     x = eg_sub(x, eg_detach(first));
     return eg_sub(x, eg__widen(mean_last(x, inner), inner));
 }
@@ -91,8 +91,8 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
         v = eg_reshape_n(v, f.outer + 1, dim);
         for (; n > 1; n /= 2) {
             const int64_t half = n / 2;
-            eg_tensor *last = n % 2 ? eg_slice(v, -1, n - 1, n, 1) : NULL;
-            v = eg_mul(eg_slice(v, -1, 0, half, 1), eg_slice(v, -1, half, 2 * half, 1));
+            eg_tensor *last = n % 2 ? eg_slice_axis(v, -1, n - 1, n, 1) : NULL;
+            v = eg_mul(eg_slice_axis(v, -1, 0, half, 1), eg_slice_axis(v, -1, half, 2 * half, 1));
             if (last) odd = odd ? eg_mul(odd, last) : last;
         }
         v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);

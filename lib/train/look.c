@@ -99,7 +99,7 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     eg_tensor *logits = t->kind->more(
         &t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window },
         memory, a->cache);
-    return eg_select(logits, 1, fresh - 1);
+    return eg_select_axis(logits, 1, fresh - 1);
 }
 
 static bool look_prepare(asking *a, const question *q)
@@ -212,7 +212,7 @@ static answer answer_to(eg_trainer *t, const char *input)
         if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
             eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
-            eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+            eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
         for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
         a.count = a.first;
     }
@@ -266,7 +266,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     t->kind->logits(&t->net, t->cx, &b, t->weights);
     /* l b h i j, b = 1 */
     eg_tensor *all =
-        eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));
+        eg_contiguous(eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     quiet_end(t->cx, q);
     char letter = t->kind->apart ? t->kind->part[part].letter : 'd';
     if (n == a.q.count + a.count) /* what the last place writes */
