@@ -23,8 +23,8 @@ typedef struct again_saved {
     eg_tensor *g, **dx; /* one per operand; NULL: nobody asked for it */
 } again_saved;
 
-/* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the
- * order of the graph */
+/* -- what a graph reads from outside ---------------------------------------------------------- */
+/* a list of tensors, each once, from the result to its operands */
 typedef struct reads {
     int n, room;
     eg_tensor **x;
@@ -41,22 +41,19 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
+/* Finds what y's graph reads from outside: tensors with a number of at most `born`. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
-    eg_ctx *cx = y->cx;
-    const uint64_t number = ++cx->sweep;
-    reads stack = { 0 };
-    if (!recompute_push(cx, &stack, y)) return false;
-    while (stack.n) {
-        const eg_tensor *t = stack.x[--stack.n];
-        for (int i = 0; i < t->count; i++) {
-            eg_tensor *x = t->in[i];
-            if (x->sweep == number) continue;
-            x->sweep = number;
+    eg_walk w = { .cx = y->cx, .oldest = born + 1 };
+    if (!eg__walk(&w, 1, &y)) return false;
+    for (int64_t k = w.n; k-- > 0;)
+        for (int i = 0; i < w.node[k]->count; i++) {
+            eg_tensor *x = w.node[k]->in[i];
+            if (x->seq > born || x->sweep == w.number) continue;
+            x->sweep = w.number;
             x->slot = -1;
-            if (!recompute_push(cx, x->seq <= born ? found : &stack, x)) return false;
+            if (!recompute_push(y->cx, found, x)) return false;
         }
-    }
     return true;
 }
 
@@ -160,8 +157,9 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     int n = 0;
     if (!x || !d) return false;
     for (int k = 0; k < y->count; k++) {
-        const bool asked = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
-        if (asked && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
+        /* the marks are those of the sweep that asks */
+        const bool wanted = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
+        if (wanted && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
