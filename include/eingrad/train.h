@@ -330,58 +330,11 @@ EG_API eg_trainer *eg_trainer_load_with(
 #define eg_trainer_new(...)      eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
 #define eg_trainer_generate(...) eg_trainer_generate_with(EG_ARGS_(eg_generate_args, __VA_ARGS__))
 #define eg_trainer_load(...)     eg_trainer_load_with(EG_ARGS_(eg_trainer_load_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_sgd_with(&o);
-}
-inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adam_with(&o);
-}
-inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adamw_with(&o);
-}
-inline eg_opt *eg_rmsprop(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_rmsprop_with(&o);
-}
-inline eg_opt *eg_adagrad(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adagrad_with(&o);
-}
-inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args())
-{
-    o.size = sizeof o;
-    o.data = data;
-    return eg_trainer_new_with(&o);
-}
-inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args())
-{
-    o.size = sizeof o;
-    o.trainer = t;
-    return eg_trainer_generate_with(&o);
-}
-inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
-                                   eg_trainer_load_args o = eg_trainer_load_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.path = path;
-    o.steps = steps;
-    return eg_trainer_load_with(&o);
-}
+#define EG_CXX_TRAIN_
+#include <eingrad/cxx.h>
 #endif
 #endif
