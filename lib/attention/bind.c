@@ -490,8 +490,8 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
-    eg_attention_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_attention_args o;
+    eg_options(&o, sizeof o, given);
     eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
     const char *called[8] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);

@@ -256,10 +256,18 @@ const char *eg_type_name(eg_dtype t)
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
+void eg_options(void *own, size_t size, const void *given)
+{
+    const size_t *theirs = given; /* the first member */
+    memset(own, 0, size);
+    if (given) memcpy(own, given, *theirs < size ? *theirs : size);
+    *(size_t *)own = size;
+}
+
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
-    eg_open_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_open_args o;
+    eg_options(&o, sizeof o, given);
     eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",

@@ -327,8 +327,8 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
 
 const eg_explained *eg_explain_with(const eg_einsum_args *given)
 {
-    eg_einsum_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_einsum_args o;
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;

@@ -136,8 +136,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 
 eg_plan *eg_plan_new_with(const eg_plan_args *given)
 {
-    eg_plan_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_plan_args o;
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
     eg_plan *p = cx ? make(cx, &o) : NULL;

@@ -404,7 +404,7 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
 {
     eg__trial c = { .o = { .size = sizeof c.o } };
-    if (given) memcpy(&c.o, given, given->size < sizeof c.o ? given->size : sizeof c.o);
+    eg_options(&c.o, sizeof c.o, given);
     eg_ctx *cx = c.cx = eg__context_of("gradcheck", c.o.count, c.o.xs);
     if (!cx || cx->failed || !sensible(cx, &c.o)) return NULL;
     int64_t calls = 0, sweeps = 0;

@@ -15,8 +15,7 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
-    /* a caller built with an older header has fewer options */
-    if (given) memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
+    eg_options(&map->o, sizeof map->o, given);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);

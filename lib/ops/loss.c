@@ -315,8 +315,8 @@ static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target
 
 eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
 {
-    eg_cross_entropy_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_cross_entropy_args o;
+    eg_options(&o, sizeof o, given);
     eg_tensor *const xs[] = { o.logits, o.target };
     eg_ctx *cx = eg__context_of("cross_entropy", 2, xs);
     if (!cx || !eg__check_all(cx, "cross_entropy", 2, xs)) return eg__poison(cx);

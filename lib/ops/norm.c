@@ -430,8 +430,8 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
-    eg_norm_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_norm_args o;
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1))
         return o.x ? eg__poison(o.x->cx) : NULL;

@@ -59,8 +59,8 @@ static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 }
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
-    eg_var_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_var_args o;
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
     const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);

@@ -299,7 +299,7 @@ static void decode_search(decoder *d)
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };
-    if (given) memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
+    eg_options(&start.o, sizeof start.o, given);
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);

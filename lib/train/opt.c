@@ -284,9 +284,8 @@ static bool make_state(eg_opt *op)
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
-    eg_opt_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_opt_args o;
+    eg_options(&o, sizeof o, given);
     eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx)) return NULL;

@@ -200,9 +200,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
-    eg_trainer_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_trainer_args o;
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
     if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
