@@ -411,8 +411,8 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     c.calls = &calls;
     c.sweeps = &sweeps;
     const bool step = c.o.oracle == EG_COMPLEX_STEP;
-    c.o.rtol = eg__opt(c.o.rtol, step ? 1e-11 : 1e-7);
-    c.o.atol = eg__opt(c.o.atol, step ? 1e-12 : 1e-9);
+    c.o.rtol = eg_option(c.o.rtol, step ? 1e-11 : 1e-7);
+    c.o.atol = eg_option(c.o.atol, step ? 1e-12 : 1e-9);
     if (!c.o.order) c.o.order = 1;
     c.unit = 2.3e-16;
     c.draws = cx->draw;

@@ -47,8 +47,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
             least = fmin(least, map->value[k]);
             most = fmax(most, map->value[k]);
         }
-    map->low = map->o.low == EG_OFF ? 0 : map->o.low != 0 ? map->o.low : least;
-    map->high = map->o.high == EG_OFF ? 0 : map->o.high != 0 ? map->o.high : most;
+    map->low = eg_option(map->o.low, least);
+    map->high = eg_option(map->o.high, most);
     if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
     return true;
 }

@@ -11,7 +11,7 @@ static void term_axes(const eg_bound_term *t, uint16_t *axis)
 /* -- rearrange: the axes of x, split, in another order, repeated, merged ---------------------- */
 eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 {
-    eg_rearrange_args o;
+    eg_rearrange_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     if (!eg__check("rearrange", o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";

@@ -426,7 +426,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
 
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
-    eg_trainer_load_args o;
+    eg_trainer_load_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     if (!o.cx || eg_error(o.cx)) return NULL;
     eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
