@@ -93,10 +93,6 @@ EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-/* For a function of your own that takes a struct of options, whose first member is `size_t size`:
- * copies the caller's struct `given` to `own`, which has `size` bytes. Members that the caller's
- * older header did not have are 0; all are, if given is NULL. */
-EG_API void eg_options(void *own, size_t size, const void *given);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw … */
 /* … and setting it: a resumed run draws the same */

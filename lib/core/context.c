@@ -256,14 +256,6 @@ const char *eg_type_name(eg_dtype t)
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
-void eg_options(void *own, size_t size, const void *given)
-{
-    const size_t *theirs = given; /* the first member */
-    memset(own, 0, size);
-    if (given) memcpy(own, given, *theirs < size ? *theirs : size);
-    *(size_t *)own = size;
-}
-
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
