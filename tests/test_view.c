@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tensor/tensor.h"
 #include "fixtures.h"
 #include "tests.h"
 
