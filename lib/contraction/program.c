@@ -237,15 +237,14 @@ int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 }
 
 /* -- pairings --------------------------------------------------------------------------------- */
-static size_t program_up(size_t n) { return (n + 15) / 16 * 16; }
 static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; }
 
 size_t eg__program_bytes(const eg_draft *d)
 {
-    size_t bytes = program_up(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
+    size_t bytes = eg__up16(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
     for (int s = 0; s < d->steps; s++)
-        bytes += program_up(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
-    return bytes + (diagonal(d) ? program_up(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
+        bytes += eg__up16(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
+    return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
 static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis,
@@ -253,13 +252,13 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg
 {
     eg_pairing *p = (eg_pairing *)(void *)*room;
     eg__pairing(p, dtype, axes, axis, two);
-    *room += program_up(eg__pairing_bytes(axes));
+    *room += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
 eg_program *eg__program(void *room, const eg_draft *d)
 {
     eg_program *p = room;
-    char *next = (char *)room + program_up(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
+    char *next = (char *)room + eg__up16(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
     *p = (eg_program){ .count = d->task->count, .steps = d->steps, .room = d->room };
     for (int k = 0; k < d->out.n; k++) p->empty |= d->out.size[k] == 0;
     eg_axis axis[3 * EG_RANK_MAX];

@@ -27,6 +27,8 @@ static inline int64_t eg__min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t eg__abs64(int64_t x) { return x < 0 ? -x : x; }
 /* the smallest multiple of `to` that is not below a */
 static inline int64_t eg__round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+/* the same of bytes, to what any type's alignment divides */
+static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16; }
 
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------- */
 /* shared by the views of one tensor */

@@ -81,7 +81,7 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     const affine *a = y->attr;
     const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    const eg_call_key w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
+    const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
                             y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_lookup(y->cx, &w);
@@ -151,7 +151,7 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
     return y;
 }
 /* planning may end r */
-static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_spec_labels *r,
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_plan_key *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {
     union {
@@ -182,8 +182,8 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
-    const eg_call_key what = { EG_AFFINE, 3, strlen(spec), spec, given };
-    const eg_call *c = eg__call_find(cx, &what);
+    const eg_plan_key what = { EG_KEY_AFFINE, 3, strlen(spec), spec, given };
+    const eg_call *c = eg__plans_find(cx, &what);
     if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)

@@ -74,14 +74,9 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be planned",
                           o->count, EG_EINSUM_MAX),
                NULL;
-    for (int k = 0; k < o->count; k++) {
+    for (int k = 0; k < o->count; k++)
         if (!eg_ok(given[k] = eg__shape_only(cx, &o->operands[k]))) return NULL;
-        if (given[k]->dtype != given[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
-                              eg_type_name((eg_dtype)given[0]->dtype), k + 1,
-                              eg_type_name((eg_dtype)given[k]->dtype)),
-                   NULL;
-    }
+    if (!eg__einsum_dtypes(cx, o->count, given)) return NULL;
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
     if (!eg__is_float(dtype) && dtype != EG_I64)
         return eg_fail_as(cx, EG_ERROR_DTYPE,
@@ -103,13 +98,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_contraction task = {
-        dtype,
-        o->count,
-        in,
-        &to,
-        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
-    };
+    const eg_contraction task = { dtype, o->count, in, &to,
+                                  eg__order_of(o->path, o->steps, o->limit) };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =

@@ -3,21 +3,18 @@
 #include "einsum/einsum.h"
 #include <string.h>
 
-typedef eg_term_labels part;
-typedef eg_spec_labels reading;
-
 static size_t reading_bytes(const eg_bound *b)
 {
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
-    return sizeof(reading) + (size_t)b->terms * sizeof(part) +
+    return sizeof(eg_spec_labels) + (size_t)b->terms * sizeof(eg_term_labels) +
            (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
-static part strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
-                            uint16_t **label)
+static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
+                                      uint16_t **label)
 {
-    const part p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
-    part q = p;
+    const eg_term_labels p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
+    eg_term_labels q = p;
     for (int r = 0; r < t->rank; r++) q.changed |= t->last[r] - t->first[r] != 1;
     for (int i = 0; i < t->items; i++) {
         const uint16_t number = t->item[i].axis;
@@ -31,9 +28,9 @@ static part strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t *
     *label += 2 * t->items;
     return q;
 }
-static const reading *reading_in(void *room, const eg_bound *b)
+static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
 {
-    reading *r = room;
+    eg_spec_labels *r = room;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
@@ -50,20 +47,12 @@ static const reading *reading_in(void *room, const eg_bound *b)
 const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
                                          eg_tensor *const *operand, eg_tensor **x)
 {
-    eg_key key;
-    key.n = 0;
-    key.fits = true;
-    /* 2: a reading */
-    eg__key_word(&key, (uint64_t)count | (uint64_t)broadcast << 8 | (uint64_t)2 << 24);
-    eg__key_bytes(&key, strlen(spec), spec);
-    for (int k = 0; k < count; k++) {
-        eg__key_word(&key, operand[k]->rank);
-        eg__key_words(&key, operand[k]->rank, operand[k]->dim);
-    }
-    const reading *r = eg__cache_find(cx, &key);
+    const eg_plan_key key = { broadcast ? EG_KEY_READ_ONES : EG_KEY_READ, count, strlen(spec), spec,
+                              operand };
+    const eg_spec_labels *r = eg__plans_find(cx, &key);
     if (r) {
         for (int k = 0; k < count; k++) {
-            const part *p = &r->operand[k];
+            const eg_term_labels *p = &r->operand[k];
             x[k] = p->changed ? eg_view_n(operand[k], p->items, p->dim) : operand[k];
         }
         return r;
@@ -85,7 +74,7 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broa
                    EG_RANK_MAX);
         return NULL;
     }
-    void *room = eg__cache_add(cx, &key, reading_bytes(b));
+    void *room = eg__plans_add(cx, &key, reading_bytes(b));
     if (!room) room = eg__alloc(cx, reading_bytes(b));
     return room ? reading_in(room, b) : NULL;
 }
@@ -102,8 +91,8 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
                    eg__dims_text(out, a, sizeof a), eg__sizes_text(r->rank, r->dim, b, sizeof b));
     return !eg__failed(cx);
 }
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r,
-                 eg_tensor *const *x, const uint16_t *const *label)
+static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
+                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
 {
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
     bool shared = false;
@@ -127,6 +116,34 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     return good && !eg__failed(cx);
 }
 
+/* -- options ---------------------------------------------------------------------------------- */
+bool eg__einsum_usable(eg_ctx *cx, const eg_einsum_args *o)
+{
+    if (!o->spec)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL");
+    else if (o->count > EG_EINSUM_MAX)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
+    else
+        return eg__check_all(cx, "einsum", o->count, o->operands);
+    return false;
+}
+bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    for (int k = 1; k < count; k++)
+        if (x[k]->dtype != x[0]->dtype) {
+            eg_fail_as(cx, EG_ERROR_DTYPE,
+                       "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
+                       eg_type_name((eg_dtype)x[0]->dtype), k + 1,
+                       eg_type_name((eg_dtype)x[k]->dtype));
+            return false;
+        }
+    return true;
+}
+eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit)
+{
+    return (eg_order_args){ .limit = limit, .steps = path || steps ? steps : -1, .path = path };
+}
+
 /* -- public ----------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
@@ -137,22 +154,13 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const eg_einsum_args *const o = all ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
-    if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL");
-    if (o->count > EG_EINSUM_MAX)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count,
-                          EG_EINSUM_MAX);
-    if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
+    if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
     const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
-    const eg_call_key what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
+    const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
                                plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
-    for (int k = 1; k < o->count; k++)
-        if (o->operands[k]->dtype != o->operands[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                              eg_type_name(o->operands[0]->dtype), k + 1,
-                              eg_type_name(o->operands[k]->dtype));
+    if (!eg__einsum_dtypes(cx, o->count, o->operands)) return eg__poison(cx);
     if (o->accumulate && !o->out)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "einsum: .accumulate adds to .out, which is not given");
@@ -167,7 +175,8 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];
-    const reading *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    const eg_spec_labels *r =
+        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
@@ -177,9 +186,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         same &= x[k] == o->operands[k];
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
     }
-    const eg_order_args order = { .limit = o->limit,
-                                  .steps = o->path || o->steps ? o->steps : -1,
-                                  .path = o->path };
+    const eg_order_args order = eg__order_of(o->path, o->steps, o->limit);
     if (o->out) {
         if (!eg__check_all(cx, "einsum", o->count, x) ||
             !eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
