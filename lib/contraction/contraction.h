@@ -20,7 +20,13 @@ enum { EG_EINSUM_MAX = 64, EG_LABEL_MAX = 512 };
  * operand (0 where absent). Strides in elements. An axis with sc ≠ 0 or size kept is free or batch,
  * one in neither a nor b nor… is refused by assert. */
 typedef struct eg_axis {
-    int64_t size, sa, sb, sc;
+    int64_t size;
+    union {
+        struct {
+            int64_t sa, sb, sc;
+        };
+        int64_t step[3]; /* the same, by operand */
+    };
     bool in_a, in_b, in_c;
 } eg_axis;
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,

@@ -4,7 +4,6 @@
  * packing both is paid back. An element is summed over k in the same order, in the same blocks, as
  * by the packed way: same bits. */
 #include "contraction/gemm.h"
-#include <stddef.h>
 #include <string.h>
 
 /* columns of a tile, of one that is a vector high; a short sum */

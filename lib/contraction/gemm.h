@@ -70,15 +70,29 @@ bool eg__sum(eg_ctx *, eg_dtype, const eg_axes *out, const eg_axes *k, const voi
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, bool add);
 
-/* -- lists: where the element number `i` of a list of axes lies in an operand ----------------- */
-typedef struct eg_place {
-    int64_t a, b, c;
-} eg_place; /* offsets in elements */
-eg_place eg__place(const eg_axes *, int64_t i);
-/* which: offsetof(eg_axis, sa) … */
-void eg__offsets(const eg_axes *, size_t which, int64_t from, int64_t count, int64_t *off);
+/* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
+enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };
+typedef union eg_place { /* in elements */
+    struct {
+        int64_t a, b, c;
+    };
+    int64_t of[EG_OF_ALL];
+} eg_place;
+static inline const int64_t *eg__axis_numbers(const eg_axes *l)
+{
+    return (const int64_t *)(const void *)l->axis;
+}
+/* Returns where element number i lies. */
+static inline eg_place eg__place(const eg_axes *l, int64_t i)
+{
+    eg_place p;
+    eg__axes_to(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, i, NULL, p.of);
+    return p;
+}
+/* Writes where elements [from, from + count) lie in one operand, `which`: EG_OF_A … */
+void eg__offsets(const eg_axes *, int which, int64_t from, int64_t count, int64_t *off);
 
-/* one after the other */
+/* The elements one after the other, from a given one on. */
 typedef struct eg_walk {
     const eg_axes *list;
     eg_place at;
@@ -87,24 +101,11 @@ typedef struct eg_walk {
 static inline void eg__walk_to(eg_walk *w, const eg_axes *l, int64_t i)
 {
     w->list = l;
-    w->at = eg__place(l, i);
-    for (int x = l->n - 1; x >= 0; x--) {
-        w->index[x] = i ? i % l->axis[x].size : 0;
-        if (i) i /= l->axis[x].size;
-    }
+    eg__axes_to(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, i, w->index, w->at.of);
 }
 static inline void eg__walk_on(eg_walk *w)
 {
-    for (int x = w->list->n - 1; x >= 0; x--) {
-        const eg_axis *q = &w->list->axis[x];
-        w->at.a += q->sa;
-        w->at.b += q->sb;
-        w->at.c += q->sc;
-        if (++w->index[x] < q->size) return;
-        w->index[x] = 0;
-        w->at.a -= q->size * q->sa;
-        w->at.b -= q->size * q->sb;
-        w->at.c -= q->size * q->sc;
-    }
+    const eg_axes *l = w->list;
+    eg__axes_next(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, w->index, w->at.of);
 }
 #endif

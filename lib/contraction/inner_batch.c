@@ -6,7 +6,6 @@
  * (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those of the kernels, so an
  * element's sum has the same order, and the same bits, as without the detour. */
 #include "contraction/gemm.h"
-#include <stddef.h>
 
 /* bytes of an operand's block; rows worth packing for; batches; bytes */
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
@@ -14,7 +13,7 @@ enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 /* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and
  * can become part of it */
 typedef struct part {
-    size_t which;
+    int which;
     bool packed, joins;
     char *room;
 } part;
@@ -26,27 +25,23 @@ typedef struct blocks {
     part part[2];
 } blocks;
 
-static int64_t stride(const eg_axis *x, size_t which)
-{
-    return *(const int64_t *)((const char *)x + which);
-}
 static int64_t inner_first(const eg_axes *l) { return l->n ? l->axis[0].size : 1; }
 static int64_t inner(const eg_axes *l) { return l->total / inner_first(l); }
-static bool near(const eg_axes *l, size_t which)
+static bool near(const eg_axes *l, int which)
 {
     for (int i = 0; i < l->n; i++)
-        if (stride(&l->axis[i], which) == 1 || stride(&l->axis[i], which) == -1) return true;
+        if (l->axis[i].step[which] == 1 || l->axis[i].step[which] == -1) return true;
     return false;
 }
 
 /* The batch axes that an operand has side by side, from stride 1 on */
-static void group_of(blocks *b, const eg_axes *batch, size_t which)
+static void group_of(blocks *b, const eg_axes *batch, int which)
 {
     bool taken[EG_AXES_MAX] = { false };
     b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_room };
     b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_room };
     for (int i = 0; i < batch->n; i++)
-        if (!taken[i] && stride(&batch->axis[i], which) == b->group.total) {
+        if (!taken[i] && batch->axis[i].step[which] == b->group.total) {
             taken[i] = true;
             for (int j = b->group.n++; j > 0; j--) b->group_room[j] = b->group_room[j - 1];
             b->group_room[0] = batch->axis[i];
@@ -69,13 +64,13 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     bool any = false;
     for (int s = 0; s < 2; s++) {
         part *p = &b->part[s];
-        *p = (part){ .which = s ? offsetof(eg_axis, sb) : offsetof(eg_axis, sa) };
+        *p = (part){ .which = s ? EG_OF_B : EG_OF_A };
         if (near(rows[s], p->which) || near(&g->k, p->which)) continue;
         if (!any) group_of(b, &g->batch, p->which);
         int64_t step = 1;
         bool together = b->group.total >= LEAST;
         for (int i = b->group.n - 1; i >= 0; step *= b->group.axis[i--].size)
-            together &= stride(&b->group.axis[i], p->which) == step;
+            together &= b->group.axis[i].step[p->which] == step;
         p->packed = together;
         any |= together;
     }
@@ -115,21 +110,21 @@ static eg_axes inner_cut(const eg_axes *l, int64_t size, eg_axis *room)
     if (c.n) room[0].size = size;
     return c;
 }
-static int64_t offset(const eg_axes *l, int64_t at, size_t which)
+static int64_t offset(const eg_axes *l, int64_t at, int which)
 {
-    return l->n ? at * stride(&l->axis[0], which) : 0;
+    return l->n ? at * l->axis[0].step[which] : 0;
 }
 /* row-major strides from `step` on in operand s */
 static void restride(const eg_axes *l, int s, int64_t step)
 {
-    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size)
-        *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
+    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size) l->axis[i].step[s] = step;
 }
 
 /* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
 typedef struct turning {
     const eg_axes *x, *y;
-    size_t which, w;
+    int which;
+    size_t w;
     int64_t batches, zs, ys, pieces;
     const char *src;
     char *dst;
@@ -147,7 +142,7 @@ static void inner_piece(void *user, int64_t number, int thread)
             int64_t along;
             eg__offsets(t->x, t->which, i, 1, &along);
             eg__transpose(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
-                          stride(x, t->which), t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs,
+                          x->step[t->which], t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs,
                           false);
         }
     }
@@ -159,9 +154,8 @@ static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, e
 {
     /* x: the nearer of the two; the small kernels read a along its rows */
     const eg_axes *x = k, *y = rows;
-    if (rows->n &&
-        ((small && s == 0) || !k->n ||
-         stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
+    if (rows->n && ((small && s == 0) || !k->n ||
+                    rows->axis[rows->n - 1].step[p->which] < k->axis[k->n - 1].step[p->which])) {
         x = rows;
         y = k;
     }
@@ -227,14 +221,12 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                         one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), room[1]);
                         one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), room[2]);
                         one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), room[3]);
-                        const size_t of_a = offsetof(eg_axis, sa), of_b = offsetof(eg_axis, sb),
-                                     of_c = offsetof(eg_axis, sc);
-                        one.a = g->a + W * (rest.a + offset(&b.group, z, of_a) +
-                                            offset(&g->m, i, of_a) + offset(&g->k, k, of_a));
-                        one.b = g->b + W * (rest.b + offset(&b.group, z, of_b) +
-                                            offset(&g->n, j, of_b) + offset(&g->k, k, of_b));
-                        one.c = g->c + W * (rest.c + offset(&b.group, z, of_c) +
-                                            offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
+                        one.a = g->a + W * (rest.a + offset(&b.group, z, EG_OF_A) +
+                                            offset(&g->m, i, EG_OF_A) + offset(&g->k, k, EG_OF_A));
+                        one.b = g->b + W * (rest.b + offset(&b.group, z, EG_OF_B) +
+                                            offset(&g->n, j, EG_OF_B) + offset(&g->k, k, EG_OF_B));
+                        one.c = g->c + W * (rest.c + offset(&b.group, z, EG_OF_C) +
+                                            offset(&g->m, i, EG_OF_C) + offset(&g->n, j, EG_OF_C));
                         const bool small = eg__direct_suits(&one);
                         for (int s = 0; s < 2; s++) {
                             if (!b.part[s].packed) continue;

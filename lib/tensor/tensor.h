@@ -2,6 +2,7 @@
 #ifndef EG_TENSOR_H
 #define EG_TENSOR_H
 #include "core/core.h"
+#include "tensor/axes.h"
 #include "tensor/lanes.h"
 
 /* -- apply.c ---------------------------------------------------------------------------------- */
