@@ -371,7 +371,7 @@ TEST(long_sums_are_accurate)
     ck_assert_ptr_nonnull(a);
     for (int i = 0; i < N; i++) a[i] = 0.1f;
     const eg_axis sum = { N, { { 1, 0, 0 } }, true, false, false },
-                  rows[] = { { N / 16, 16, 0, 0, true, false, false },
+                  rows[] = { { N / 16, { { 16, 0, 0 } }, true, false, false },
                              { 16, { { 1, 0, 1 } }, true, false, true } };
     ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
     ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);

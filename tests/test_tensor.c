@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "gradcheck/gradcheck.h"
+#include "fixtures.h"
 #include "tests.h"
 
 static const double near_zero = 1e-12;
@@ -468,10 +469,9 @@ static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *
 /* 452 arrays and NumPy's text for them: tests/reference/print_numpy.py */
 TEST(prints_as_numpy)
 {
-    const char *top = getenv("EG_SRCDIR");
-    char path[4096], *line = NULL, *rest = NULL;
+    const char *path = source_path("tests/data/print.txt");
+    char *line = NULL, *rest = NULL;
     size_t room = 0, rest_room = 0;
-    snprintf(path, sizeof path, "%s/tests/data/print.txt", top ? top : ".");
     FILE *file = fopen(path, "r");
     ck_assert_msg(file != NULL, "%s cannot be read", path);
     eg_ctx *cx = eg_open();

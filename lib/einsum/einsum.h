@@ -119,9 +119,17 @@ typedef struct eg_call {
     const void *attr; /* of the node */
     const eg_program *program;
 } eg_call;
-/* Plans a call and remembers it under its key. attr begins with a pointer, which in what is
- * remembered points at the call. NULL after an error. */
+/* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
+/* Applies a row by a planned call, which its shape() and forward() find in y->saved while they run.
+ * Afterwards nothing is saved: the plan memory may evict the call. */
+eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *);
+/* The call that y is being made by; NULL if eg_apply applied the row. */
+static inline const eg_call *eg__call_saved(const eg_tensor *y)
+{
+    return y->saved ? *(const eg_call *const *)y->saved : NULL;
+}
 #endif

@@ -14,14 +14,10 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
 }
 
 /* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g --------- */
-/* start: of each operand along the axis, found by shape() */
-typedef struct joining {
-    int axis;
-    int64_t *start;
-} joining;
+/* The attribute is the axis; saved is where each operand starts along it, which shape() finds. */
 static int join_joined(const eg_tensor *y)
 {
-    const int axis = ((const joining *)y->attr)->axis;
+    const int axis = *(const int *)y->attr;
     return axis < 0 ? axis + y->rank : axis;
 }
 
@@ -30,12 +26,11 @@ static bool concat_shape(eg_tensor *y)
     const eg_tensor *first = y->in[0];
     int64_t dim[EG_RANK_MAX];
     char a[256], b[256];
-    joining *j = (joining *)(uintptr_t)y->attr; /* the node's own */
-    int axis = eg__axis("concat", y->in[0], j->axis);
-    if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start)))
-        return false;
+    int axis = eg__axis("concat", y->in[0], *(const int *)y->attr);
+    int64_t *start = axis < 0 ? NULL : eg_node_save(y, (size_t)y->count * sizeof *start);
+    if (!start) return false;
     memcpy(dim, first->dim, first->rank * sizeof *dim);
-    j->start[0] = 0;
+    start[0] = 0;
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
@@ -51,18 +46,18 @@ static bool concat_shape(eg_tensor *y)
                        eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
-        j->start[k] = dim[axis];
+        start[k] = dim[axis];
         dim[axis] += x->dim[axis];
     }
     return eg__shape(y, first->dtype, first->rank, dim);
 }
 static bool concat_forward(eg_tensor *y)
 {
-    const joining *j = y->attr;
+    const int64_t *start = y->saved;
     int64_t dim[EG_RANK_MAX];
     int axis = join_joined(y);
     for (int k = 0; k < y->count; k++) {
-        eg_tensor here = join_part(y, axis, j->start[k], y->in[k]->dim[axis], dim);
+        eg_tensor here = join_part(y, axis, start[k], y->in[k]->dim[axis], dim);
         eg__copy(&here, y->in[k]);
     }
     return true;
@@ -70,7 +65,7 @@ static bool concat_forward(eg_tensor *y)
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int axis = join_joined(y);
-    const int64_t from = ((const joining *)y->attr)->start[i];
+    const int64_t from = ((const int64_t *)y->saved)[i];
     return eg_slice_axis(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat_axis(-1, x[0], x[1]); }
@@ -95,8 +90,7 @@ static const eg_op concat_op = { "concat",
                                  .forward_c128 = concat_forward };
 eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
 {
-    const joining j = { .axis = axis };
-    return eg_apply(&concat_op, &j, sizeof j, count, x);
+    return eg_apply(&concat_op, &axis, sizeof axis, count, x);
 }
 
 /* -- stack: the same along a new axis --------------------------------------------------------- */
