@@ -402,6 +402,8 @@ static eg_gemm for_team(const eg_gemm *g, int team)
         direct_cut(t, g, eg__round_up(g->n.total, eg__min64(want, most)) / eg__min64(want, most));
     return own;
 }
+/* Shares strips and blocks among threads. Strips that are copied need room for each thread: on
+ * the stack if that is enough. */
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
     int team = eg__team(cx, g->m.total * g->n.total * g->k.total * g->batch.total, 1 << 21);

@@ -215,6 +215,7 @@ static void block_piece(void *user, int64_t i, int thread)
     for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
 }
+/* One batch by all threads: they pack each block of b together, then take blocks of a in turn. */
 static void gemm_together(eg_ctx *cx, int team, crew *c)
 {
     const shape *s = c->s;
@@ -235,6 +236,7 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
     }
 }
 
+/* Chooses the sizes of blocks and how the work is shared, and takes room for every thread. */
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),

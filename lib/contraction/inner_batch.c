@@ -129,6 +129,7 @@ typedef struct turning {
     const char *src;
     char *dst;
 } turning;
+/* Transposes one thread's share of the lines. */
 static void inner_piece(void *user, int64_t number, int thread)
 {
     (void)thread;
@@ -149,6 +150,8 @@ static void inner_piece(void *user, int64_t number, int thread)
 }
 /* a line more, so that what is apart does not meet in one cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
+/* Transposes a block of operand s into its room, batch by batch, and gives its axes the strides
+ * that they have there. */
 static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
                        eg_axes *rows, const eg_axes *k, const char *src)
 {
@@ -191,6 +194,8 @@ bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
+/* Goes through blocks of batches, k, m and n; transposes what of each operand lies batch by
+ * batch, and multiplies block by block. */
 bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;

@@ -7,50 +7,20 @@
 #include "contraction/gemm.h"
 
 /* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
-enum { TURN_X = 256, TURN_Y = 64 };
+enum { LONG = 256, HIGH = 64 };
 
 typedef struct tile {
     int64_t rows, n, ra, sa, rb, sb, rc, sc;
 } tile; /* c[r·rc + i·sc] … */
 
-#define MAP(name, type)                                                                       \
-    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *restrict c, \
-                               bool add)                                                      \
-    {                                                                                         \
-        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                           \
-        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                       \
-            if (!b) {                                                                         \
-                if (sa == 1 && sc == 1) {                                                     \
-                    if (add)                                                                  \
-                        for (int64_t i = 0; i < n; i++) c[i] += a[i];                         \
-                    else                                                                      \
-                        for (int64_t i = 0; i < n; i++) c[i] = a[i];                          \
-                } else if (add)                                                               \
-                    for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                   \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                    \
-                continue;                                                                     \
-            }                                                                                 \
-            if (sc == 1 && sa == 1 && sb == 1) {                                              \
-                if (add)                                                                      \
-                    for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                      \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                       \
-            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                     \
-                const type one = sa ? *b : *a, *many = sa ? a : b;                            \
-                if (add)                                                                      \
-                    for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                    \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                     \
-            } else if (add)                                                                   \
-                for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];           \
-            else                                                                              \
-                for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];            \
-            b += t->rb;                                                                       \
-        }                                                                                     \
-    }
-MAP(map_f32, float)
-MAP(map_f64, double)
+#define REAL    float
+#define NAME(x) x##_f32
+#include "contraction/map_of.h"
+#undef REAL
+#undef NAME
+#define REAL    double
+#define NAME(x) x##_f64
+#include "contraction/map_of.h"
 
 typedef struct job {
     const eg_axes *tiles;
@@ -60,6 +30,7 @@ typedef struct job {
     char *c;
     bool turn, far, add;
 } job;
+/* Computes tile number u. */
 static void map_unit(const job *j, int64_t u)
 {
     const eg_axis *ax = j->ax, *ay = j->ay;
@@ -91,6 +62,7 @@ static void map_piece(void *user, int64_t k, int thread)
         map_unit(j, u);
 }
 
+/* Chooses the two axes of a tile and its size, and shares the tiles among threads. */
 bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, const void *b, void *c,
              bool add)
 {
@@ -122,8 +94,8 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, cons
     }
     /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
      * some thousand elements in all */
-    j.nx = eg__min64(ax->size, turned ? TURN_X : 1 << 14);
-    j.ny = eg__min64(ay->size, turned ? TURN_Y : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
+    j.nx = eg__min64(ax->size, turned ? LONG : 1 << 14);
+    j.ny = eg__min64(ay->size, turned ? HIGH : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
     j.bx = (ax->size + j.nx - 1) / j.nx;
     j.by = (ay->size + j.ny - 1) / j.ny;
     j.units = tiles.total * j.by * j.bx;

@@ -62,6 +62,7 @@ static void NAME(halved)(int w, int64_t rows, const int64_t *off, int64_t n, con
         }
 }
 
+/* dst[p·w + i] = src[off[i] + p·ks] for any offsets. */
 static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src,
                          int64_t ks, WORD *dst)
 {
@@ -87,6 +88,7 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
     }
 }
 
+/* Chooses for every stretch of k how it is packed. */
 static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
                         const eg_run *run, const WORD *src, WORD *dst, int64_t k)
 {

@@ -191,6 +191,8 @@ static bool spill_to_batches(roles *r, eg_dtype dtype)
     }
     return true;
 }
+/* Sets the four lists of a product and chooses the kernel. `p` may not be a product of other
+ * roles before. */
 static void pair_product(eg_pairing *p, const roles *r)
 {
     eg_gemm *g = &p->gemm;
@@ -222,6 +224,8 @@ size_t eg__pairing_bytes(int axes)
     return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
 }
 
+/* Drops axes of size 1, fuses those that are one run everywhere, sums over those that one operand
+ * alone has, and gives the rest their roles. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
     eg_axis x[EG_AXES_MAX];
@@ -290,6 +294,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     pair_product(p, &role);
 }
 
+/* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
+ * kernel. */
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
 {
     const eg_dtype dtype = p->gemm.dtype;

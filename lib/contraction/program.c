@@ -78,6 +78,8 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
+/* Lets eg__order find the order of pairs. If no order keeps to the limit, says how large the
+ * smallest intermediate was. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
                       int (*pair)[2])
 {
@@ -112,6 +114,7 @@ static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t la
         if (!gone[k] && program_find(d->side[k].label, d->side[k].n, label) >= 0) return true;
     return program_find(d->out.label, d->out.n, label) >= 0;
 }
+/* Sets what a step leaves and where it lies; refuses more axes or bytes than there may be. */
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 {
     const int n = d->task->count, numbers = n + step;
@@ -173,6 +176,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     return true;
 }
 
+/* Merges repeated labels, finds the order of pairs, and describes each intermediate. */
 bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
 {
     const int n = t->count;
@@ -203,6 +207,7 @@ const eg_side *eg__draft_result(const eg_draft *d, int step)
     return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
 }
 
+/* Each label of the three is one axis. */
 int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
@@ -255,6 +260,7 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg
     *room += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
+/* Makes a pairing of each step, one behind the other in the room. */
 eg_program *eg__program(void *room, const eg_draft *d)
 {
     eg_program *p = room;
@@ -279,6 +285,8 @@ eg_program *eg__program(void *room, const eg_draft *d)
     return p;
 }
 
+/* Runs the steps. Intermediates lie on the stack if they are small, else in a scope of their own.
+ * */
 bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, bool add)
 {
     if (p->empty) return true;

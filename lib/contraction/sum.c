@@ -72,6 +72,7 @@ static int sum_nearest(const eg_axes *l)
     return best;
 }
 
+/* Decides between along and across, and cuts the sum into blocks and parts. */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
              const void *b, void *c, bool add)
 {

@@ -256,6 +256,8 @@ const char *eg_type_name(eg_dtype t)
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
+/* Checks the options, then makes a context in one block of the given allocator. NULL after an
+ * error, which the thread keeps: there is no context to record it in. */
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
@@ -422,6 +424,8 @@ eg_mark eg_push(eg_ctx *cx)
     return (eg_mark){ a, a->serial };
 }
 
+/* Ends the scope of the mark and all scopes that were left open inside it. Its memory goes to the
+ * pool of the context, not to the allocator. */
 void eg_pop(eg_ctx *cx, eg_mark m)
 {
     if (!cx || !m.scope) return;

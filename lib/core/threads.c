@@ -107,6 +107,8 @@ static void work(struct eg__team *t, int number)
     for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
+/* A helper: works on each job that is posted, spins for a while, then sleeps until it is woken.
+ * */
 static void *help(void *user)
 {
     member *h = user;
@@ -224,6 +226,8 @@ int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
     return most < cx->threads ? (int)most : cx->threads;
 }
 
+/* Posts a loop as a job, works on it, and waits for the pieces that helpers have begun. A loop
+ * inside a piece runs alone. */
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
 {
     struct eg__team *t = team > 1 && pieces > 1 && pieces < UINT32_MAX ? team_of(cx) : NULL;

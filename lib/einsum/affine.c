@@ -171,6 +171,8 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_plan_key *what, const eg_s
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        x);
 }
+/* Looks the call up, else reads the spec and plans it. What the row does not know becomes an
+ * einsum and a sum. */
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
     eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };

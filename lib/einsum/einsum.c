@@ -168,6 +168,8 @@ static bool einsum_forward(eg_tensor *y)
                                      &(eg_order_args){ .limit = l->limit, .steps = -1 });
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
 }
+/* The einsum of g and the other operands. A label that operand i alone has is stretched
+ * afterwards, and one that it repeats is put on the diagonal. */
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const labels *l = y->attr;
@@ -317,6 +319,7 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
+/* The entry holds the call, sizes and strides of the result, the attribute, and the program. */
 eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
                        int count, eg_tensor *const *x, const uint16_t *const *label,
                        const eg_labelled *out, const eg_order_args *order)
@@ -364,6 +367,8 @@ eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what)
     return c ? eg__call_apply(cx, &einsum_op, c, c->attr, c->attr_size, what->count, what->x)
              : NULL;
 }
+/* A single operand whose axes only change places becomes a view. Else the call is looked up, or
+ * planned; an order of its own is planned without being remembered as a call. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out)

@@ -37,6 +37,7 @@ static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_reshape_n(eg_einsum(spec, g), x->rank, x->dim);
 }
 static const eg_op expand_op;
+/* Checks the sizes and replaces −1 by the size that x has. */
 eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     char text[256];

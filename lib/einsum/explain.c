@@ -10,6 +10,7 @@ typedef struct text {
     size_t n, room;
 } text;
 static void explain_put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Appends, as printf does; the text moves to twice the room when it is full. */
 static void explain_put(text *t, const char *format, ...)
 {
     for (;;) {
@@ -64,6 +65,7 @@ static int explain_find(const uint16_t *label, int n, uint16_t what)
         if (label[k] == what) return k;
     return -1;
 }
+/* The einsum that is the cotangent of operand i, as einsum_rule (einsum.c) makes it. */
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
                                     const eg_labelled *out, int i)
 {
@@ -115,6 +117,7 @@ static const char *const kinds[][2] = {
     [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
     [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
+/* Describes step s: its labels by role, the matrix product it is, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t,
                     const names *n)
 {
@@ -292,6 +295,7 @@ static void put_counts(text *t, double multiplications, double additions, double
     put_number(t, bytes);
     explain_put(t, " bytes");
 }
+/* What a step is, who does it, and what it costs. */
 static void put_step(text *t, const explanation *x, int s)
 {
     const eg_explained_step *q = &x->step[s];
@@ -327,6 +331,7 @@ static void put_total(text *t, const explanation *x)
     explain_put(t, "\n");
 }
 
+/* Plans the einsum, then fills in the fields, then the words. */
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
 {
     explanation x;

@@ -29,6 +29,7 @@ static bool reachable(const eg_shape *s)
     }
     return reach <= INT64_MAX / 16;
 }
+/* A view of one element: nothing reads its values. */
 eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
@@ -66,6 +67,8 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, dim, stride };
 }
 
+/* Refuses what einsum would refuse, and copies the shapes and the program into one block. NULL
+ * after an error, recorded in cx. */
 static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
@@ -173,6 +176,7 @@ static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, 
              eg__sizes_text(s->rank, s->stride, strides[1], sizeof strides[1]));
     return -1;
 }
+/* Compares every tensor with the shape that was planned for, then runs the plan. */
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why,
                    size_t room)
 {

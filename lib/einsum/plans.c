@@ -97,6 +97,7 @@ const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
             if (e->hash == hash && same_key(e, k)) return e->value;
     return NULL;
 }
+/* The entry holds the key, too: its text and the shapes of its operands. */
 void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
 {
     cache *c = cx->plan_cache;

@@ -44,6 +44,7 @@ static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
+/* From the plan memory, else read and bound; what eg__bind found is copied into the entry. */
 const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
                                          eg_tensor *const *operand, eg_tensor **x)
 {
@@ -91,6 +92,8 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
                    eg__dims_text(out, a, sizeof a), eg__sizes_text(r->rank, r->dim, b, sizeof b));
     return !eg__failed(cx);
 }
+/* Writes the einsum to .out. Where .out shares memory with an operand, the result is made aside
+ * and then added or copied. */
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
                  const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
 {

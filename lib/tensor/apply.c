@@ -94,6 +94,9 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
                           op->arity, count);
     return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
+/* Makes the node: one block for operands, their versions, sizes and the attribute, then shape()
+ * and forward() of the row. Without recording the result forgets its row and operands afterwards.
+ * */
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *xs)
 {
@@ -144,6 +147,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return y;
 }
 
+/* Asks t's shape() about x in place of t's operand. A row that is a view sets data, sizes and
+ * strides; one that copies sets no data. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     int64_t sizes[2 * EG_RANK_MAX];

@@ -128,6 +128,8 @@ static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int
     return n;
 }
 
+/* The cases in order of cost: operands that are row-major throughout, those that merge into one
+ * run, few elements on one thread, and all others. */
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
                    const void *user, int64_t work)
 {

@@ -52,6 +52,7 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     if (create_made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
+/* Copies re and im into the halves of a new c128 tensor. */
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
 {
     eg_tensor *const parts[] = { re, im };
@@ -103,6 +104,7 @@ static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
     [EG_I32] = ramp_I32,
     [EG_I64] = ramp_I64,
 };
+/* Refuses ramps that do not end, do not fit, or that an integer dtype cannot hold. */
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
     eg_tensor *y = eg__poison(cx);

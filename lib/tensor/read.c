@@ -96,6 +96,7 @@ double eg_item(eg_tensor *x)
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
 }
+/* Reads one element; negative indices count from the end. NaN after an error. */
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
@@ -209,6 +210,7 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     return al < bh && bl < ah;
 }
 
+/* Copies value over target. Where the two share memory, value is copied aside first. */
 int eg_assign(eg_tensor *target, eg_tensor *value)
 {
     char a[256], b[256];

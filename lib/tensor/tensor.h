@@ -54,6 +54,8 @@ bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
  */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
+/* Copies n elements of `width` bytes; steps in bytes. */
+void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
 /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
