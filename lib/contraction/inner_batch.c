@@ -1,17 +1,18 @@
 /* inner_batch.c: a product whose batches lie nearest in an operand, as in the values
- * `ijbh,jbhd->ibhd`: for one batch its numbers are a cache line apart, and packing would fetch
- * every line once per batch. Here a block of the operand (some batches, rows and k) is turned into
- * scratch, batch by batch, each line fetched once, and the block's products are made by the usual
- * kernels. A batch axis that continues c's contiguous one is turned so that both become one
- * (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those of the kernels, so an
- * element's sum has the same order, and the same bits, as without the detour. */
+ * `ijbh,jbhd->ibhd`: the elements of one batch are a cache line apart, and packing would fetch
+ * every line once per batch. Here a block of the operand (some batches, rows and k) is transposed
+ * into scratch, batch by batch, so that each line is fetched once, and the block's products are
+ * computed by direct.c or gemm.c. A batch axis that continues c's contiguous one is placed so that
+ * both become one (`efbad,cf->abcde`: 12 lanes of e become 144 of d e). Blocks of k are those of
+ * the kernels, so that an element's sum has the same order and bits as without this. */
 #include "contraction/gemm.h"
 
-/* bytes of an operand's block; rows worth packing for; batches; bytes */
+/* ROOM: bytes of an operand's block. ROWS: blocks are not cut below. LEAST: batches that are worth
+ * it. LINE: bytes */
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and
- * can become part of it */
+/* An operand: packed says if it is transposed, into room; joins, if its last batch axis continues m
+ * in c and can become part of it. */
 typedef struct part {
     int which;
     bool packed, joins;
@@ -55,8 +56,8 @@ static void group_of(blocks *b, const eg_axes *batch, int which)
         }
 }
 
-/* Sizes of blocks, by the shape alone. False: no operand is like that, or the least block is too
- * large. */
+/* Chooses the sizes of blocks, by the shape alone. False if no operand has its batches nearest, or
+ * if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
 {
     const eg_axes *rows[2] = { &g->m, &g->n };
@@ -121,19 +122,19 @@ static void restride(const eg_axes *l, int s, int64_t step)
 }
 
 /* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
-typedef struct turning {
+typedef struct transposing {
     const eg_axes *x, *y;
     int which;
     size_t w;
     int64_t batches, zs, ys, pieces;
     const char *src;
     char *dst;
-} turning;
+} transposing;
 /* Transposes one thread's share of the lines. */
 static void inner_piece(void *user, int64_t number, int thread)
 {
     (void)thread;
-    const turning *t = user;
+    const transposing *t = user;
     const eg_axis one = { .size = 1 }, *x = t->x->n ? &t->x->axis[t->x->n - 1] : &one;
     for (int64_t y = t->y->total * number / t->pieces; y < t->y->total * (number + 1) / t->pieces;
          y++) {
@@ -148,12 +149,12 @@ static void inner_piece(void *user, int64_t number, int thread)
         }
     }
 }
-/* a line more, so that what is apart does not meet in one cache set */
+/* padded by one to two cache lines, so that batches do not share a cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
 /* Transposes a block of operand s into its room, batch by batch, and gives its axes the strides
  * that they have there. */
-static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
-                       eg_axes *rows, const eg_axes *k, const char *src)
+static void inner_transpose(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
+                            eg_axes *rows, const eg_axes *k, const char *src)
 {
     /* x: the nearer of the two; the small kernels read a along its rows */
     const eg_axes *x = k, *y = rows;
@@ -163,8 +164,8 @@ static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, e
         y = k;
     }
     const bool join = p->joins && small; /* then the batches lie side by side for every k */
-    turning t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
-                  x->total, 1, src,      p->room };
+    transposing t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
+                      x->total, 1, src,      p->room };
     if (join) {
         t.zs = x->total;
         t.ys = padded(x->total * group->total);
@@ -236,8 +237,8 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                         for (int s = 0; s < 2; s++) {
                             if (!b.part[s].packed) continue;
                             const char **from = s ? &one.b : &one.a;
-                            inner_turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
-                                       &one.k, *from);
+                            inner_transpose(cx, &b.part[s], s, small, w, &one.batch,
+                                            s ? &one.n : &one.m, &one.k, *from);
                             *from = b.part[s].room;
                         }
                         if (small) one.tiling = eg__direct_tiling(&one);

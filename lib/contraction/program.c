@@ -1,5 +1,5 @@
-/* program.c: labels, sizes and strides → the order of pairs, what each pair leaves, and how each is
- * done. */
+/* program.c: from labels, sizes and strides to the order of pairs, the intermediates, and a pairing
+ * for each; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>
 
@@ -78,6 +78,11 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
+/* The bytes that an intermediate may have. */
+static int64_t most_bytes(const eg_order_args *o)
+{
+    return !o->limit ? INT64_MAX : o->limit == EG_OFF ? 0 : o->limit;
+}
 /* Lets eg__order find the order of pairs. If no order keeps to the limit, says how large the
  * smallest intermediate was. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
@@ -86,10 +91,9 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
     eg_labelset set[EG_EINSUM_MAX], all;
     double size[EG_LABEL_MAX] = { 0 };
     const double width = eg__width[t->dtype];
-    /* a limit below one element allows no intermediate, and eg__order takes 0 for none */
-    const double limit = t->order.limit == EG_OFF ? 0.5
-                         : t->order.limit         ? (double)t->order.limit / width
-                                                  : 0;
+    const int64_t most = most_bytes(&t->order);
+    /* in elements; eg__order takes 0 for no limit, and half an element allows no intermediate */
+    const double limit = most == INT64_MAX ? 0 : most ? (double)most / width : 0.5;
     for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
     set_of(&all, out, size);
     if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
@@ -102,12 +106,12 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
         "einsum: .limit is %lld bytes, and every order of the %d operands that was found has "
         "an intermediate of at least %.0f "
         "bytes",
-        (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count, best.largest * width);
+        (long long)most, t->count, best.largest * width);
     return false;
 }
 
-/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then
- * b's own */
+/* -- intermediates: the labels that a later operand or the result has, row-major: shared ones
+ * first, then those of a alone, then those of b alone */
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
     for (int k = 0; k < numbers; k++)
@@ -145,8 +149,8 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
                        step + 1);
             return false;
         }
-    const int64_t limit = d->task->order.limit == EG_OFF ? 0 : d->task->order.limit;
-    if (d->task->order.limit && bytes > limit) {
+    const int64_t limit = most_bytes(&d->task->order);
+    if (bytes > limit) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld",
                    (long long)limit, step + 1, (long long)bytes);
@@ -275,7 +279,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
                                         .at = s == d->steps - 1 ? 0 : d->at[s] };
         p->step[s].pairing = pairing(&next, d->task->dtype, n, axis, p->step[s].b >= 0);
     }
-    if (diagonal(d)) { /* zeros are the sum over nothing */
+    if (diagonal(d)) { /* a sum over nothing writes the zeros beside it */
         const eg_labelled *o = d->task->out;
         for (int k = 0; k < o->rank; k++)
             axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };

@@ -1,10 +1,10 @@
 /* threads.c: a team of threads per context, for loops whose pieces do not depend on each other.
  *
  * Pieces are claimed one by one, and the caller claims like everybody else: it waits only for
- * pieces that a helper has begun. A helper that the system does not run (another process has the
- * core) costs nothing, where a barrier would wait for it: with one other busy process on 2 cores, a
- * training step under OpenMP took 20 times as long as on one thread, and under this it takes as
- * long.
+ * pieces that a helper has begun. A helper that the system does not run, because another process
+ * has the core, costs nothing; a barrier would wait for it. (With one other busy process on 2
+ * cores, a training step under OpenMP took 20 times as long as on one thread; under this it takes
+ * as long.)
  *
  * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of
  * loops over the same rows one after the other, a thread gets the rows that are in its cache. The
@@ -82,7 +82,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Works on stretch s until it has no piece left. */
+/* Claims and computes pieces of stretch s until none is left. */
 static void work_on(struct eg__team *t, int number, member *s)
 {
     uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);

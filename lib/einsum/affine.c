@@ -37,8 +37,8 @@ static bool affine_shape(eg_tensor *y)
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
-/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without
- * a loop's preparations */
+/* y = b, repeated over y's first axes. Few numbers that are row-major are copied without planning a
+ * loop. */
 enum { FEW = 1 << 13 };
 static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
@@ -73,7 +73,7 @@ static bool affine_forward(eg_tensor *y)
                            (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
                            out_of(y));
 }
-/* The cotangents of x and W are those of the einsum, and known under the same name. */
+/* The cotangents of x and W are those of the einsum, and remembered under the same keys. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const affine *a = y->attr;
@@ -125,8 +125,8 @@ static const eg_op affine_op = {
     .forward_c128 = affine_forward,
 };
 
-/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
- * groups, nor integers. */
+/* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
+ * output repeats. */
 static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
@@ -146,7 +146,7 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
 {
     return c ? eg__call_apply(cx, &affine_op, c, c->attr, c->attr_size, 3, x) : eg__poison(cx);
 }
-/* planning may end r */
+/* Planning may evict r from the plan memory, so its letters are copied first. */
 static eg_tensor *affine_planned(eg_ctx *cx, const eg_plan_key *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {

@@ -1,10 +1,9 @@
 /* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels.
  *
- * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the
- * einsum of g and the other operands, with the labels of the output and of operand i exchanged. A
- * label that may repeat on both sides closes the family
- * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its
- * cotangent is expanded, not computed. */
+ * Its gradient is an einsum again: the cotangent of operand i is the einsum of g and the other
+ * operands, with the labels of the output and of operand i exchanged. Labels may repeat on both
+ * sides, so that this holds for diagonals, too ("ii->i" has the cotangent "i->ii"). A label that
+ * only operand i has is summed over: along it the cotangent is stretched, not computed. */
 #include "einsum/einsum.h"
 #include <ctype.h>
 #include <string.h>
@@ -235,7 +234,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     return sum;
 }
 
-/* The string, from the labels: its own letters where it had letters, else others. */
+/* Writes the letters of n labels at `at`: the spec's own where it had letters, else free ones,
+ * which are noted in name. Returns the end. */
 static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
 {
     for (int k = 0; k < n; k++) {
@@ -280,7 +280,7 @@ static eg_tensor *einsum_scores(eg_tensor *const *x)
 }
 static eg_tensor *einsum_trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
 static eg_tensor *embed(eg_tensor *const *x) { return eg_einsum("i->ii", x[0]); }
-static eg_tensor *lonely(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
+static eg_tensor *einsum_unshared(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
 static eg_tensor *hyper(eg_tensor *const *x)
 {
     return eg_einsum("ia,ib,ic->abc", x[0], x[1], x[2]);
@@ -298,7 +298,7 @@ static const eg_sample einsum_samples[] = {
     { einsum_scores, "3x2x2x4, 2x2x2x4", 0, 0 },
     { einsum_trace, "3x3x2", 0, 0 },
     { embed, "4", 0, 0 },
-    { lonely, "2x3x3, 4", 0, 0 },
+    { einsum_unshared, "2x3x3, 4", 0, 0 },
     { hyper, "3x2, 3x4, 3x2", 0, 0 },
     { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
     { einsum_merged, "2x3x4, 2x2x3", 0, 0 },

@@ -1,5 +1,5 @@
-/* explain.c: what einsum would do, in fields and in words: the plan's own numbers, nothing is
- * computed. */
+/* explain.c: what einsum would do, in fields and in words. The numbers are the plan's own; nothing
+ * is computed. */
 #include "einsum/einsum.h"
 #include <string.h>
 

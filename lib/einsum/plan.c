@@ -1,5 +1,5 @@
-/* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a
- * context that is closed again. */
+/* plan.c: eg_plan: a program and the shapes it is for, in one block of malloc. A context of its own
+ * serves while it is made. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
-/* Do the strides lead to places that 64 bits count in bytes? */
+/* True if 64 bits count the bytes from the first to the last element that the strides reach. */
 static bool reachable(const eg_shape *s)
 {
     int64_t reach = 0, step;
@@ -147,7 +147,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     return good ? 0 : -1;
 }
 
-/* -- tensors: looked at before ---------------------------------------------------------------- */
+/* -- runs on tensors, which are checked ------------------------------------------------------- */
 static bool is(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
@@ -155,8 +155,8 @@ static bool is(const eg_tensor *x, const eg_shape *s)
         if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
     return true;
 }
-/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what
- * the plan is for */
+/* Says why operand k + 1, or out (k = −1), cannot be used, or how it differs from what the plan is
+ * for. Returns −1. */
 static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];

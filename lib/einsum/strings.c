@@ -1,5 +1,5 @@
-/* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes
- * is kept in the context. */
+/* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
+ * einsum.c with labels. What a string says for given sizes is kept in the plan memory. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -103,14 +103,14 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     for (int k = 0; k < o->count; k++) shared |= eg__overlap(target, x[k]);
     if (!shared)
         return eg__einsum_into(target, o->accumulate, order, o->count, x, label, r->out.label);
-    /* adding the reading of the second contraction may end r */
+    /* planning the contraction below may evict r from the plan memory: copy what it says of out */
     uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
     const int rank = r->out.items;
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
     eg_tensor *y = eg__einsum_limited(order, o->count, x, label, rank, out);
-    /* a change of order alone is a view */
+    /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good =
         eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
@@ -150,7 +150,7 @@ eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit)
 /* -- public ----------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
-    /* options that an older program does not know; else they are read where they are */
+    /* a copy only for callers that were built with an older header */
     eg_einsum_args less = { .size = sizeof less };
     const bool all = given && given->size >= sizeof less;
     if (given && !all) memcpy(&less, given, given->size);
@@ -184,7 +184,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o->count; k++) {
-        /* results between are i64 */
+        /* integers are summed in i64, and so are intermediates */
         if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
         same &= x[k] == o->operands[k];
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
@@ -198,7 +198,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         o->out->st->version++;
         return o->out;
     }
-    int64_t dim[EG_RANK_MAX]; /* planning may end r */
+    int64_t dim[EG_RANK_MAX]; /* a copy: planning may evict r from the plan memory */
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);

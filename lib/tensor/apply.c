@@ -16,8 +16,8 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
     return NULL;
 }
 
-/* May operand k (counted from 0) be used in cx? A failed context refuses everything silently: its
- * error is already said. */
+/* True if operand k, counted from 0, can be used in cx; else records why not. A failed context
+ * refuses everything and records nothing more. */
 static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
@@ -67,13 +67,13 @@ static bool apply_made(eg_tensor *y, bool is_complex)
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (!y->op->shape(y)) return false;
     if (!y->dtype)
-        eg_fail_as(y->cx, EG_ERROR_SHAPE, "%s: its shape() declared no result", y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its shape() declared no result", y->op->name);
     else if (y->data)
         return true;
     else if (forward)
         return eg__give_storage(y) && forward(y);
     else if (is_complex)
-        eg_fail_as(y->cx, EG_ERROR_DTYPE,
+        eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",
                    y->op->name);
     else

@@ -2,8 +2,8 @@
  *
  * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand
  * 1: where operand 0 has zero strides), neighbours that are one run in every operand merged. The
- * last axis is the callback's, an odometer turns the rest. Threads share the outer axes, and long
- * runs cut at multiples of 64, so that no element changes its place in a vector. */
+ * last axis is the callback's; the others are walked as an odometer counts. Threads share the
+ * calls; long runs are cut at multiples of 64, so that no element changes its place in a vector. */
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };

@@ -65,7 +65,7 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
                               "complex: operand %d is %s; the parts are f32 or f64", k + 1,
                               eg_type_name(parts[k]->dtype));
     if (!eg__same_shape(re, im))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "complex: operand 1 is %s but operand 2 is %s",
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "complex: operand 1 is %s but operand 2 is %s",
                           eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
     eg_tensor *z, *part;
     if (!create_made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
@@ -122,7 +122,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
         return eg_fail_as(cx, EG_ERROR_DTYPE, "arange: %s has no ramp", eg_type_name(y->dtype));
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
-        return eg_fail_as(cx, EG_ERROR_DTYPE,
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "arange: start %g and step %g must be whole numbers for %s", start, step,
                           eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);

@@ -144,7 +144,8 @@ typedef struct format {
     double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
-static void survey(format *f, const eg_tensor *x, value v) /* what decides about the exponent */
+/* Notes the largest and the smallest magnitude, which decide whether there is an exponent. */
+static void survey(format *f, const eg_tensor *x, value v)
 {
     (void)x;
     const double number = f->imaginary ? v.im : v.f, a = fabs(number);
@@ -156,7 +157,8 @@ static void survey(format *f, const eg_tensor *x, value v) /* what decides about
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
-static void print_measure(format *f, const eg_tensor *x, value v) /* how wide the parts are */
+/* Notes how wide the parts of a number are. */
+static void print_measure(format *f, const eg_tensor *x, value v)
 {
     char text[WORD];
     if (!eg__is_inexact(x->dtype)) {

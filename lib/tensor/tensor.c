@@ -203,7 +203,7 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
-        eg_fail_as(y->cx, EG_ERROR_SHAPE,
+        eg_fail_as(y->cx, EG_ERROR_MISUSE,
                    "result: a tensor that is there already; only a row's shape() declares one");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
