@@ -205,8 +205,12 @@ INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t
 INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t m, char *const *p,
                              const int64_t *step)
 {
-    for (int i = 0; i < b->masks; i++) NAME(erase_of)
-    (m, EG_ROW(uint8_t, 2 + i, row) + k, b->log ? -(T)INFINITY : 0, EG_ROW(T, 0, row) + k);
+    const T fill = b->log ? -(T)INFINITY : 0;
+    T *y = EG_ROW(T, 0, row) + k;
+    for (int i = 0; i < b->masks; i++) {
+        const uint8_t *keep = EG_ROW(uint8_t, 2 + i, row) + k;
+        NAME(erase_of)(m, keep, fill, y);
+    }
 }
 /* A row of more than EG_CHUNK elements: once for its maximum, once for its exponentials. */
 INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)

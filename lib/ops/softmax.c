@@ -316,7 +316,7 @@ bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved
     for (int r = 0; o->where && r < o->rank - o->inner; r++)
         if (eg__where_uses(*where) >> r & 1) *moved = r;
     if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail_as(b->cx, EG_ERROR_INDEX,
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
                    "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
                    (long long)o->offset, (long long)name[*moved]->size);
     else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
