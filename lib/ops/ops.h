@@ -37,15 +37,19 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- numbers ---------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-/* a row: axes merged, steps in bytes */
+/* One row as its axes lie in memory, neighbours that are one run merged. */
+typedef struct eg_strip_axis {
+    int64_t size, step; /* in bytes */
+} eg_strip_axis;
 typedef struct eg_strip {
-    int rank, width;
-    int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX];
+    int rank, width; /* width: bytes of an element */
+    int64_t n;       /* elements */
+    eg_strip_axis axis[EG_RANK_MAX];
 } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
 static inline bool eg__strip_contiguous(const eg_strip *s)
 {
-    return s->rank == 1 && s->step[0] == s->width;
+    return s->rank == 1 && s->axis[0].step == s->width;
 }
 /* in place where contiguous */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
