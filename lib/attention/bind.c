@@ -265,6 +265,27 @@ static bool distances(eg_attending *a, const roles *r)
     return false;
 }
 
+/* True if the index that .offset moves in the predicate is the query of the distance: one offset
+ * moves one index. Else records an error. */
+static bool moves_distance(const eg_attending *a, const roles *r, const eg_masking *mask)
+{
+    const eg_bound *b = r->bound;
+    int s = 0;
+    while (a->score[s] != a->here) s++;
+    const eg_axis_name *query = &b->axis[r->score[s]];
+    const char *letter = mask->offset_letter;
+    const bool same = letter ? strlen(letter) == (size_t)query->length &&
+                                   !memcmp(letter, query->text, strlen(letter))
+                             : a->moved < 0 || a->moved == s;
+    if (same || !mask->offset) return true;
+    return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                      "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
+                      "another index that it could move; say .offset_letter = \"%.*s\"",
+                      (long long)mask->offset, query->length, query->text,
+                      letter ? letter : mask->where, query->length, query->text),
+           false;
+}
+
 typedef struct more {
     int alibi, lengths;
 } more; /* terms that softmax's masks do not have */
@@ -309,7 +330,7 @@ static eg_attending *attending(roles *r, const eg_masking *mask, more extra, dou
         a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
     }
     if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
-    if (extra.alibi >= 0 && !distances(a, r)) return NULL;
+    if (extra.alibi >= 0 && (!distances(a, r) || !moves_distance(a, r, mask))) return NULL;
     for (int t = 0; t < EG_ATT_TERMS; t++)
         if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
@@ -395,6 +416,7 @@ static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask
     eg__key_bytes(&key, strlen(spec), spec);
     eg__key_bytes(&key, o->where ? strlen(o->where) : 0, o->where);
     eg__key_word(&key, o->where != NULL);
+    eg__key_bytes(&key, o->offset_letter ? strlen(o->offset_letter) : 0, o->offset_letter);
     for (int k = 0; k < n; k++) {
         eg__key_word(&key, xs[k] ? (uint64_t)xs[k]->rank | (uint64_t)xs[k]->dtype << 8 : 0);
         if (xs[k]) eg__key_words(&key, xs[k]->rank, xs[k]->dim);
@@ -473,6 +495,7 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
                               .axis = r->score,
                               .where = o->where,
                               .offset = o->offset,
+                              .offset_letter = o->offset_letter,
                               .keep = masks[KEEP].term,
                               .bias = masks[BIAS].term,
                               .elsewhere = o->alibi.x != NULL };

@@ -152,12 +152,18 @@ eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, con
 
 /* where.c, where_value.c */
 typedef struct eg_predicate eg_predicate;
-/* NULL after a message with caret; refuses letters that are not among the n */
-const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n,
-                                    const eg_axis_name *const *axis);
-/* bit k: axis k occurs as an index (not only as |k|) */
+/* Compiles a predicate over n axes into the open scope. NULL after recording what cannot be read,
+ * or an index that is not among the n, with its caret. */
+eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n,
+                              const eg_axis_name *const *axis);
+/* Bit k: axis k occurs as an index; as a size, |k|. */
 unsigned eg__where_uses(const eg_predicate *);
-size_t eg__where_bytes(const eg_predicate *); /* it points nowhere: bytes can be copied */
+unsigned eg__where_sizes(const eg_predicate *);
+/* Makes |k| of that axis its size + offset: behind a cache of `offset` places the queries are the
+ * last of a sequence of that length. */
+void eg__where_lengthen(eg_predicate *, int axis, int64_t offset);
+/* Its bytes; it holds no pointers, so they can be copied. */
+size_t eg__where_bytes(const eg_predicate *);
 bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *sizes);
 /* axis `run` goes index[run]… */
 void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index,

@@ -257,8 +257,15 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
 static kind truth(parser *p) { return logic(p, '|'); }
 
 /* -- making ----------------------------------------------------------------------------------- */
-const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
-                                    const eg_axis_name *const *axis)
+/* The largest power of two up to which 32 bits are enough for every intermediate; 0: none. */
+static void find_narrow(eg_predicate *p)
+{
+    p->narrow = 0;
+    for (int64_t all = 1 << 28; all >= 64 && !p->narrow; all >>= 1)
+        if (eg__where_widest(p, all) <= INT32_MAX) p->narrow = all;
+}
+eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
+                              const eg_axis_name *const *axis)
 {
     if (eg__failed(cx)) return NULL;
     if (!text) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", who), NULL;
@@ -291,11 +298,18 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     if (!y) return NULL;
     y->steps = p.steps, y->uses = uses, y->sizes = sizes, y->narrow = 0;
     memcpy(y->step, p.step, (size_t)p.steps * sizeof(step));
-    for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1)
-        if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
+    find_narrow(y);
     return y;
 }
 unsigned eg__where_uses(const eg_predicate *p) { return p->uses; }
+unsigned eg__where_sizes(const eg_predicate *p) { return p->sizes; }
+void eg__where_lengthen(eg_predicate *p, int axis, int64_t offset)
+{
+    if (!offset || !(p->sizes >> axis & 1)) return;
+    for (int i = 0; i < p->steps; i++)
+        if (p->step[i].code == SIZE && p->step[i].axis == axis) p->step[i].value = offset;
+    find_narrow(p);
+}
 size_t eg__where_bytes(const eg_predicate *p)
 {
     return sizeof *p + (size_t)p->steps * sizeof(step);
@@ -337,7 +351,7 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
         };
         names[k] = &name_of[k];
     }
-    const eg_predicate *w = eg__where_parse(cx, who, where, n, names);
+    eg_predicate *w = eg__where_parse(cx, who, where, n, names);
     if (!w) return eg__poison(cx);
     eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
     if (!eg_ok(y)) return eg__poison(cx);
@@ -345,12 +359,17 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     unsigned keys = 0; /* the bracketed axes; where none is, the last */
     for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
     if (!keys && n) keys = 1u << (n - 1);
-    if (offset) /* the query: the last axis of the predicate that is no key */
-        for (int k = n - 1; k >= 0; k--)
-            if (w->uses >> k & 1 && !(keys >> k & 1)) {
-                index[k] = offset;
-                break;
-            }
+    const unsigned queries = (w->uses & ~keys ? w->uses : w->sizes) & ~keys;
+    if (offset && queries & (queries - 1))
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+                         "the offset %lld can move only one index of the predicate: put all "
+                         "others in brackets",
+                         (long long)offset);
+    if (offset && queries) {
+        const int query = __builtin_ctz(queries);
+        index[query] = offset;
+        eg__where_lengthen(w, query, offset);
+    }
     const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
     uint8_t *out = (uint8_t *)y->data;
     for (int64_t r = 0; r < rows; r++, out += width) {

@@ -25,13 +25,14 @@ typedef enum code {
     AND,
     OR
 } code;
+/* value: a NUMBER; of a SIZE what is added to it (eg__where_lengthen) */
 typedef struct step {
     uint8_t code, axis;
     int64_t value;
 } step;
 struct eg_predicate {
     int steps;
-    unsigned uses, sizes; /* axes that occur as i, as |i| */
+    unsigned uses, sizes; /* axes that occur as i, as |i|: bit k is axis k */
     int64_t narrow;       /* while all |i| stay below this, every intermediate fits in 32 bits */
     step step[];
 };

@@ -112,7 +112,8 @@ static interval bounds(const eg_predicate *p, const int64_t *low, const int64_t 
                          : (interval){ clamp(low[s->axis]), clamp(high[s->axis] - 1) };
             break;
         case SIZE:
-            v[t++] = all ? (interval){ 0, all } : (interval){ sizes[s->axis], sizes[s->axis] };
+            v[t++] = all ? (interval){ s->value, add(all, s->value) }
+                         : (interval){ sizes[s->axis] + s->value, sizes[s->axis] + s->value };
             break;
         case NEG: v[t - 1] = (interval){ -v[t - 1].high, -v[t - 1].low }; break;
         case NOT: v[t - 1] = (interval){ !v[t - 1].high, !v[t - 1].low }; break;
@@ -147,7 +148,7 @@ static bool value(const eg_predicate *p, const int64_t *index, const int64_t *si
     for (const step *s = p->step, *end = s + p->steps; s < end; s++) switch (s->code) {
         case NUMBER: v[t++] = s->value; break;
         case INDEX: v[t++] = clamp(s->axis == run ? at : index[s->axis]); break;
-        case SIZE: v[t++] = sizes[s->axis]; break;
+        case SIZE: v[t++] = sizes[s->axis] + s->value; break;
         case NEG: v[t - 1] = -v[t - 1]; break;
         case NOT: v[t - 1] = !v[t - 1]; break;
         default: t--, v[t - 1] = eg__where_apply(s->code, v[t - 1], v[t]); break;
@@ -213,7 +214,7 @@ row(const eg_predicate *p, int run, int64_t at, const int64_t *index, const int6
             x->flat = s->code != INDEX || s->axis != run;
             if (x->flat)
                 x->one = (int32_t)(s->code == NUMBER ? s->value
-                                   : s->code == SIZE ? sizes[s->axis]
+                                   : s->code == SIZE ? sizes[s->axis] + s->value
                                                      : index[s->axis]);
             else
                 for (int i = 0; i < LANES; i++) x->v[i] = (int32_t)at + i;
