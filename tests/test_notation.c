@@ -910,7 +910,7 @@ static int64_t number(char *text, int depth, int64_t i, int64_t j)
     case 1: strcat(text, "j"); return j;
     case 2: {
         const int c = 1 + (int)choose(9);
-        snprintf(text + strlen(text), 4, "%d", c);
+        snprintf(text + strlen(text), 12, "%d", c);
         return c;
     }
     case 3: strcat(text, "|j|"); return 7;

@@ -115,7 +115,8 @@ typedef struct eg_mha_run_args {
     eg_tensor *key, *value; /* the query; the key */
     const char *where;      /* over b h i j: "j <= i" */
     eg_masked keep, bias;   /* {"bj", pad}, {"hij", relative} */
-    /* added to i and |i| in where, and to i in rotary positions and slopes: a cache's length */
+    /* the places before the first query, as eg_attention's, for `where`, slopes and rotary
+     * positions; the letter that it moves is i. With a cache its length comes on top */
     int64_t offset;
     /* out: (b h i j) before and after dropout; the result's numbers stay the same */
     eg_tensor **weights, **dropped;

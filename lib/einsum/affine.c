@@ -130,9 +130,9 @@ static const eg_op affine_op = {
 
 /* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
  * groups, nor integers. */
-static bool affine_plain(const eg_reading *r, const eg_tensor *x)
+static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 {
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_spec_labels_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
     bool plain = eg__is_inexact(x->dtype);
     for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
@@ -152,14 +152,14 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
     return y;
 }
 /* planning may end r */
-static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {
     union {
         affine a;
         char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
     } u = { .a = { .rank = r->out.items } };
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_spec_labels_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     const uint16_t *label[3];
     uint16_t *next = u.a.label;
     for (int k = 0; k < 3; next += part[k++]->items)
@@ -191,7 +191,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
             return eg_fail_as(
                 cx, EG_ERROR_DTYPE, "affine: x is %s but %s is %s; eg_cast one of them",
                 eg_type_name(x->dtype), k == 1 ? "W" : "b", eg_type_name(given[k]->dtype));
-    const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);
     eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */

@@ -55,21 +55,21 @@ enum { EG_LETTERS = 128 };
  * planning. */
 /* a size per item */
 /* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
-typedef struct eg_reading_part {
+typedef struct eg_spec_labels_part {
     int items;
     bool changed;
     const uint16_t *label, *letter;
     const int64_t *dim;
-} eg_reading_part;
+} eg_spec_labels_part;
 /* rank, dim: of the result */
-typedef struct eg_reading {
+typedef struct eg_spec_labels {
     int rank;
     const int64_t *dim;
-    eg_reading_part out, operand[];
-} eg_reading;
+    eg_spec_labels_part out, operand[];
+} eg_spec_labels;
 /* x: as the labels see them; NULL after a message */
-const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x);
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x);
 
 /* -- plan.c ----------------------------------------------------------------------------------- */
 /* a shape as a tensor without values, to be planned with; poison after a message */

@@ -197,7 +197,8 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
         eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
                  o->count, given, 0, NULL);
     eg_tensor *x[EG_EINSUM_MAX];
-    const eg_reading *r = b ? eg__read(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
+    const eg_spec_labels *r =
+        b ? eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
     const eg_dtype dtype = eg__einsum_type(x[0]);
     eg_labelled in[EG_EINSUM_MAX];

@@ -88,7 +88,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
                           "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
                           eg_type_name(dtype)),
                NULL;
-    const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
     eg_tensor *out = eg__hollow(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
     if (!eg_ok(out) || !eg__target("einsum", out)) return NULL;

@@ -3,8 +3,8 @@
 #include "einsum/einsum.h"
 #include <string.h>
 
-typedef eg_reading_part part;
-typedef eg_reading reading;
+typedef eg_spec_labels_part part;
+typedef eg_spec_labels reading;
 
 static size_t reading_bytes(const eg_bound *b)
 {
@@ -47,8 +47,8 @@ static const reading *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
-const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x)
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x)
 {
     eg_key key;
     key.n = 0;
@@ -168,7 +168,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];
-    const reading *r = eg__read(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    const reading *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;

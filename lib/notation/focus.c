@@ -154,7 +154,7 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
         for (int k = 0; k < f->outer; k++) {
-            const eg_letter *l = &t->item[f->item[k]];
+            const eg_term_item *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
                 return eg__refuse(b, 0, f->item[k],
                                   "index '%.*s' is neither in brackets nor in the output",

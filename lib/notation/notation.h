@@ -1,13 +1,14 @@
-/* notation.h: the one parser. A string names axes; binding it to tensors gives every axis a size,
- * or a caret.
+/* notation.h: strings that name axes. One parser reads them all; binding a string to tensors gives
+ * every axis a size, or an error with carets. docs/notation.md has the language.
  *
- *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1); knows no operand, so
- * its result can be kept by string bind.c     terms + operands → a table of axes with sizes; every
- * operand as a view in which groups are split focus.c    an operand with its bracketed axes last,
- * and back where.c    mask predicates: "j <= i", "|i|", windows, blocks; where_value.c their
- * values, and none/all/test for a tile
- *
- * See docs/notation.md for the language. */
+ *   parse.c        a string → terms of items: axes, groups, brackets, an ellipsis, 1. It knows no
+ *                  operand, so its result can be kept by the string.
+ *   bind.c         terms and operands → a table of axes with sizes, and every operand as a view in
+ *                  which groups are split; refuse.c: the sentences where that cannot be done
+ *   focus.c        an operand with its bracketed axes last, and results back in the string's order
+ *   where.c        predicates, "j <= i": parsed and compiled; where_value.c: their values at one
+ *                  index, along a row, and the bounds of a tile
+ *   spec.c, formula.c   strings and predicates as data for programs: include/eingrad/notation.h */
 #ifndef EG_NOTATION_H
 #define EG_NOTATION_H
 #include "tensor/tensor.h"
@@ -28,17 +29,17 @@ typedef struct eg_axis_name {
 } eg_axis_name;
 
 /* at: byte offset in the spec; group: 0 none, else number of its ( ) within the term */
-typedef struct eg_letter {
+typedef struct eg_term_item {
     uint16_t axis;
     uint16_t at;
     bool bracket;
     uint8_t group;
-} eg_letter;
+} eg_term_item;
 
 typedef struct eg_bound_term {
     /* after ellipsis expansion; groups flattened; literal 1, and a 1 that stretches, dropped */
     int items;
-    eg_letter *item;
+    eg_term_item *item;
     int rank;
     int64_t *dim; /* of the operand as it is (output: as it will be) */
     /* items [first, last) make axis r of the operand: a group, one axis, or nothing (1) */
@@ -96,7 +97,7 @@ eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, 
     __attribute__((format(printf, 4, 5)));
 
 /* parse.c */
-/* eg_letter.axis of a literal 1 (or ()) and of an ellipsis */
+/* eg_term_item.axis of a literal 1 (or ()) and of an ellipsis */
 enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };
 /* appearances in operands, in the output; first term; size in the string or −1 */
 typedef struct eg_parsed_axis {
@@ -120,19 +121,21 @@ typedef struct eg_parsed {
     int length, axes, terms, items;
     eg_parsed_axis *axis;
     eg_parsed_term *term;
-    eg_letter *item;
+    eg_term_item *item;
 } eg_parsed;
 typedef struct eg_parse_room {
     eg_parsed head;
     eg_parsed_term term[EG_TERMS_MAX];
     eg_parsed_axis axis[EG_AXES_MAX];
-    eg_letter item[EG_ITEMS_MAX];
+    eg_term_item item[EG_ITEMS_MAX];
 } eg_parse_room;
 /* What a string without "names:" or "letters:" in front is read as: what the blanks in it decide
- * (see docs/notation.md), or names in any case. */
-typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES } eg_reading_as;
-/* NULL after a message (without one if the context is NULL); depends on nothing but spec */
-const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading_as,
+ * (see docs/notation.md), or one of both in any case. */
+typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_reading;
+/* Reads spec into room, of which it returns the head: it points into room and depends on nothing
+ * but spec. NULL after recording what cannot be read; nothing is recorded if the context is NULL.
+ */
+const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
                            eg_parse_room *);
 
 typedef struct eg_caret {
@@ -144,11 +147,13 @@ typedef struct eg_caret {
 int eg__utf8_bytes(const char *s);
 /* Refuses the character of `text` at byte `at`, which has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
-/* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the
- * poison tensor. Nothing is said, and NULL returned, if the context is NULL. */
-eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *,
-                     const char *tail, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 8, 9)));
+/* Records "who: sentence", and below it the text, carets with `tail` behind them, and the hint;
+ * tail and hint may be NULL. Returns the poison tensor; with a context of NULL nothing is recorded
+ * and NULL returned. eg__caret: with the code EG_ERROR_NOTATION. */
+eg_tensor *eg__caret_as(eg_ctx *, eg_code, const char *who, const char *text, int marks,
+                        const eg_caret *, const char *tail, const char *hint, const char *format,
+                        ...) __attribute__((format(printf, 9, 10)));
+#define eg__caret(cx, ...) eg__caret_as((cx), EG_ERROR_NOTATION, __VA_ARGS__)
 
 /* where.c, where_value.c */
 typedef struct eg_predicate eg_predicate;

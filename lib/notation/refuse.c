@@ -44,7 +44,7 @@ static eg_caret term_caret(const bind *B, int k)
     while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at + c.length - 1])) c.length--;
     return c;
 }
-static int item_length(const bind *B, const eg_letter *l)
+static int item_length(const bind *B, const eg_term_item *l)
 {
     /* ellipsis axes come after the others */
     return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
@@ -78,7 +78,7 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 }
 /* moved: pairs of letters whose order is not that of the string */
 typedef struct search {
-    const eg_letter *item;
+    const eg_term_item *item;
     const int64_t *dim;
     int n, found, moved, ties, steps;
     uint8_t order[8], best[8];
@@ -157,7 +157,7 @@ static const char *missing_comma(const bind *B, int n, words *w)
     say(w, "operands stand apart by commas: '%.*s%s", clip(B->p->begin), B->spec,
         B->p->said ? " " : "");
     for (int i = t->begin; i < t->end; i++) {
-        const eg_letter *l = &B->p->item[i];
+        const eg_term_item *l = &B->p->item[i];
         say(w, "%s%.*s", i > t->begin ? ", " : "", item_length(B, l), B->spec + l->at);
     }
     if (B->p->arrow) say(w, " %.*s", clip(B->p->length - t->stop), B->spec + t->stop);
@@ -206,11 +206,11 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     say_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
     operand_name name;
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint,
-                     "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
-                     eg__operand_name(B->called, k, &name), x->rank, dims.s, clip(c.length),
-                     c.length > 0 && c.at < B->p->length ? B->spec + c.at : "",
-                     t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, NULL, hint,
+                        "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
+                        eg__operand_name(B->called, k, &name), x->rank, dims.s, clip(c.length),
+                        c.length > 0 && c.at < B->p->length ? B->spec + c.at : "",
+                        t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"),
            NULL;
 }
 
@@ -250,10 +250,10 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     mark[marks++] = (eg_caret){ b->term[k].item[i].at, item_length(B, &b->term[k].item[i]) };
     eg__say_operand(&tail, B->called, k, b->term[k].rank, b->term[k].dim);
     if (a >= B->p->axes)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL,
-                         "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
-                         axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it,
-                         other),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, NULL,
+                            "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
+                            axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it,
+                            other),
                NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
         const bool sum = strcmp(B->who, "einsum") == 0;
@@ -264,25 +264,25 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     } else
         hint = guess(B, &w, from, k);
     if (from < 0)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                         "index '%.*s' is given as %lld but is %lld in %s", a_length(B, a),
-                         a_name(B, a), one, other, it),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                            "index '%.*s' is given as %lld but is %lld in %s", a_length(B, a),
+                            a_name(B, a), one, other, it),
                NULL;
     if (from == k)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                         "index '%.*s' is %lld and %lld in %s", a_length(B, a), a_name(B, a), one,
-                         other, it),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                            "index '%.*s' is %lld and %lld in %s", a_length(B, a), a_name(B, a),
+                            one, other, it),
                NULL;
-    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                     "index '%.*s' is %lld in %s but %lld in %s", a_length(B, a), a_name(B, a), one,
-                     before, other, it),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                        "index '%.*s' is %lld in %s but %lld in %s", a_length(B, a), a_name(B, a),
+                        one, before, other, it),
            NULL;
 }
 
 /* "(h d)" */
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c)
 {
-    const eg_letter *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
+    const eg_term_item *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
     int from = l->at, to = m->at + item_length(B, m);
     while (from > 0 && B->spec[from] != '(') from--;
     while (to < B->p->length && B->spec[to] != ')') to++;
@@ -311,11 +311,11 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             if (t->item[i].axis < B->p->axes)
                 say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis),
                     a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                         known < 0
-                             ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
-                             : "%s is %lld in %s, but %s gives another size",
-                         text, n, it, v.s),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                            known < 0
+                                ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
+                                : "%s is %lld in %s, but %s gives another size",
+                            text, n, it, v.s),
                NULL;
     }
     if (unknown == 1) {
@@ -334,13 +334,13 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             what = v.s;
         }
         if (known == 0 && n == 0)
-            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                             "%s is 0 in %s, and with %s any '%.*s' would do: give its size", text,
-                             it, what, a_length(B, a), a_name(B, a)),
+            return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                                "%s is 0 in %s, and with %s any '%.*s' would do: give its size",
+                                text, it, what, a_length(B, a), a_name(B, a)),
                    NULL;
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                         "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
-                         count == 1 ? "es" : ""),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                            "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
+                            count == 1 ? "es" : ""),
                NULL;
     }
     int one = -1;
@@ -358,9 +358,9 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             a_length(B, one), a_name(B, one));
     else
         say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s,
-                     "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n, it,
-                     v.s),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, hint.s,
+                        "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n,
+                        it, v.s),
            NULL;
 }
 
@@ -514,7 +514,7 @@ static bool names_same(const bind *B, const eg_parsed *p)
     bool used[64] = { false }; /* of letter & 63 */
     if (!p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION)) return false;
     for (int i = 0; i < p->items; i++) {
-        const eg_letter *l = &p->item[i];
+        const eg_term_item *l = &p->item[i];
         if (l->axis < p->axes && p->axis[l->axis].length > 1 && !l->group) return false;
     }
     for (int a = 0; a < p->axes; a++)

@@ -23,6 +23,8 @@ typedef struct parser {
     const char *who, *text;
     int at, n, steps, nesting;
     const eg_axis_name *const *axis;
+    eg_where_place *place; /* NULL; or any name is read, and where it stands goes here */
+    int places;
     step step[EG_WHERE_STEPS];
 } parser;
 
@@ -58,6 +60,11 @@ static kind name(parser *p, int code_)
     while (where_is_start(p->text[start + length]) || where_is_digit(p->text[start + length]))
         length++;
     p->at += length;
+    if (p->place) {
+        if (!emit(p, code_, 0, 0)) return BAD; /* at most as many places as steps */
+        p->place[p->places++] = (eg_where_place){ start, length, start, p->at, code_ == SIZE };
+        return VALUE;
+    }
     for (int k = 0; k < p->n; k++)
         if (p->axis[k]->length == length &&
             memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
@@ -109,6 +116,7 @@ static kind operand(parser *p)
         if (p->text[p->at] != '|')
             return where_refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
         p->at++;
+        if (p->place) p->place[p->places - 1].from = start, p->place[p->places - 1].to = p->at;
         return VALUE;
     }
     if (c == '(') {
@@ -257,6 +265,38 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
 static kind truth(parser *p) { return logic(p, '|'); }
 
 /* -- making ----------------------------------------------------------------------------------- */
+/* The whole of p->text, which must be a truth unless `number` allows a number; BAD after an error.
+ */
+static kind whole(parser *p, bool number)
+{
+    const char *text = p->text;
+    if (!text)
+        return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: no predicate was given", p->who), BAD;
+    if (strlen(text) > 4000)
+        return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: the predicate is too long", p->who), BAD;
+    const kind k = truth(p);
+    if (k == BAD) return BAD;
+    const char c = text[p->at];
+    if (c == ')') return where_refuse(p, p->at, 1, NULL, "')' closes nothing");
+    if (c && where_is_start(c))
+        return where_refuse(p, p->at, 1, NULL, "a name stands where an operator is expected");
+    if (c) return eg__caret_stray(p->cx, p->who, text, p->at, "in a predicate"), BAD;
+    if (k == VALUE && !number)
+        return where_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
+                            "the predicate is a number, not a truth");
+    return k;
+}
+bool eg__where_scan(eg_ctx *cx, const char *who, const char *text, eg_where_place *place,
+                    int *places, bool *is_truth)
+{
+    if (eg__failed(cx)) return false;
+    parser p = { .cx = cx, .who = who, .text = text, .place = place };
+    const kind k = whole(&p, true);
+    *places = p.places;
+    *is_truth = k == TRUTH;
+    return k != BAD;
+}
+
 /* The largest power of two up to which 32 bits are enough for every intermediate; 0: none. */
 static void find_narrow(eg_predicate *p)
 {
@@ -268,21 +308,8 @@ eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int
                               const eg_axis_name *const *axis)
 {
     if (eg__failed(cx)) return NULL;
-    if (!text) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", who), NULL;
-    if (strlen(text) > 4000)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the predicate is too long", who), NULL;
     parser p = { .cx = cx, .who = who, .text = text, .n = n, .axis = axis };
-    const kind k = truth(&p);
-    if (k == BAD) return NULL;
-    const char c = text[p.at];
-    if (c == ')') return where_refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
-    if (c && where_is_start(c))
-        return where_refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
-    if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
-    if (k == VALUE)
-        return where_refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
-                            "the predicate is a number, not a truth"),
-               NULL;
+    if (whole(&p, false) == BAD) return NULL;
 
     int depth = 0;
     unsigned uses = 0, sizes = 0;
