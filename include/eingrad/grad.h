@@ -114,6 +114,11 @@ EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, in
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
 EG_API int eg_operands(const eg_tensor *y);
 EG_API const void *eg_attr(const eg_tensor *y);
+/* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
+ * as y and belongs to y alone (a row that is applied again saves again). NULL after an error.
+ * eg_node_saved is what eg_node_save gave, or NULL. */
+EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
+EG_API void *eg_node_saved(const eg_tensor *y);
 /* declares y; row-major */
 EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 /* the rule "zero by definition" */
@@ -206,17 +211,11 @@ EG_API int eg_report_print(FILE *, const eg_report *);
 
 #ifndef __cplusplus
 #define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
-                                     eg_gradcheck_args o = eg_gradcheck_args())
-{
-    o.size = sizeof o;
-    o.f = f;
-    o.user = user;
-    o.count = count;
-    o.xs = xs;
-    return eg_gradcheck_with(&o);
-}
+#define EG_CXX_GRAD_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -15,6 +15,10 @@ extern "C" {
 #endif
 
 EG_API const char *eg_io_info(void); /* "libpng 1.6.39" */
+/* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
+ * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
+ * NULL, receives the code point. */
+EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
 /* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
  * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
  * where the file system can. Of devices and pipes only the permission is looked at. */
@@ -123,28 +127,11 @@ EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 #define eg_picture_save(path, ...) \
     eg_picture_save_with((path),   \
                          EG_ARGS_(eg_heatmap_args, __VA_ARGS__)) /* ("map.svg", x, .title = …) */
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
-                          eg_curves_args o = eg_curves_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.count = count;
-    o.curve = curve;
-    return eg_curves_save_with(path, &o);
-}
-inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_heatmap_print_with(file, &o);
-}
-inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_picture_save_with(path, &o);
-}
+#define EG_CXX_IO_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -149,8 +149,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
     if (live.test < live.tested)
         f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
-    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x,
-                    (char *)w->saved->share + stat * x);
+    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->row_max + stat * x,
+                    (char *)w->saved->inv_sum + stat * x);
     const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
     if (allow) f->lanes->thin(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
     if (e)
@@ -346,7 +346,7 @@ bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
     room r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
-    if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team + parts))) return false;
+    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts))) return false;
     w.parts = w.room + w.each * (size_t)team;
     eg__parallel(cx, team, batches * w.splits, back_piece, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);

@@ -114,8 +114,8 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     const eg_flash *f = w->f;
     const int64_t x = f->width, e = f->list[EG_KIND_VALUE].total, lanes = queries.count;
     const int64_t at = (b->number * f->list[EG_KIND_QUERY].total + queries.from) * x;
-    void *most_to = w->saved ? (char *)w->saved->most + at : NULL,
-         *share_to = w->saved ? (char *)w->saved->share + at : NULL;
+    void *most_to = w->saved ? (char *)w->saved->row_max + at : NULL,
+         *share_to = w->saved ? (char *)w->saved->inv_sum + at : NULL;
     int64_t none = 0;
     memset(r->fade, 0, (size_t)(f->wide * x));
     if (x == 8)
@@ -196,7 +196,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     room r;
     w.each = forward_lay_out(&w, NULL, &r);
-    if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team))) return false;
+    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
     *empty = 0;
     for (int t = 0; t < team; t++) *empty += none[t];

@@ -9,10 +9,8 @@
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. The call is there
- * while the node is made. */
+/* What a node remembers: the labels, operand after operand, then the output's. */
 typedef struct labels {
-    const eg_call *call;
     int64_t limit;
     int out_rank;
     uint16_t label[];
@@ -155,18 +153,17 @@ static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    if (l->call)
-        return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim,
-                               l->call->stride);
+    const eg_call *c = eg__call_saved(y);
+    if (c) return eg__shape_known(y, eg__einsum_type(y->in[0]), c->rank, c->dim, c->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
-/* The call was for other operands where a node is evaluated again. */
 static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
+    const eg_call *c = eg__call_saved(y);
     const uint16_t *label[EG_EINSUM_MAX];
-    if (l->call) return einsum_run(y->cx, l->call->program, y->count, y->in, y->data, false);
+    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
     const eg_program *p = program_of(y->cx, y->count, y->in, label,
                                      &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
@@ -188,9 +185,9 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             in[n] = y->in[k];
             label[n++] = labels_of(y, k);
         }
-    const eg_wanted w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
+    const eg_call_key w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_call(y->cx, &w) : NULL;
+    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_lookup(y->cx, &w) : NULL;
     if (again) return again;
 
     /* operand i's labels without repeats: those that others know, and all */
@@ -208,8 +205,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             }
     }
     if (nhave == nall)
-        return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
+        return eg__einsum_keyed(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum_limited(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
         if (einsum_find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
@@ -230,7 +227,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
-        eg_tensor *part = eg__einsum_as(&order, y->count, in, label, l->out_rank, labels_out(y));
+        eg_tensor *part =
+            eg__einsum_limited(&order, y->count, in, label, l->out_rank, labels_out(y));
         in[i] = y->in[i];
         sum = sum ? eg__add(sum, part) : part;
     }
@@ -321,9 +319,9 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
-eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count,
-                       eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
-                       const eg_order_args *order)
+eg_call *eg__call_plan(eg_ctx *cx, const eg_call_key *what, const void *attr, size_t size,
+                       int count, eg_tensor *const *x, const uint16_t *const *label,
+                       const eg_labelled *out, const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
@@ -332,35 +330,35 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size
     if (!c) return NULL;
     c->program = eg__program(room, &p.draft);
     c->attr = memcpy(kept, attr, size);
-    *(const eg_call **)kept = c;
     return c;
 }
-static eg_tensor *einsum_made(eg_ctx *cx, const labels *l, size_t size, int count,
-                              eg_tensor *const *x)
+eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *x)
 {
-    eg_tensor *y = eg__apply(cx, &einsum_op, l, size, count, x);
-    if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
+    eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
+    y->saved = NULL; /* the cache may evict the call, and the node may be evaluated again */
     return y;
 }
 const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out)
 {
-    return eg__einsum_as(&eg__any_order, count, x, label, out_rank, out);
+    return eg__einsum_limited(&eg__any_order, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *const *x,
+                              const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
-    return eg__einsum_said(NULL, how, count, x, label, out_rank, out);
+    return eg__einsum_keyed(NULL, how, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
+eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_call_key *what)
 {
     const eg_call *c = eg__call_find(cx, what);
-    return c ? einsum_made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
+    return c ? eg__call_apply(cx, &einsum_op, c, c->attr, c->attr_size, what->count, what->x)
+             : NULL;
 }
-eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count,
-                           eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                           const uint16_t *out)
+eg_tensor *eg__einsum_keyed(const eg_call_key *what, const eg_order_args *how, int count,
+                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                            const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
@@ -389,11 +387,10 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
                  size = sizeof *l + letters;
     l->limit = how->limit;
     l->out_rank = out_rank;
-    l->call = NULL;
 
     const bool any = !how->limit && !how->path && how->steps < 0;
-    const eg_wanted by_labels = { EG_LABELS, count, letters, l->label, x };
-    eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
+    const eg_call_key by_labels = { EG_LABELS, count, letters, l->label, x };
+    eg_tensor *again = any && !what ? eg__einsum_lookup(cx, &by_labels) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     /* refuses */
@@ -401,15 +398,16 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };
     if (any) {
-        l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
-        return l->call ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+        const eg_call *c =
+            eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
+        return c ? eg__call_apply(cx, &einsum_op, c, l, size, count, x) : eg__poison(cx);
     }
     const eg_call brief = { .rank = out_rank,
                             .dim = dim,
                             .stride = stride,
                             .program = program_of(cx, count, x, label, &to, how) };
-    l->call = &brief;
-    return brief.program ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+    return brief.program ? eg__call_apply(cx, &einsum_op, &brief, l, size, count, x)
+                         : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,

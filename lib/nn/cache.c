@@ -67,7 +67,7 @@ static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64
 /* what is in use: its rows, and on the places' axis [from, to) */
 static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
-    return eg_slice(s->axis ? eg_slice(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
+    return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
 /* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds

@@ -72,7 +72,7 @@ static int linear_axis_of(const terms *t, int term, const char *name)
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
-    x = more ? eg_pad(x, axis, 0, more, 0) : x;
+    x = more ? eg_pad_axis(x, axis, 0, more, 0) : x;
     for (int k = 0, d = 0; k < eg_rank(x); k++) {
         if (k == axis) dims[d++] = n;
         dims[d++] = k == axis ? chunk : eg_dim(x, k);
@@ -86,7 +86,7 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
     for (int k = 0, d = 0; k < eg_rank(x); k++)
         if (k != axis + 1) dims[d++] = k == axis ? all : eg_dim(x, k);
     x = eg_reshape_n(x, eg_rank(x) - 1, dims);
-    return all == length ? x : eg_slice(x, axis, 0, length, 1);
+    return all == length ? x : eg_slice_axis(x, axis, 0, length, 1);
 }
 
 /* What the places before a chunk give, and what the chunk gives itself, as indices: n chunks of
@@ -110,10 +110,10 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
                   *scored = linear_with(linear_with(linear_with(t->front, n), c), u);
     eg_tensor *first = NULL;
     if (seen) {
-        first = eg_einsum(eg__nn_joined(t->term[K], t->term[V], state), eg_slice(k, kj, 0, seen, 1),
-                          eg_slice(v, vj, 0, seen, 1));
-        k = eg_slice(k, kj, seen, EG_END, 1);
-        v = eg_slice(v, vj, seen, EG_END, 1);
+        first = eg_einsum(eg__nn_joined(t->term[K], t->term[V], state),
+                          eg_slice_axis(k, kj, 0, seen, 1), eg_slice_axis(v, vj, 0, seen, 1));
+        k = eg_slice_axis(k, kj, seen, EG_END, 1);
+        v = eg_slice_axis(v, vj, seen, EG_END, 1);
     }
     q = chunked(q, qi, chunk, count);
     k = chunked(k, kj, chunk, count);
@@ -246,11 +246,12 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
         v = linear_kept(&t, V, v, &o->keep);
     }
     int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
-    v = eg_concat(ve, v, eg_ones_like(eg_slice(o->v, ve, 0, 1, 1)));
+    v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y = is_causal ? causal(&t, q, k, v, seen) : eg_einsum(o->spec, q, k, v);
-    eg_tensor *total = eg_select(y, ye, -1);
+    eg_tensor *total = eg_select_axis(y, ye, -1);
     const eg_spec *rows = linear_without(t.term[Y], t.e);
     if (o->weights) *o->weights = shown(&t, q, k, is_causal, seen, o->weights_axes);
     if (o->dropped) *o->dropped = shown(&t, q, k, is_causal, seen, o->weights_axes);
-    return linear_share(eg_slice(y, ye, 0, -1, 1), total, eg__nn_joined(t.term[Y], rows, NULL));
+    return linear_share(eg_slice_axis(y, ye, 0, -1, 1), total,
+                        eg__nn_joined(t.term[Y], rows, NULL));
 }

@@ -112,7 +112,7 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
     const int axis = eg_spec_axis(s, 0, "h");
     if (axis < 0) return mask;
     return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", ""), 0),
-                        eg_select(mask.x, axis, head) };
+                        eg_select_axis(mask.x, axis, head) };
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
@@ -271,9 +271,9 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         snprintf(head, sizeof head, "%lld", (long long)h);
         const eg_formula *mine = with_head(m, where, head);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
-        o.q = eg_slice(q, -1, at, at + d, 1);
-        o.k = eg_slice(k, -1, at, at + d, 1);
-        o.v = eg_slice(v, -1, from, from + e, 1);
+        o.q = eg_slice_axis(q, -1, at, at + d, 1);
+        o.k = eg_slice_axis(k, -1, at, at + d, 1);
+        o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
         o.where = mine ? mine->text : NULL;
         o.keep = of_head(cx, ".keep", all_keep, h);
@@ -285,12 +285,12 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
         room[h] = attended(m, &o);
         empty += o.empty ? *o.empty : 0;
-        if (a->gain) room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
+        if (a->gain) room[h] = eg_mul(room[h], eg_select_axis(a->gain, 0, h));
     }
-    y = eg_concat_n(-1, (int)m->heads, room);
+    y = eg_concat_axis_n(-1, (int)m->heads, room);
     for (int n = 0; n < OUTS; n++)
         if (asked[n])
-            *asked[n] = eg_stack_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
+            *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
     if (a->empty) *a->empty = empty;
     eg_owner_close(owner);
     return y;

@@ -32,7 +32,7 @@ static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const e
 
 static eg_tensor *model_row(eg_tensor *gain, int64_t k)
 {
-    return gain ? eg_select(gain, 0, k) : NULL;
+    return gain ? eg_select_axis(gain, 0, k) : NULL;
 }
 
 static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,

@@ -228,7 +228,8 @@ eg_tensor *eg__batch_loss(const eg_trainer *t, const eg__batch *b, eg_tensor *lo
 eg_score eg__batch_score(const eg_trainer *t, const eg__batch *b, eg_tensor *logits)
 {
     eg_score s = { .sequences = b->rows };
-    const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+    const int64_t *best =
+        eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
     for (int64_t r = 0; best && r < b->rows; r++) {
         bool all = true;
         for (int64_t k = r * b->length; k < (r + 1) * b->length; k++)

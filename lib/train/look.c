@@ -42,9 +42,9 @@ static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int6
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
-    int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
+    int64_t n = text && (!input || !*input) ? 0 : eg_data_encode(t->data, input, (int)room, tokens);
     /* as after a line's end */
-    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {
+    if (n == 0 && text && (n = eg_data_encode(t->data, "\n", 1, tokens)) < 0) {
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
     }
@@ -99,7 +99,7 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     eg_tensor *logits = t->kind->more(
         &t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window },
         memory, a->cache);
-    return eg_select(logits, 1, fresh - 1);
+    return eg_select_axis(logits, 1, fresh - 1);
 }
 
 static bool look_prepare(asking *a, const question *q)
@@ -143,12 +143,12 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
 
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
-    size_t n = eg_data_write(t->data, (int)count, tokens, NULL, 0);
+    size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_room) {
         t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
         t->answer_room = t->answer ? 2 * (n + 1) : 0;
     }
-    if (t->answer) eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (t->answer) eg_data_decode(t->data, (int)count, tokens, t->answer, t->answer_room);
     if (bytes) *bytes = n;
     return t->answer;
 }
@@ -156,7 +156,7 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_trainer *t = o.trainer;
     if (!t || eg_error(t->cx)) return NULL;
     if (!t->kind->writes) {
@@ -212,7 +212,7 @@ static answer answer_to(eg_trainer *t, const char *input)
         if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
             eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
-            eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+            eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
         for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
         a.count = a.first;
     }
@@ -266,7 +266,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     t->kind->logits(&t->net, t->cx, &b, t->weights);
     /* l b h i j, b = 1 */
     eg_tensor *all =
-        eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));
+        eg_contiguous(eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     quiet_end(t->cx, q);
     char letter = t->kind->apart ? t->kind->part[part].letter : 'd';
     if (n == a.q.count + a.count) /* what the last place writes */

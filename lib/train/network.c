@@ -178,7 +178,7 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
         const eg__part *part = &t->kind->part[heads[k].attention / layers];
         int row = (part->letter == 'e' || !t->kind->apart ? 0 : layers) +
                   heads[k].attention % layers * part->stride + part->first;
-        eg_fill(eg_select(eg_select(t->gain, 0, row), 0, heads[k].head), 0);
+        eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, row), 0, heads[k].head), 0);
     }
     t->net.gain = t->gain;
     return eg_error(t->cx) ? -1 : 0;
