@@ -5,7 +5,12 @@
 #include "fixtures.h"
 #include "tests.h"
 
-@ @ static const eg_spec *spec(const char *text) { return eg_spec_parse(cx, "mine", text); }
+static eg_ctx *cx;
+static void open_cx(void) { cx = eg_open(.dtype = EG_F64, .seed = 3); }
+static void close_cx(void) { eg_close(cx); }
+GROUP("data", .setup = open_cx, .teardown = close_cx)
+
+static const eg_spec *spec(const char *text) { return eg_spec_parse(cx, "mine", text); }
 static const eg_formula *formula(const char *text) { return eg_formula_parse(cx, "mine", text); }
 
 TEST(terms_as_data)
@@ -47,7 +52,7 @@ TEST(sizes_are_bound)
     eg_assert_error(cx, "mine: index 'b' has no size");
     x[0] = eg_ones(cx, 2, 25);
     ck_assert_ptr_null(eg_spec_bind(s, 2, x));
-    eg_assert_error(cx, "mine: (h=8 d) is 25 in operand 1, which h = 8 does not divide\n"
+    eg_assert_error(cx, "mine: (h=8 d) is 25 in operand 1, but h = 8, d = 3 gives another size\n"
                         "  b (h=8 d), d k -> k\n    ^^^^^^^");
     x[0] = eg_ones(cx, 2);
     ck_assert_ptr_null(eg_spec_bind(s, 2, x));
@@ -293,7 +298,7 @@ TEST(specs_without_memory)
         int left = allowed;
         eg_ctx *small = eg_open(.realloc = failing, .user = &left);
         bool good = small != NULL;
-        for (int k = 0; k < 60 && good; k++) {
+        for (int k = 0; k < 600 && good; k++) {
             const eg_spec *s = eg_spec_parse(small, "mine", "b (h=8 d), d k -> k");
             const eg_formula *f = eg_formula_parse(small, "mine", "j <= i");
             good = eg_spec_items(eg_spec_replace(eg_spec_rename(s, "b", "c"), 0, "d", "e f"), 0) &&
@@ -303,5 +308,5 @@ TEST(specs_without_memory)
         if (small && !good) ck_assert_int_eq(eg_error_code(small), EG_ERROR_MEMORY);
         eg_close(small);
     }
-    ck_assert_int_gt(failures, 3);
+    ck_assert_int_gt(failures, 2);
 }

@@ -194,14 +194,14 @@ typedef struct eg_flash_batch {
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
 /* of the predicate */
-eg_three eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
+eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 /* The scores of a tile − slope |i − j|; `rows` are at most 256 */
 void eg__flash_ramp(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                     char *tile);
 /* Bytes of a tile: may the query see the key? Rows are those of `rows`, lanes those of `lanes`, the
  * tile's others 0. What they are */
-eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows,
+eg_cover eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows,
                          eg_stretch lanes, uint8_t *tile);
 void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                      uint8_t *tile);

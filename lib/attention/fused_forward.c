@@ -51,21 +51,21 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
 
 /* One panel of queries and one block of keys, whose answer to the predicate is t. */
 static void panel(const forward *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                  int64_t p, eg_stretch keys, eg_three t)
+                  int64_t p, eg_stretch keys, eg_cover t)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
                   n = f->narrow;
     eg_live live = { 0, keys.count, 0, 0 };
-    if (t == EG_TEST && !eg__flash_live(f, b, queries, keys, &live)) return;
+    if (t == EG_COVER_SOME && !eg__flash_live(f, b, queries, keys, &live)) return;
     if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_KIND_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(
+        const eg_cover all = eg__flash_allow(
             f, b, (eg_stretch){ EG_KIND_KEY, keys.from + live.test, live.tested - live.test },
             queries, r->bytes);
-        if (all == EG_EVERY) live.tested = live.test;
-        if (all == EG_NONE && live.tested - live.test == rows.count) return;
+        if (all == EG_COVER_ALL) live.tested = live.test;
+        if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return;
     }
     char *lane = r->most + p * f->wide * x, *total = r->total + p * f->wide * x,
          *o = r->o + p * f->wide * eg__round_up(e, n) * x;
@@ -158,8 +158,8 @@ static void forward_piece(void *user, int64_t piece, int thread)
             ((float *)(void *)r.most)[i] = -INFINITY;
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_KIND_KEY, j, eg__min64(w->block, keys - j) };
-        const eg_three t = eg__flash_where(f, &b, strip, block);
-        if (t == EG_NONE) continue;
+        const eg_cover t = eg__flash_where(f, &b, strip, block);
+        if (t == EG_COVER_NONE) continue;
         eg__flash_pack(f, f->narrow, block, dots, EG_AT_K, f->data[EG_AT_K] + b.at[EG_AT_K] * x,
                        r.k, r.runs);
         if (e)

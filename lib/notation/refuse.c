@@ -1,4 +1,5 @@
-/* refuse.c: the sentences of bind.c: carets, operands and sizes, and a guess at what was meant. */
+/* refuse.c: what bind.c says where a string does not fit: a sentence with carets, operands and
+ * sizes, and what may have been meant. */
 #include "notation/bind.h"
 #include <string.h>
 
@@ -36,7 +37,7 @@ void eg__say_operand(words *w, const char *const *called, int k, int rank, const
     else
         say_dims(w, rank, dim);
 }
-/* the whole term, without the blanks around it */
+/* The bytes of term k without the blanks around it. */
 static eg_caret term_caret(const bind *B, int k)
 {
     eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
@@ -51,13 +52,15 @@ static int item_length(const bind *B, const eg_term_item *l)
 }
 
 /* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------- */
+/* True if all terms are letters or names alone, and all operands are there. */
 static bool plain(const bind *B)
 {
     for (int k = 0; k < B->p->terms; k++)
         if (!B->p->term[k].plain || !B->xs[k]) return false;
     return true;
 }
-/* operands x and y exchanged; term `without` left out */
+/* True if all terms fit with operands x and y exchanged and term `without` left out; size[] then
+ * has the sizes of the axes, −1 where unknown. */
 static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 {
     for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
@@ -76,7 +79,8 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size)
     }
     return true;
 }
-/* moved: pairs of letters whose order is not that of the string */
+/* A search for the order of a term's letters that fits its operand and keeps most of the given
+ * order: `moved` counts pairs of letters that are exchanged, `ties` how many others are as good. */
 typedef struct search {
     const eg_term_item *item;
     const int64_t *dim;
@@ -84,6 +88,7 @@ typedef struct search {
     uint8_t order[8], best[8];
     int64_t *size;
 } search;
+/* Tries the letters not yet `used` at axis r and behind it. */
 static void permute(search *s, int r, unsigned used)
 {
     if (s->steps++ > 20000) {
@@ -111,8 +116,9 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
-/* Of the rearrangements that fit, the one that keeps most of the order is proposed, if it is the
- * only one that does. */
+/* Writes into w what would fit: the rearrangement of the letters of operand `second` or `first`
+ * that keeps most of their order, if there is one best; else an exchange of two operands, if it is
+ * the only one. NULL: neither. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
@@ -147,7 +153,8 @@ static const char *guess(const bind *B, words *w, int first, int second)
 }
 
 /* -- refusals --------------------------------------------------------------------------------- */
-/* Names apart by blanks alone, as many as there are operands: "ij jk->ik" */
+/* What to write where commas are missing: names apart by blanks alone, as many as there are
+ * operands, as in "ij jk->ik". NULL if operands are not what is missing. */
 static const char *missing_comma(const bind *B, int n, words *w)
 {
     const eg_parsed_term *t = B->p->term;
@@ -182,6 +189,7 @@ const eg_bound *eg__bad_count(const bind *B, int n)
            NULL;
 }
 
+/* The rank of operand k is not that of its term; how it may have been meant to be read. */
 const eg_bound *eg__bad_rank(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
@@ -214,7 +222,7 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
            NULL;
 }
 
-/* item of axis a, after `skip` others of it */
+/* The item of axis a behind `skip` others of it; −1: none. */
 static int find(const eg_bound_term *t, int a, int skip)
 {
     for (int i = 0; i < t->items; i++)
@@ -222,14 +230,15 @@ static int find(const eg_bound_term *t, int a, int skip)
     return -1;
 }
 
-/* the axis of the operand that item i makes, alone or with others */
+/* The axis of the operand that item i makes, alone or in a group. */
 static int axis_of(const eg_bound_term *t, int i)
 {
     int r = 0;
     while (r + 1 < t->rank && t->last[r] <= i) r++;
     return r;
 }
-/* axis a is axis->size already, and `size` under item i of operand k */
+/* Axis a has a size, from an operand, the string or an option, and another one under item i of
+ * operand k. */
 const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
 {
     const eg_bound *b = B->b;
@@ -279,7 +288,7 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
            NULL;
 }
 
-/* "(h d)" */
+/* The group that makes axis r as it is written, "(h d)", and its bytes. */
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c)
 {
     const eg_term_item *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
@@ -289,13 +298,15 @@ static const char *group_text(const bind *B, const eg_bound_term *t, int r, word
     *c = (eg_caret){ from, to + 1 - from };
     return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
 }
-/* two letters touch: "(head=8 d)" read as letters */
+/* True if two letters touch, as in "(head=8 d)", which was read as letters. */
 static bool run_together(const char *s)
 {
     for (; s[0] && s[1]; s++)
         if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
     return false;
 }
+/* Axis r of operand k is a group whose known sizes do not divide it, or of which more than one size
+ * is unknown. */
 const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
 {
     const eg_bound_term *t = &B->b->term[k];
@@ -380,6 +391,7 @@ static bool slip(const char *a, int n, const char *b, int m)
                !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
+/* Axis a of the output is in no operand; is it another one with a slip? */
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
 {
     const eg_parsed *p = B->p;

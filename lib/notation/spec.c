@@ -205,6 +205,7 @@ static void print_term(ink *out, const eg_spec *s, int term, const edit *e, cons
     char size[32];
     for (int i = 0; i <= t->items; i++) {
         const eg_spec_item *l = i < t->items ? &t->item[i] : &(eg_spec_item){ .index = -3 };
+        if (mine && e->index >= 0 && l->index == e->index && !*e->text) continue;
         const bool in = item_bracketed(s, l, e, mine);
         if (bracket && (!in || l->group != group)) ink_put(out, "]"), bracket = false;
         if (group && l->group != group) ink_put(out, ")"), group = 0;
@@ -339,10 +340,11 @@ const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spe
 const eg_spec *eg_spec_replace(const eg_spec *s, int term, const char *name, const char *items)
 {
     edit e = NO_EDIT;
-    if (!items_read(s, items)) return NULL;
+    const eg_spec *part = items_read(s, items);
+    if (!part) return NULL;
     if (term != -1 && !spec_term(s, term)) return spec_no_term(s, term);
     e.term = term;
-    e.text = items;
+    e.text = part->term[0].items ? items : "";
     if ((e.index = spec_find(s, name)) < 0) return spec_no_index(s, name);
     return spec_edited(s, &e);
 }

@@ -1,4 +1,5 @@
-/* where.c: mask predicates: truths about indices; their language, and a predicate as a tensor.
+/* where.c: predicates, truths about indices: their parser and compiler, and a predicate as a
+ * tensor.
  *
  *   truth      = both { "|" both }                                    also ||
  *   both       = denied { "&" denied }                                also &&
@@ -53,6 +54,7 @@ static bool is_number(const parser *p, int from, int to)
 
 static kind truth(parser *);
 
+/* A name, as an index (INDEX) or as the size of its axis (SIZE). */
 static kind name(parser *p, int code_)
 {
     const int start = p->at;
@@ -86,6 +88,7 @@ static kind name(parser *p, int code_)
     return BAD;
 }
 
+/* A number, an index, a size |i|, or something in parentheses. */
 static kind operand(parser *p)
 {
     blanks(p);
@@ -137,6 +140,7 @@ static kind operand(parser *p)
     return where_refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
 }
 
+/* An operand behind any number of signs. */
 static kind signs(parser *p)
 {
     blanks(p);
@@ -156,7 +160,8 @@ static kind signs(parser *p)
     return emit(p, NEG, 0, 0) ? k : BAD;
 }
 
-static kind binary(parser *p, bool high) /* sums (low) and products (high) */
+/* Sums, or products (high), from left to right; what is constant is computed at once. */
+static kind binary(parser *p, bool high)
 {
     const int from = p->steps;
     kind k = high ? signs(p) : binary(p, true);
@@ -193,6 +198,7 @@ static kind binary(parser *p, bool high) /* sums (low) and products (high) */
     }
 }
 
+/* The comparison at the place of p and its length; −1: there is none. */
 static int comparison_at(parser *p, int *length)
 {
     const char *s = p->text + p->at;
@@ -202,6 +208,7 @@ static int comparison_at(parser *p, int *length)
     return s[0] == '<' ? LT : s[0] == '>' ? GT : -1;
 }
 
+/* Comparisons chain: in a < b < c the steps of b are emitted twice. */
 static kind comparison(parser *p)
 {
     int from = p->steps, end, length; /* the code of the left operand: [from, end) */
@@ -241,7 +248,8 @@ static kind denied(parser *p)
     return k == TRUTH && deny && !emit(p, NOT, 0, 0) ? BAD : k;
 }
 
-static kind logic(parser *p, char sign) /* '|' over '&' */
+/* Truths joined by `sign`: '|' binds looser than '&'. */
+static kind logic(parser *p, char sign)
 {
     kind k = sign == '|' ? logic(p, '&') : denied(p);
     for (;;) {

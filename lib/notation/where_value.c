@@ -61,7 +61,7 @@ static interval corners(int64_t a, int64_t b, int64_t c, int64_t d)
                   most = c < d ? d : c;
     return (interval){ low < least ? low : least, high > most ? high : most };
 }
-/* largest magnitude */
+/* The largest magnitude in x. */
 static int64_t larger(interval x) { return -x.low > x.high ? -x.low : x.high; }
 static interval join(int op, interval x, interval y)
 {
@@ -130,13 +130,13 @@ int64_t eg__where_widest(const eg_predicate *p, int64_t all)
     bounds(p, NULL, NULL, NULL, all, &widest);
     return widest;
 }
-eg_three eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
+eg_cover eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
                         const int64_t *sizes)
 {
     for (unsigned u = p->uses; u; u &= u - 1)
-        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_NONE;
+        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_COVER_NONE;
     const interval v = bounds(p, low, high, sizes, 0, NULL);
-    return v.low ? EG_EVERY : v.high ? EG_TEST : EG_NONE;
+    return v.low ? EG_COVER_ALL : v.high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
 /* -- values ----------------------------------------------------------------------------------- */
