@@ -188,7 +188,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
-            return eg_fail_as(cx, EG_ERROR_SHAPE,
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
                               "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
                               name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
@@ -200,7 +200,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         char *full = params_joined(p, name, "");
         if (!full ||
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the file has no tensor for it",
+            return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
