@@ -151,13 +151,15 @@ typedef struct eg_masking {
     const char *where; /* NULL: none */
     int keep, bias;    /* terms of the bound string; −1: none */
     int64_t offset;
-    bool elsewhere; /* the offset moves something besides */
+    const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;            /* the offset moves something besides */
 } eg_masking;
 /* false after a message: a letter that the scores lack */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* false after a message: letters or types that do not fit */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* false after a message; moved: the place in axis that .offset moves, −1: none */
+/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
+ * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
 /* bool; NULL after a message */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
