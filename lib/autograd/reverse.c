@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* What waits for the cotangent of one node. */
+/* Contributions to the cotangent of one node that are not added up yet, in order of arrival. */
 typedef struct waiting {
     int count;
     eg__addend *first, **end;
@@ -19,10 +19,10 @@ typedef struct waiting {
 } waiting;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;     /* is d[k] a sum that this sweep made? */
-    bool *asked;    /* is node k an x? */
-    waiting **wait; /* by node; NULL until there is one */
-    uint64_t mine;  /* the number of the pull that is at work */
+    bool *sums;     /* by node: d is a sum that this sweep made, and nobody else holds */
+    bool *asked;    /* by node: it is an x */
+    waiting **wait; /* by node; NULL until one has contributions that wait */
+    uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -62,7 +62,7 @@ static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
     return reverse_append(r, x, p);
 }
-/* x's cotangent so far keeps its place in the order. */
+/* Puts x's cotangent so far on its list, so that it keeps its place in the order. */
 static bool wait_with_sum(reverse *r, eg_tensor *x)
 {
     eg_tensor *d = r->s.d[x->slot];
@@ -70,8 +70,8 @@ static bool wait_with_sum(reverse *r, eg_tensor *x)
     return !d || wait(r, x, x, d, 0);
 }
 
-/* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it
- * grows in place. */
+/* Adds c to x's cotangent. A sum that this sweep made grows in place while nothing is recorded,
+ * since then nobody else can hold it. */
 static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
@@ -89,13 +89,13 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
     r->sums[x->slot] = true;
     return true;
 }
-/* g through t, a view or eg_at, into the cotangent of what t reads. */
+/* Adds g, the cotangent of t, a view or eg_at, to what waits for the tensor that t reads. */
 static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
     return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
 }
-/* True if nobody asks for the view's own cotangent, and what waits for it waits for its operand
- * from here on; else false, after an error too. */
+/* Moves what waits for node k, a view, to the list of its operand. False if the view's own
+ * cotangent is wanted, if there is nothing to move, and after an error. */
 static bool hand_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
@@ -117,15 +117,15 @@ static bool hand_on(reverse *r, int64_t k)
 static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
-    const eg_tensor *outer = cx->blame;
+    const eg_tensor *outer = cx->rule_node;
     const uint64_t before = cx->pull;
-    cx->blame = t;
-    cx->making = "gradient";
+    cx->rule_node = t;
+    cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
     cx->pull = before;
-    cx->blame = outer;
-    eg__sweep_resume(&r->s);
+    cx->rule_node = outer;
+    eg__sweep_reclaim(&r->s);
     return cx->failed ? NULL : c;
 }
 /* What waits for node k, as one tensor. */
@@ -134,16 +134,16 @@ static bool reverse_settle(reverse *r, int64_t k)
     eg_sweep *s = &r->s;
     waiting *w = waiting_for(r, k);
     if (!w) return true;
-    const eg_tensor *outer = s->cx->blame;
-    s->cx->blame = w->reader;
-    s->cx->making = "gradient";
+    const eg_tensor *outer = s->cx->rule_node;
+    s->cx->rule_node = w->reader;
+    s->cx->rule_kind = "gradient";
     const eg__addend *only = w->first;
     if (w->count == 1 && only->depth == 1)
         s->d[k] = only->t->op->rule(only->t, only->g, 0);
     else
         s->d[k] = eg__accumulate(s->cx, w->count, w->first);
-    s->cx->blame = outer;
-    eg__sweep_resume(s);
+    s->cx->rule_node = outer;
+    eg__sweep_reclaim(s);
     w->count = 0;
     return !s->cx->failed;
 }
@@ -164,13 +164,15 @@ static bool call_hooks(eg_sweep *s, int64_t k)
         h->runs = true;
         eg_tensor *g = h->f(h->user, t, s->d[k]);
         h->runs = false;
-        eg__sweep_resume(s);
-        if (s->cx->failed || (g && !eg__sweep_like(s, t, "hook", g, t, -1))) return false;
+        eg__sweep_reclaim(s);
+        if (s->cx->failed || (g && !eg__check_cotangent(s, t, "hook", g, t, -1))) return false;
         if (g) s->d[k] = g;
     }
     return true;
 }
 
+/* Completes node k's cotangent, calls its hooks, and hands it on to its operands by the node's
+ * rule. */
 static bool pull(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
@@ -190,7 +192,7 @@ static bool pull(reverse *r, int64_t k)
                        t->op->name, i + 1);
             return false;
         }
-        if (!eg__sweep_fresh(s, t, i)) return false;
+        if (!eg__check_unchanged(s, t, i)) return false;
         if (lists && i == 0) {
             if (!accumulate_read(r, t, g)) return false;
             continue;
@@ -199,11 +201,12 @@ static bool pull(reverse *r, int64_t k)
         if (cx->failed) return false;
         if (!c) continue;
         if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
-        if (!eg__sweep_like(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
+        if (!eg__check_cotangent(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
     }
     return !cx->failed;
 }
 
+/* True if the seed fits y; else records an error. */
 static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
@@ -212,19 +215,20 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
                    "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
                    (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
-        eg_fail_as(cx, EG_ERROR_DTYPE, "grad: the seed is %s %s, y is %s %s",
-                   eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
-                   eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+        eg_fail_as(cx, seed->dtype == y->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype),
+                   eg__dims_text(seed, a, sizeof a), eg_type_name((eg_dtype)y->dtype),
+                   eg__dims_text(y, b, sizeof b));
     return !cx->failed;
 }
 
-/* Why does y reach none of the xs? A cut, an operand that was made under eg_nograd, or nothing that
- * was written down. */
+/* Records why y reaches none of the xs: an operation cuts the path, an operand was made under
+ * eg_nograd, or no operation in y's history reads one. Always false. */
 static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
     char at[256], whose[256];
-    eg_tensor *cut = NULL, **node;
-    int64_t n;
+    eg_tensor *cut = NULL;
+    eg_walk w = { .cx = cx, .who = "grad" };
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -233,14 +237,14 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
                    eg__origin_once(xs[k], whose, sizeof whose));
         return false;
     }
-    if (cx->failed || !eg__history("grad", y, &n, &node)) return false;
-    for (int64_t k = 0; k < n; k++)
-        for (int i = 0; i < node[k]->count; i++) {
-            if (!node[k]->in[i]->unrecorded) continue;
+    if (cx->failed || !eg__walk(&w, 1, &y)) return false;
+    for (int64_t k = 0; k < w.n; k++)
+        for (int i = 0; i < w.node[k]->count; i++) {
+            if (!w.node[k]->in[i]->unrecorded) continue;
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
                        "was recorded (eg_nograd)",
-                       count, i + 1, eg__origin_once(node[k], at, sizeof at));
+                       count, i + 1, eg__origin_once(w.node[k], at, sizeof at));
             return false;
         }
     eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -248,13 +252,14 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     return false;
 }
 
-/* what an x gets that y does not reach; OF_ANY: y may be a constant */
+/* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;
+/* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                  eg_tensor **dxs, unreached how)
 {
-    if (!eg__sweep_usable(cx, "grad", "y", -1, y) ||
-        (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed)))
+    if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
+        (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
         return false;
     if (count < 0) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %d inputs", count);
@@ -265,9 +270,9 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         return false;
     }
     for (int k = 0; k < count; k++)
-        if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
+        if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
     if (!given(cx, y, seed)) return false;
-    if (count && how != ZEROS_OF_ANY && !eg__sweep_history(cx, "grad", y, count, xs)) return false;
+    if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     reverse r = { .s = { .cx = cx, .who = "grad" } };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;

@@ -1,15 +1,13 @@
 /* pack.c: one micro-panel: dst[p·w + i] = src[off[i] + k(p)], for w rows and a stretch of k given
  * as runs of constant stride; rows beyond the last are 0. Data only moves, so one body serves
  * floats and integers of a width. Three ways: rows that are neighbours are copied, runs of
- * neighbours are turned in registers, everything else is gathered. */
+ * neighbours are transposed in registers, everything else is gathered. */
 #include "contraction/gemm.h"
 #include <string.h>
 
 #define WORD    uint32_t
 #define NAME(x) x##32
 #include "contraction/pack_of.h"
-#undef WORD
-#undef NAME
 
 #define WORD    uint64_t
 #define NAME(x) x##64

@@ -9,22 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    ELEMENTS = 4096,
-    LANES = 512,
-    RUN = 2048,
-    GRAIN = 1 << 18,
-    PIECES = 64,
-    WORKSPACE = 0,
-    SUMS = 3
-};
+enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18, PIECES = 64 };
 
 /* What a row keeps of a call; the expression follows. */
 typedef struct formula {
     int letters;
     eg_dtype floats; /* of a result that no float tensor is in */
     int64_t size[EG_EXPRESSION_LETTERS];
-    eg_memo *memo; /* gradients of all operands, and those of the gradient */
 } formula;
 static const eg_expression *expression_of(const formula *f)
 {
@@ -207,7 +198,7 @@ static bool loop_run(loop *o)
     int team = eg__team(o->cx, work, GRAIN);
     if (team > o->blocks) team = (int)o->blocks;
     if (!o->pieces) o->pieces = eg__min64(o->blocks, 4 * team);
-    o->workspace = eg__scratch(o->cx, WORKSPACE, (size_t)team * o->plan.bytes);
+    o->workspace = eg__scratch(o->cx, EG_SCRATCH_BLOCKS, (size_t)team * o->plan.bytes);
     if (!o->workspace) return false;
     eg__parallel(o->cx, team, o->pieces, some_blocks, o);
     return true;
@@ -496,12 +487,14 @@ static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, in
                           .count = count,
                           .x = x };
 }
+/* Both rows save what one pass made for all operands. */
+static bool expr_saves(eg_tensor *y) { return eg_node_save(y, sizeof(eg_memo)); }
 static bool gradient_shape(eg_tensor *d)
 {
     int64_t n = 0;
     for (int k = 0; k + 1 < d->count; k++)
         if (eg__is_inexact(d->in[k]->dtype)) n += eg_size(d->in[k]);
-    return eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
+    return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
 /* Tensor t is written, not added to: one node reads it, each letter of the loop at an axis. */
 static bool is_direct(const formula *f, const eg_tensor *x, int t)
@@ -568,7 +561,7 @@ static bool gradient_forward(eg_tensor *d)
     o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * o.summed + 1) + 1);
     if (o.summed) {
         const size_t bytes = (size_t)(o.pieces * o.summed) * sizeof(double);
-        if (!(o.sums = eg__scratch(d->cx, SUMS, bytes))) return false;
+        if (!(o.sums = eg__scratch(d->cx, EG_SCRATCH_SUMS, bytes))) return false;
         memset(o.sums, 0, bytes);
     }
     for (int k = 0; k < count; k++)
@@ -587,7 +580,7 @@ static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
         part[k] = NULL;
         if (!eg__is_inexact(d->in[k]->dtype)) continue;
         const int64_t n = eg_size(d->in[k]);
-        part[k] = eg_reshape_n(eg_slice(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
+        part[k] = eg_reshape_n(eg_slice_axis(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
         at += n;
     }
 }
@@ -625,7 +618,8 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const formula *f = d->attr;
     const int count = d->count - 1;
-    if (!eg__remembered(f->memo, u)) {
+    eg_memo *memo = d->saved;
+    if (!eg__remembered(memo, u)) {
         eg_tensor *x[EG_GIVEN_MAX], *g = expr_own(d->in[count]), *dx[EG_GIVEN_MAX],
                                     *part[EG_GIVEN_MAX], *by[EG_GIVEN_MAX + 1],
                                     *du[EG_GIVEN_MAX + 1], *all = NULL;
@@ -644,22 +638,18 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
             if (eg__is_float(d->in[k]->dtype)) at[n] = k, by[n++] = k < count ? x[k] : g;
         for (int k = 0; k < n; k++) du[k] = eg_zeros_like(by[k]);
         if (all && eg_grad(all, NULL, n, by, du)) return eg__poison(d->cx);
-        for (int k = 0; k < n; k++) f->memo->d[at[k]] = du[k];
-        eg__remember(f->memo, u);
+        for (int k = 0; k < n; k++) memo->d[at[k]] = du[k];
+        eg__remember(memo, u);
     }
-    return f->memo->d[i];
+    return memo->d[i];
 }
 static eg_tensor *expr_gradient_of(const eg_tensor *y, eg_tensor *g)
 {
     eg_tensor *operand[EG_GIVEN_MAX + 1];
     const formula *f = y->attr;
-    char *attr = eg__alloc(y->cx, formula_bytes(f));
-    if (!attr) return eg__poison(y->cx);
-    memcpy(attr, f, formula_bytes(f));
-    if (!(((formula *)(void *)attr)->memo = eg__memo(y->cx))) return eg__poison(y->cx);
     memcpy(operand, y->in, (size_t)y->count * sizeof *operand);
     operand[y->count] = g;
-    return eg_apply(&expr_gradient_op, attr, formula_bytes(f), y->count + 1, operand);
+    return eg_apply(&expr_gradient_op, f, formula_bytes(f), y->count + 1, operand);
 }
 static eg_tensor *expr_gradient_sample(eg_tensor *const *x)
 {
@@ -700,11 +690,11 @@ static bool expr_shape(eg_tensor *y)
     const formula *f = y->attr;
     const eg_expression *e = expression_of(f);
     const int kind = e->node[e->root].kind;
-    return eg__shape(y,
-                     kind == EG_IS_TRUTH   ? EG_BOOL
-                     : kind == EG_IS_WHOLE ? EG_I64
-                                           : expr_floats(y),
-                     f->letters, f->size);
+    return expr_saves(y) && eg__shape(y,
+                                      kind == EG_IS_TRUTH   ? EG_BOOL
+                                      : kind == EG_IS_WHOLE ? EG_I64
+                                                            : expr_floats(y),
+                                      f->letters, f->size);
 }
 static bool expr_forward(eg_tensor *y)
 {
@@ -725,14 +715,14 @@ static bool expr_c128(eg_tensor *y)
 }
 static eg_tensor *expr_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const formula *f = y->attr;
-    if (!eg__remembered(f->memo, g)) {
+    eg_memo *memo = y->saved;
+    if (!eg__remembered(memo, g)) {
         eg_tensor *d = expr_gradient_of(y, g);
         if (!eg_ok(d)) return d;
-        gradient_parts(d, d, f->memo->d);
-        eg__remember(f->memo, g);
+        gradient_parts(d, d, memo->d);
+        eg__remember(memo, g);
     }
-    return f->memo->d[i];
+    return memo->d[i];
 }
 static eg_tensor *expr_gate(eg_tensor *const *x)
 {
@@ -861,7 +851,7 @@ eg_tensor *eg_expr_with(const eg_expr_args *given)
     eg_axis_name name[EG_RANK_MAX];
     const eg_axis_name *letter[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX];
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     for (int k = 0; k < EG_GIVEN_MAX && o.with[k].name; k++) x[k] = o.with[k].x;
     eg_ctx *cx = eg__context_of(who, EG_GIVEN_MAX, x);
     if (!cx || eg__failed(cx)) return eg__poison(cx);
@@ -895,9 +885,8 @@ eg_tensor *eg_expr_with(const eg_expr_args *given)
     if (!eg__expression_fits(cx, &source, e, &box)) return eg__poison(cx);
     const size_t bytes = sizeof(formula) + eg__expression_bytes(e);
     formula *f = eg__alloc(cx, bytes);
-    eg_memo *memo = f ? eg__memo(cx) : NULL;
-    if (!memo) return eg__poison(cx);
-    *f = (formula){ .letters = n, .floats = floats, .memo = memo };
+    if (!f) return eg__poison(cx);
+    *f = (formula){ .letters = n, .floats = floats };
     memcpy(f->size, size, (size_t)n * sizeof *size);
     memcpy(f + 1, e, eg__expression_bytes(e));
     return eg_apply(&expr_op, f, bytes, count, x);

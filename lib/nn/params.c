@@ -126,20 +126,13 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* letters, or blank-separated names */
-static int axes_in(const char *axes)
+/* How many axes the string names; −1 after an error: it is not one term. */
+static int params_axes(eg_params *p, const char *axes)
 {
-    int letters = 0, words = 0, longest = 0, run = 0;
-    for (const char *s = axes;; s++) {
-        if (*s && *s != ' ') {
-            letters++;
-            words += run++ == 0;
-        } else {
-            longest = run > longest ? run : longest;
-            run = 0;
-            if (!*s) return words > 1 && longest > 1 ? words : letters;
-        }
-    }
+    const eg_spec *s = eg_spec_parse(eg_params_context(p), "param", axes);
+    if (s && (s->terms != 1 || s->arrow))
+        eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
+    return s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
 }
 
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
@@ -174,7 +167,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (!p || eg_error(cx))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the list of parameters is NULL");
     if (!name || !*name || !axes)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "param: a parameter needs a name and letters");
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param: a parameter needs a name and letters");
     if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
         (!*p->prefix && !strcmp(name, "__metadata__")))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -183,17 +176,19 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
                           name);
-    if (axes_in(axes) != rank)
+    const int named = params_axes(p, axes);
+    if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
+    if (named != rank)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
-                          name, axes, axes_in(axes), rank);
+                          name, axes, named, rank);
     if (rank && !dims)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
                           name);
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
-            return eg_fail_as(cx, EG_ERROR_SHAPE,
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
                               "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
                               name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
@@ -205,7 +200,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         char *full = params_joined(p, name, "");
         if (!full ||
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the file has no tensor for it",
+            return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
@@ -227,7 +222,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         const eg_named *one = to->all->item[k];
         const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
         if (!other) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "params_copy: no parameter \"%s\" in the source",
+            eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: no parameter \"%s\" in the source",
                        one->name);
             return -1;
         }
@@ -301,6 +296,24 @@ char *eg__nn_text(eg_params *p, const char *format, ...)
     return out;
 }
 
+const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y)
+{
+    const eg_spec *const both[] = { a, b };
+    return eg__nn_spec(eg_spec_join(b ? 2 : 1, both, y));
+}
+
+bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
+{
+    if (!s) return false;
+    if (s->terms != terms || s->arrow != arrow)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1, "%s", wanted), false;
+    for (int k = 0; k < terms + arrow; k++)
+        for (int i = 0; i < s->term[k].items; i++)
+            if (s->term[k].item[i].index < 0 || s->term[k].item[i].group)
+                return eg_spec_fail(s, EG_ERROR_NOTATION, k, i, "%s", wanted), false;
+    return true;
+}
+
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)
 {
     if (!eg_ok(x)) return false;
@@ -310,7 +323,7 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
                    "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name,
                    letter, (long long)width);
     else
-        eg_fail_as(eg_context(x), EG_ERROR_NOTATION,
+        eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
                    "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
                    name, letter, (long long)width, (long long)eg_dim(x, -1));
     return false;

@@ -302,6 +302,16 @@ static int add_letter(parser *p, int code, int k, int at)
                                   .at = (uint16_t)at,
                                   .length = (uint16_t)(p->at - at) });
 }
+/* A name whose place is asked for, and which may be any. Its bars, if any, stand at from and behind
+ * it. */
+static int name_placed(parser *p, int code, int from, int at, int length)
+{
+    int *n = p->s->places;
+    if (*n == EG_PLACES_MAX)
+        return expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
+    p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, code == EG_X_SIZE };
+    return add_letter(p, code, 0, from);
+}
 static bool expression_enter(parser *p, int at)
 {
     if (++p->nesting <= NESTING) return true;
@@ -427,9 +437,14 @@ static int name_read(parser *p)
                                       .at = (uint16_t)at,
                                       .length = (uint16_t)length });
     const function *f = function_called(p->text + at, length);
-    if (!f) return unknown_name(p, at, length);
     expression_blanks(p);
-    if (p->text[p->at] != '(')
+    const bool called = p->text[p->at] == '(';
+    if (p->s->place && !(f && called)) {
+        p->at = at + length;
+        return name_placed(p, EG_X_LETTER, at, at, length);
+    }
+    if (!f) return unknown_name(p, at, length);
+    if (!called)
         return expression_refuse(p, at, length, NULL, "%s is a function: its numbers follow in ( )",
                                  f->name);
     return call_function(p, f, at, length);
@@ -516,12 +531,13 @@ static int size_read(parser *p)
         return expression_refuse(p, length ? p->at : from, 1, hint[0] ? hint : NULL,
                                  "between the bars of a size stands one index, as in |i|");
     const int letter = letter_called(p, p->text + from, length);
-    if (letter < 0) return unknown_name(p, from, length);
+    if (letter < 0 && !p->s->place) return unknown_name(p, from, length);
     if (p->text[p->at] != '|')
         return expression_refuse(p, at, 1, NULL, "the bar of a size is not closed, as in |i|");
     p->at = end;
     expression_blanks(p);
     p->at++;
+    if (p->s->place) return name_placed(p, EG_X_SIZE, at, from, length);
     return add_letter(p, EG_X_SIZE, letter, at);
 }
 /* A number, a name, a size, or something in parentheses. */
@@ -760,7 +776,7 @@ static int whole_text(parser *p)
         snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
         return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
     }
-    if (s->predicate && node_kind(p, k) != EG_IS_TRUTH)
+    if (s->predicate && !s->place && node_kind(p, k) != EG_IS_TRUTH)
         return expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                  "the %s is a number, not a truth", s->noun);
     if (!s->number) return k;

@@ -16,7 +16,8 @@ enum {
     EG_GIVEN_MAX = 8,   /* tensors of .with */
     EG_READ_MAX = 8,    /* axes of a tensor that is read */
     EG_NODES_MAX = 256, /* nodes of an expression */
-    EG_EXPRESSION_LETTERS = 32
+    EG_EXPRESSION_LETTERS = 32,
+    EG_PLACES_MAX = 256 /* names in a text whose places are asked for */
 };
 
 /* What a node makes: a row of expression_rows.h, or one of these. */
@@ -99,6 +100,12 @@ typedef struct eg_readable {
     int64_t least, most; /* its values lie there, if they are whole numbers */
 } eg_readable;
 
+/* Where a name stands in a text: its bytes [name, name + length), and what an edit replaces,
+ * [from, to): with its bars if it is a size, |i|. */
+typedef struct eg_name_place {
+    int name, length, from, to;
+    bool size;
+} eg_name_place;
 /* What a text is parsed with. */
 typedef struct eg_expression_source {
     const char *who, *text;
@@ -111,6 +118,11 @@ typedef struct eg_expression_source {
     bool whole;     /* a name without brackets reads all letters in order */
     bool predicate; /* whole numbers and truths only, and a truth in the end */
     bool number;    /* a number in the end, made a float */
+    /* Any name is an index, of one letter to the nodes, and a predicate may be a number in the end;
+     * *places of them go here in order of the text. NULL: names are those of `letter`, `readable`
+     */
+    eg_name_place *place; /* EG_PLACES_MAX of them */
+    int *places;
 } eg_expression_source;
 
 /* NULL after a message with a caret. The sizes of the letters are not looked at. */
@@ -139,7 +151,7 @@ void eg__expression_ranges(const eg_expression *, const eg_box *, eg_interval *r
  * with a caret: an index can leave its axis. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
 /* The root, a truth, over a box. */
-eg_three eg__expression_cover(const eg_expression *, const eg_box *);
+eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
 /* Where a letter is: first, first + 1 … along rows or lanes, or at value[0], value[1] … */

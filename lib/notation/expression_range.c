@@ -131,13 +131,13 @@ void eg__expression_ranges(const eg_expression *e, const eg_box *box, eg_interva
 {
     for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);
 }
-eg_three eg__expression_cover(const eg_expression *e, const eg_box *box)
+eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
 {
     eg_interval v[EG_NODES_MAX];
     for (uint32_t u = e->positions; u; u &= u - 1)
-        if (box->low[__builtin_ctz(u)] >= box->high[__builtin_ctz(u)]) return EG_NONE;
+        if (box->low[__builtin_ctz(u)] >= box->high[__builtin_ctz(u)]) return EG_COVER_NONE;
     eg__expression_ranges(e, box, v);
-    return v[e->root].low ? EG_EVERY : v[e->root].high ? EG_TEST : EG_NONE;
+    return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
 /* -- indices: what a condition says narrows the values of its branches ------------------------- */

@@ -1,5 +1,6 @@
-/* where.c: mask predicates: an expression of whole numbers and truths (expression.c) as postfix
- * steps (where.h), which where_value.c evaluates; and a predicate as a tensor. */
+/* where.c: predicates, truths about indices: an expression of whole numbers and truths
+ * (expression.c) as postfix steps (where.h), which where_value.c evaluates; and a predicate as a
+ * tensor. */
 #include "notation/where.h"
 #include <eingrad/attention.h>
 #include <string.h>
@@ -23,8 +24,15 @@ static bool emit(steps *s, int k)
     return true;
 }
 
-const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
-                                    const eg_axis_name *const *axis)
+/* The largest power of two up to which 32 bits are enough for every intermediate; 0: none. */
+static void find_narrow(eg_predicate *p)
+{
+    p->narrow = 0;
+    for (int64_t all = 1 << 28; all >= 64 && !p->narrow; all >>= 1)
+        if (eg__where_widest(p, all) <= INT32_MAX) p->narrow = all;
+}
+eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
+                              const eg_axis_name *const *axis)
 {
     const eg_expression *e = eg__expression_parse(cx, &(eg_expression_source){ .who = who,
                                                                                .text = text,
@@ -43,11 +51,18 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     if (!y) return NULL;
     y->steps = s.count, y->uses = e->positions, y->sizes = e->sizes, y->narrow = 0;
     memcpy(y->step, s.step, (size_t)s.count * sizeof(step));
-    for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1)
-        if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
+    find_narrow(y);
     return y;
 }
 unsigned eg__where_uses(const eg_predicate *p) { return p->uses; }
+unsigned eg__where_sizes(const eg_predicate *p) { return p->sizes; }
+void eg__where_lengthen(eg_predicate *p, int axis, int64_t offset)
+{
+    if (!offset || !(p->sizes >> axis & 1)) return;
+    for (int i = 0; i < p->steps; i++)
+        if (p->step[i].code == EG_X_SIZE && p->step[i].axis == axis) p->step[i].value = offset;
+    find_narrow(p);
+}
 size_t eg__where_bytes(const eg_predicate *p)
 {
     return sizeof *p + (size_t)p->steps * sizeof(step);
@@ -89,7 +104,7 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
         };
         names[k] = &name_of[k];
     }
-    const eg_predicate *w = eg__where_parse(cx, who, where, n, names);
+    eg_predicate *w = eg__where_parse(cx, who, where, n, names);
     if (!w) return eg__poison(cx);
     eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
     if (!eg_ok(y)) return eg__poison(cx);
@@ -97,12 +112,17 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     unsigned keys = 0; /* the bracketed axes; where none is, the last */
     for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
     if (!keys && n) keys = 1u << (n - 1);
-    if (offset) /* the query: the last axis of the predicate that is no key */
-        for (int k = n - 1; k >= 0; k--)
-            if (w->uses >> k & 1 && !(keys >> k & 1)) {
-                index[k] = offset;
-                break;
-            }
+    const unsigned queries = (w->uses & ~keys ? w->uses : w->sizes) & ~keys;
+    if (offset && queries & (queries - 1))
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+                         "the offset %lld can move only one index of the predicate: put all "
+                         "others in brackets",
+                         (long long)offset);
+    if (offset && queries) {
+        const int query = __builtin_ctz(queries);
+        index[query] = offset;
+        eg__where_lengthen(w, query, offset);
+    }
     const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
     uint8_t *out = (uint8_t *)y->data;
     for (int64_t r = 0; r < rows; r++, out += width) {

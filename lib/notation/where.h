@@ -5,14 +5,15 @@
 
 /* steps of a predicate; values that wait for an operator */
 enum { EG_WHERE_STEPS = 256, EG_WHERE_DEPTH = 24 };
-/* code: of eg_node_code */
+/* code: an eg_node_code. value: a constant; of a size what is added to it
+ * (eg__where_lengthen). */
 typedef struct step {
     uint8_t code, axis;
     int64_t value;
 } step;
 struct eg_predicate {
     int steps;
-    unsigned uses, sizes; /* axes that occur as i, as |i| */
+    unsigned uses, sizes; /* axes that occur as i, as |i|: bit k is axis k */
     int64_t narrow;       /* while all |i| stay below this, every intermediate fits in 32 bits */
     step step[];
 };

@@ -22,8 +22,8 @@ static eg_interval bounds(const eg_predicate *p, const int64_t *low, const int64
                     : (eg_interval){ eg__clamped(low[s->axis]), eg__clamped(high[s->axis] - 1) };
             break;
         case EG_X_SIZE:
-            v[t++] =
-                all ? (eg_interval){ 0, all } : (eg_interval){ sizes[s->axis], sizes[s->axis] };
+            v[t++] = all ? (eg_interval){ s->value, eg__sum(all, s->value) }
+                         : (eg_interval){ sizes[s->axis] + s->value, sizes[s->axis] + s->value };
             break;
         case EG_X_NEG:
         case EG_X_NOT:
@@ -43,13 +43,13 @@ int64_t eg__where_widest(const eg_predicate *p, int64_t all)
     bounds(p, NULL, NULL, NULL, all, &widest);
     return widest;
 }
-eg_three eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
+eg_cover eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
                         const int64_t *sizes)
 {
     for (unsigned u = p->uses; u; u &= u - 1)
-        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_NONE;
+        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_COVER_NONE;
     const eg_interval v = bounds(p, low, high, sizes, 0, NULL);
-    return v.low ? EG_EVERY : v.high ? EG_TEST : EG_NONE;
+    return v.low ? EG_COVER_ALL : v.high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
 /* -- values ----------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static bool value(const eg_predicate *p, const int64_t *index, const int64_t *si
     for (const step *s = p->step, *end = s + p->steps; s < end; s++) switch (s->code) {
         case EG_X_WHOLE: v[t++] = s->value; break;
         case EG_X_LETTER: v[t++] = eg__clamped(s->axis == run ? at : index[s->axis]); break;
-        case EG_X_SIZE: v[t++] = sizes[s->axis]; break;
+        case EG_X_SIZE: v[t++] = sizes[s->axis] + s->value; break;
         case EG_X_NEG: v[t - 1] = -v[t - 1]; break;
         case EG_X_NOT: v[t - 1] = !v[t - 1]; break;
         case EG_X_ABS: v[t - 1] = eg__whole(EG_X_ABS, v[t - 1], 0, 0); break;
@@ -130,7 +130,7 @@ row(const eg_predicate *p, int run, int64_t at, const int64_t *index, const int6
             x->flat = s->code != EG_X_LETTER || s->axis != run;
             if (x->flat)
                 x->one = (int32_t)(s->code == EG_X_WHOLE  ? s->value
-                                   : s->code == EG_X_SIZE ? sizes[s->axis]
+                                   : s->code == EG_X_SIZE ? sizes[s->axis] + s->value
                                                           : index[s->axis]);
             else
                 for (int i = 0; i < LANES; i++) x->v[i] = (int32_t)at + i;

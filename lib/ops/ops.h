@@ -37,15 +37,19 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- numbers ---------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-/* a row: axes merged, steps in bytes */
+/* One row as its axes lie in memory, neighbours that are one run merged. */
+typedef struct eg_strip_axis {
+    int64_t size, step; /* in bytes */
+} eg_strip_axis;
 typedef struct eg_strip {
-    int rank, width;
-    int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX];
+    int rank, width; /* width: bytes of an element */
+    int64_t n;       /* elements */
+    eg_strip_axis axis[EG_RANK_MAX];
 } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
 static inline bool eg__strip_contiguous(const eg_strip *s)
 {
-    return s->rank == 1 && s->step[0] == s->width;
+    return s->rank == 1 && s->axis[0].step == s->width;
 }
 /* in place where contiguous */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
@@ -65,36 +69,31 @@ enum { EG_ROW_OPERANDS = 4 };
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *, const void *user);
 
-/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row
- * to row. For any number of elements. */
+/* A function of several rows (eg_inner): p[k] is the first row in operand k, step[k] the bytes from
+ * row to row. Every row is contiguous and may have any number of elements. */
+#define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
+/* What most of them want to know, as `user`. */
 typedef struct eg_batch {
-    int64_t n;
-    bool masked, log, center;
+    int64_t n;        /* elements of a row */
+    int masks;        /* softmax: operands 2 … are so many masks */
+    bool log, center; /* softmax: its logarithm; norm: less the mean */
     double c;
-    const void *gain, *bias;
+    const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
 } eg_batch;
-#define EG_ROW(T, k, r) \
-    ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k, in a batch's loop */
-/* x, or a recorded copy of it, so that each row is contiguous */
-eg_tensor *eg__rowwise(eg_tensor *x, int inner);
-/* x[0] is written */
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *,
+/* Calls `run` for all rows: x[0], which is written, and the other operands have `outer` axes in
+ * common; what further axes an operand has are its rows. A row that is not contiguous is gathered
+ * first, and written back if it is the result's. work: additions that a row costs. False after an
+ * error. */
+bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* x, or a recorded copy of it in which each row is contiguous */
+eg_tensor *eg__rowwise(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
-    double (*top)(int64_t n, const void *x); /* max x, whatever is NaN; −inf of none */
     /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
     bool (*tame)(int64_t n, const void *x);
-    /* keep ? x : −inf */
-    void (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);
-    /* y = keep ? y : fill */
-    void (*erase)(int64_t n, const uint8_t *keep, double fill, void *y);
-    /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
-    void (*shift)(int64_t n, const void *x, double top, void *y);
-    /* y = e^(x − shift); Σ y */
-    double (*expsum)(int64_t n, const void *x, double shift, void *y);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
     /* y gain + bias in place; NULL: without */
@@ -105,8 +104,7 @@ typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as d
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
     double (*at)(const void *x, int64_t k);               /* x[k] */
     /* rows, user: an eg_batch */
-    /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
-    eg_inner *softmax;
+    eg_inner *softmax;                           /* y, x, masks: of c x; log: its logarithm */
     eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), g one number for a row */
@@ -147,13 +145,15 @@ typedef struct eg_masking {
     const char *where; /* NULL: none */
     int keep, bias;    /* terms of the bound string; −1: none */
     int64_t offset;
-    bool elsewhere; /* the offset moves something besides */
+    const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;            /* the offset moves something besides */
 } eg_masking;
 /* false after a message: a letter that the scores lack */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* false after a message: letters or types that do not fit */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* false after a message; moved: the place in axis that .offset moves, −1: none */
+/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
+ * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
 /* bool; NULL after a message */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
@@ -184,13 +184,17 @@ bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
 eg_tensor *eg__drop(const eg_drop *, eg_tensor *x); /* x m factor */
 
-/* -- memo: gradients of several operands from one pass ---------------------------------------- */
+/* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
+ * at a time; what one call made for the others waits here. It serves only the cotangent g that it
+ * was made for: the same tensor with the same values, in the same scope. -------------------- */
 enum { EG_MEMO = 12 };
 typedef struct eg_memo {
-    uint64_t scope, seq, version, written;
-    bool recorded;
-    const eg_tensor *g;    /* NULL: nothing is kept */
-    eg_tensor *d[EG_MEMO]; /* NULL: none of this operand */
+    const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
+    uint64_t seq, version; /* its number, and that of its values */
+    uint64_t scope;        /* the number of the scope in which d was made */
+    bool recorded;         /* d was recorded */
+    uint64_t written;      /* versions of d */
+    eg_tensor *d[EG_MEMO]; /* by operand; NULL: none */
 } eg_memo;
 
 static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow */
@@ -200,13 +204,7 @@ static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow
         if (m->d[k]) sum += m->d[k]->st->version;
     return sum;
 }
-/* an empty one in the open scope; NULL after "out of memory" */
-static inline eg_memo *eg__memo(eg_ctx *cx)
-{
-    eg_memo *m = eg__alloc(cx, sizeof *m);
-    if (m) *m = (eg_memo){ .g = NULL };
-    return m;
-}
+/* True if m->d holds the cotangents that belong to g. */
 static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
