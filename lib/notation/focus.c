@@ -137,7 +137,7 @@ int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 
 /* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups
  * merged and ones kept. */
-eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
+eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
     if (!b || !eg_ok(y)) return y;

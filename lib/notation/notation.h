@@ -185,7 +185,7 @@ bool eg__focus_one(const eg_focus *);  /* the same, and no output */
 /* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
 /* y, which has x's outer axes, as the string orders them */
-eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);
+eg_tensor *eg__focus_outer(const eg_focus *, eg_tensor *y);
 /* the operand's own axes that are (not) in brackets, groups merged; how many */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
 int eg__item_of(const eg_bound_term *, int axis); /* the item that is this axis, or −1 */

@@ -24,8 +24,8 @@ eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
 /* Σ a b (b NULL: Σ a) over all but the last axes */
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
-eg_tensor *eg__widen(eg_tensor *y, int inner);   /* y with that many axes of size 1 appended */
-int64_t eg__last(const eg_tensor *x, int inner); /* elements of one row */
+eg_tensor *eg__widen(eg_tensor *y, int inner); /* y with that many axes of size 1 appended */
+int64_t eg__row_length(const eg_tensor *x, int inner); /* elements of one row */
 /* softmax.c; keep: NULL, or bool of x's shape */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
@@ -77,7 +77,7 @@ typedef struct eg_batch {
 #define EG_ROW(T, k, r) \
     ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k, in a batch's loop */
 /* x, or a recorded copy of it, so that each row is contiguous */
-eg_tensor *eg__rowwise(eg_tensor *x, int inner);
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 /* x[0] is written */
 void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *,
                  const void *user, int64_t work);

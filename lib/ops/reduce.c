@@ -17,18 +17,18 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
-    return eg__focus_rest(&f, eg__sum_last(v, f.inner));
+    return eg__focus_outer(&f, eg__sum_last(v, f.inner));
 }
 
 static eg_tensor *mean_last(eg_tensor *x, int inner)
 {
-    return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__last(x, inner));
+    return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__row_length(x, inner));
 }
 
 /* Of nothing there is no mean, no maximum. */
 static bool some(const eg_focus *f)
 {
-    if (eg__last(f->x, f->inner)) return true;
+    if (eg__row_length(f->x, f->inner)) return true;
     char dims[256];
     eg_fail_as(
         f->x->cx, EG_ERROR_SHAPE,
@@ -41,7 +41,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
         return reduce_refused(x);
-    return eg__focus_rest(&f, mean_last(f.x, f.inner));
+    return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
 /* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
@@ -63,15 +63,15 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
-    const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
+    const double left = (double)eg__row_length(f.x, f.inner) - eg__opt(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
                           "%s: %g elements less the correction %g leave nothing to divide by", who,
-                          (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
+                          (double)eg__row_length(f.x, f.inner), eg__opt(o.correction, 1));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
-    return eg__focus_rest(&f, y);
+    return eg__focus_outer(&f, y);
 }
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
@@ -83,9 +83,9 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "prod", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
-    int64_t n = eg__last(f.x, f.inner), dim[EG_RANK_MAX + 1];
+    int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
-    if (!n) return eg__focus_rest(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
+    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
     if (f.inner) {
         dim[f.outer] = n;
         v = eg_reshape_n(v, f.outer + 1, dim);
@@ -97,7 +97,7 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
         }
         v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);
     }
-    return eg__focus_rest(&f, v);
+    return eg__focus_outer(&f, v);
 }
 
 /* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by
@@ -235,7 +235,7 @@ EXTREMES(ROW)
 static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest,
                                 bool index)
 {
-    return eg__focus_rest(
+    return eg__focus_outer(
         f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
 }
 #define OF_SOME(NAME, SMALLEST, INDEX)                                             \
@@ -305,7 +305,7 @@ static bool reduce_lse_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     const lse_job j = { eg__arithmetic(y->dtype)->logsum,
-                        { .n = eg__last(x, *(const int *)y->attr) },
+                        { .n = eg__row_length(x, *(const int *)y->attr) },
                         eg__width[y->dtype] };
     if (j.b.n)
         eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x },
@@ -338,7 +338,7 @@ static const eg_op lse_op = {
 };
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner)
 {
-    x = eg__rowwise(x, inner);
+    x = eg__contiguous_rows(x, inner);
     return eg_apply(&lse_op, &inner, sizeof inner, 1, &x);
 }
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
@@ -346,7 +346,7 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1))
         return reduce_refused(x);
-    return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
+    return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
 /* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0
@@ -460,8 +460,8 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     if (!(p > 0))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
-    if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
-    return eg__focus_rest(&f, pnorm_last(f.x, f.inner, p));
+    if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
+    return eg__focus_outer(&f, pnorm_last(f.x, f.inner, p));
 }
 
 #define REF(NAME, ...) &NAME##_op,

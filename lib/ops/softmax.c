@@ -153,8 +153,9 @@ static bool softmax_run(eg_tensor *y, bool log)
 }
 static eg_tensor *softmax_slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softening *of)
 {
-    return eg_apply(op, of, sizeof *of, 2,
-                    (eg_tensor *[]){ eg__rowwise(y, of->inner), eg__rowwise(g, of->inner) });
+    return eg_apply(
+        op, of, sizeof *of, 2,
+        (eg_tensor *[]){ eg__contiguous_rows(y, of->inner), eg__contiguous_rows(g, of->inner) });
 }
 static bool softmax_slope_shape(eg_tensor *y)
 {
@@ -164,7 +165,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
     const softening *of = y->attr;
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_batch b = { .n = eg__last(y, of->inner), .c = of->scale };
+    const eg_batch b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     if (b.n)
         eg__batches(y, y->rank - of->inner, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run,
                     &b, 4 * b.n);
