@@ -434,14 +434,6 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     return b;
 }
 
-eg_tensor *eg__merge(const eg_bound *b, eg_tensor *y)
-{
-    const eg_bound_term *o = &b->out;
-    bool changed = false;
-    for (int r = 0; r < o->rank; r++) changed |= o->last[r] - o->first[r] != 1;
-    return changed ? eg_reshape_n(y, o->rank, o->dim) : y;
-}
-
 eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format, ...)
 {
     char sentence[400];

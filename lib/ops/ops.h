@@ -19,6 +19,12 @@ eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
                            const uint16_t *axis);
 
+/* -- axis.c ----------------------------------------------------------------------------------- */
+/* True if spec fits x and has one axis in brackets, which *a is then, and no output; else records a
+ * sentence. *a points into *f. */
+bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
+                       eg_tensor *x);
+
 /* -- trailing axes, differentiable ------------------------------------------------------------ */
 eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
