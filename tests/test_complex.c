@@ -39,7 +39,7 @@ static void same(const char *name, eg_tensor *y, const double *want, int64_t n, 
 #define TWO(X) X(add) X(sub) X(mul) X(div) X(pow) X(logaddexp)
 /* clang-format on */
 #define OF(name) { #name, eg_##name },
-START_TEST(values_by_numpy)
+TEST(values_by_numpy)
 {
     static const struct {
         const char *name;
@@ -64,7 +64,6 @@ START_TEST(values_by_numpy)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *wave(eg_ctx *cx, int from)
 {
@@ -75,7 +74,7 @@ static eg_tensor *wave(eg_ctx *cx, int from)
     }
     return array(cx, v, 2, (int64_t[]){ 3, 4 });
 }
-START_TEST(rows_by_numpy)
+TEST(rows_by_numpy)
 {
     eg_ctx *cx = eg_open();
     const int targets[] = { 2, 0, 3 };
@@ -113,11 +112,10 @@ START_TEST(rows_by_numpy)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Over the plane to 1e-14 of its modulus, and next to the real line each part to what rounding x²
  * leaves of e^−x². */
-START_TEST(erf_over_the_plane)
+TEST(erf_over_the_plane)
 {
     eg_ctx *cx = eg_open();
     const int n = (int)(sizeof erf_at / sizeof *erf_at);
@@ -137,10 +135,9 @@ START_TEST(erf_over_the_plane)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- the dtype -------------------------------------------------------------------------------- */
-START_TEST(in_and_out)
+TEST(in_and_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     number c[6] = { 0 };
@@ -175,7 +172,6 @@ START_TEST(in_and_out)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* eg_assert_close sees imaginary parts: of three tests that it has to fail, all fail. */
 START_TEST(not_close)
@@ -188,7 +184,7 @@ START_TEST(not_close)
     eg_close(cx);
 }
 END_TEST
-START_TEST(close_means_both_parts)
+TEST(close_means_both_parts)
 {
     Suite *s = suite_create("complex");
     TCase *t = tcase_create("complex");
@@ -202,7 +198,6 @@ START_TEST(close_means_both_parts)
     free(failed);
     srunner_free(runner);
 }
-END_TEST
 
 static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
 {
@@ -210,7 +205,7 @@ static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
     eg_assert_error(cx, sentence);
     return got;
 }
-START_TEST(refusals)
+TEST(refusals)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *z = wave(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
@@ -252,7 +247,6 @@ START_TEST(refusals)
     unlink(path);
     eg_close(cx);
 }
-END_TEST
 
 /* -- the complex step ------------------------------------------------------------------------- */
 static eg_tensor *stepped(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
@@ -277,7 +271,7 @@ static double off(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 
 /* Heads split and merged by reshapes of views, masks, a bias, dropout: an attention as people write
  * it; y and its gradients. */
-START_TEST(attention_and_its_gradient)
+TEST(attention_and_its_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w = eg_normal(cx, 0, .5, 8, 24),
@@ -296,11 +290,10 @@ START_TEST(attention_and_its_gradient)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-/* Seed 004's weights: differences see nothing of d/dW_Q, whose entries are below 1e-106; the step
- * sees all of its digits. */
-START_TEST(saturated_softmax)
+/* The worked example of test_textbook.c: differences see nothing of d/dW_Q, whose entries are below
+ * 1e-106; the step sees all of its digits. */
+TEST(saturated_softmax)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *q = eg_full(cx, 40, 1, 4), *k = eg_reshape(eg_arange(cx, EG_F64, 0, 16, 1), 4, 4),
@@ -313,11 +306,10 @@ START_TEST(saturated_softmax)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32.
  */
-START_TEST(inputs_of_every_kind)
+TEST(inputs_of_every_kind)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *base = eg_normal(cx, 0, 1, 4, 6), *v = eg_normal(cx, 0, 1, 6, 2),
@@ -347,7 +339,6 @@ START_TEST(inputs_of_every_kind)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- a user's rows ---------------------------------------------------------------------------- */
 static bool cube_shape(eg_tensor *y)
@@ -399,7 +390,7 @@ static const eg_op flat = {
     .forward_c128 = cube_forward_c128,
 };
 
-START_TEST(rows_of_users)
+TEST(rows_of_users)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 1, .1, 3), *v = eg_ones(cx, 3), *dy;
@@ -421,7 +412,6 @@ START_TEST(rows_of_users)
             "cube: its row has no forward_c128(), so that it cannot evaluate c128");
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *inside(void *user, eg_tensor *const *x)
 {
@@ -432,7 +422,7 @@ static eg_tensor *unknown(void *user, eg_tensor *const *x)
     (void)user;
     return eg_apply(&plain, NULL, 0, 1, x);
 }
-START_TEST(recomputed_and_changed)
+TEST(recomputed_and_changed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *w = eg_normal(cx, 0, 1, 4, 5), *xs[] = { x, w };
@@ -461,24 +451,4 @@ START_TEST(recomputed_and_changed)
     eg_assert_close(stepped(y, 1, &x, vs), eg_mul(eg_scale(y, 2), vs[0]), 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_complex(void)
-{
-    Suite *s = suite_create("complex");
-    TCase *t = tcase_create("complex");
-    tcase_add_test(t, values_by_numpy);
-    tcase_add_test(t, rows_by_numpy);
-    tcase_add_test(t, erf_over_the_plane);
-    tcase_add_test(t, in_and_out);
-    tcase_add_test(t, close_means_both_parts);
-    tcase_add_test(t, refusals);
-    tcase_add_test(t, attention_and_its_gradient);
-    tcase_add_test(t, saturated_softmax);
-    tcase_add_test(t, inputs_of_every_kind);
-    tcase_add_test(t, rows_of_users);
-    tcase_add_test(t, recomputed_and_changed);
-    suite_add_tcase(s, t);
-    return s;
 }

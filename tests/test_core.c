@@ -16,7 +16,9 @@
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
-START_TEST(error_is_sticky_and_the_first_wins)
+GROUP("context")
+
+TEST(error_is_sticky_and_the_first_wins)
 {
     eg_ctx *cx = eg_open();
     ck_assert_ptr_null(eg_error(cx));
@@ -35,7 +37,6 @@ START_TEST(error_is_sticky_and_the_first_wins)
     free(first);
     eg_close(cx);
 }
-END_TEST
 
 /* Where no operand leads to a context, the thread keeps the sentence: the first since it was
  * cleared, as in a context. */
@@ -46,7 +47,7 @@ static void *in_a_thread_of_its_own(void *said)
     snprintf(said, 128, "%s", eg_error(NULL));
     return NULL;
 }
-START_TEST(failures_without_a_context_have_their_sentence)
+TEST(failures_without_a_context_have_their_sentence)
 {
     eg_tensor *none[2] = { NULL, NULL }, *d[2];
     eg_clear(NULL);
@@ -100,9 +101,8 @@ START_TEST(failures_without_a_context_have_their_sentence)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(a_failure_has_a_code)
+TEST(a_failure_has_a_code)
 {
     eg_ctx *cx = eg_open();
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_NONE);
@@ -139,9 +139,8 @@ START_TEST(a_failure_has_a_code)
     ck_assert_int_eq(eg_error_code(NULL), EG_ERROR_DTYPE);
     eg_clear(NULL);
 }
-END_TEST
 
-START_TEST(null_flows_through)
+TEST(null_flows_through)
 {
     eg_clear(NULL);
     ck_assert_ptr_null(eg_exp(NULL));
@@ -158,9 +157,8 @@ START_TEST(null_flows_through)
     eg_assert_error(cx, "operand 2 is NULL");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(contexts_do_not_mix)
+TEST(contexts_do_not_mix)
 {
     eg_ctx *one = eg_open(), *two = eg_open();
     eg_add(eg_ones(one, 2), eg_ones(two, 2));
@@ -168,9 +166,8 @@ START_TEST(contexts_do_not_mix)
     eg_close(one);
     eg_close(two);
 }
-END_TEST
 
-START_TEST(open_refuses_bad_options)
+TEST(open_refuses_bad_options)
 {
     ck_assert_ptr_null(eg_open(.dtype = EG_I64));
     ck_assert_ptr_null(eg_open(.threads = -1));
@@ -179,9 +176,8 @@ START_TEST(open_refuses_bad_options)
     ck_assert_int_eq(eg_threads(cx, 0), 1);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(scopes_free_and_keep_hands_outward)
+TEST(scopes_free_and_keep_hands_outward)
 {
     eg_ctx *cx = eg_open();
     eg_mark outer = eg_push(cx);
@@ -200,10 +196,9 @@ START_TEST(scopes_free_and_keep_hands_outward)
     ck_assert_uint_eq(eg_stats(cx).used, 0);
     eg_close(cx);
 }
-END_TEST
 
 #if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
-START_TEST(use_after_pop_is_named)
+TEST(use_after_pop_is_named)
 {
     eg_ctx *cx = eg_open();
     eg_mark m = eg_push(cx);
@@ -213,8 +208,8 @@ START_TEST(use_after_pop_is_named)
     eg_assert_error(cx, "exp: operand 1 was used after the scope that held it was popped");
     eg_close(cx);
 }
-END_TEST
-START_TEST(use_after_pop_is_named_when_others_came_since)
+
+TEST(use_after_pop_is_named_when_others_came_since)
 {
     eg_ctx *cx = eg_open();
     for (int between = 0; between < 2000; between = 2 * between + 1) {
@@ -236,8 +231,8 @@ START_TEST(use_after_pop_is_named_when_others_came_since)
     }
     eg_close(cx);
 }
-END_TEST
-START_TEST(headers_come_round_in_bounded_memory)
+
+TEST(headers_come_round_in_bounded_memory)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3);
@@ -252,8 +247,8 @@ START_TEST(headers_come_round_in_bounded_memory)
     ck_assert_uint_lt(eg_stats(cx).peak, 2 << 20);
     eg_close(cx);
 }
-END_TEST
-START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
+
+TEST(an_operand_whose_header_was_taken_again_is_noticed)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;
@@ -278,10 +273,9 @@ START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
     eg_assert_error(cx, "graph_print: operand 1 of add");
     eg_close(cx);
 }
-END_TEST
 #endif
 
-START_TEST(owner_lives_in_its_own_scope)
+TEST(owner_lives_in_its_own_scope)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -298,7 +292,6 @@ START_TEST(owner_lives_in_its_own_scope)
     eg_owner_close(o);
     eg_close(cx);
 }
-END_TEST
 
 /* An allocator that counts, and can refuse. */
 typedef struct meter {
@@ -337,7 +330,7 @@ static double step(eg_ctx *cx, eg_tensor *w, int rows)
 }
 
 #if !EG_DEBUG_ALLOC
-START_TEST(warm_step_calls_no_allocator)
+TEST(warm_step_calls_no_allocator)
 {
     meter m = { .left = -1 };
     eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
@@ -352,10 +345,9 @@ START_TEST(warm_step_calls_no_allocator)
     eg_close(cx);
     ck_assert_uint_eq(m.held, 0);
 }
-END_TEST
 #endif
 
-START_TEST(every_allocation_may_fail)
+TEST(every_allocation_may_fail)
 {
     for (long n = 0;; n++) {
         meter m = { .left = n };
@@ -378,9 +370,8 @@ START_TEST(every_allocation_may_fail)
         }
     }
 }
-END_TEST
 
-START_TEST(many_scopes_take_little_memory)
+TEST(many_scopes_take_little_memory)
 {
     eg_ctx *cx = eg_open();
     eg_ones(cx, 1 << 20);
@@ -390,9 +381,8 @@ START_TEST(many_scopes_take_little_memory)
     ck_assert_uint_lt(eg_stats(cx).bytes - before, 10000 * 512);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(an_owner_refuses_what_is_no_tensor)
+TEST(an_owner_refuses_what_is_no_tensor)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -402,9 +392,8 @@ START_TEST(an_owner_refuses_what_is_no_tensor)
     eg_assert_error(cx, "the sizes are NULL");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(draws_repeat_and_can_be_set)
+TEST(draws_repeat_and_can_be_set)
 {
     eg_ctx *cx = eg_open(.seed = 5, .dtype = EG_F64);
     eg_tensor *a = eg_normal(cx, 0, 1, 100), *b = eg_normal(cx, 0, 1, 100);
@@ -419,7 +408,6 @@ START_TEST(draws_repeat_and_can_be_set)
     ck_assert(eg_item(eg_all(NULL, eg_eq(a, b))) == 0);
     eg_close(cx);
 }
-END_TEST
 
 /* -- threads: each piece once, by a thread of the team, whatever the job before it was -------- */
 enum { PIECES = 61 };
@@ -435,7 +423,7 @@ static void note(void *user, int64_t piece, int thread)
     /* pieces of unequal length */
     for (int64_t k = 0; k < piece * 7 % 50; k++) atomic_signal_fence(memory_order_seq_cst);
 }
-START_TEST(each_piece_is_done_once)
+TEST(each_piece_is_done_once)
 {
     eg_ctx *cx = eg_open(.threads = 4);
     for (int round = 0; round < 3000; round++) {
@@ -450,7 +438,6 @@ START_TEST(each_piece_is_done_once)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
@@ -489,7 +476,7 @@ static int status_of(pid_t child)
     int status = -1;
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-START_TEST(a_child_of_fork_makes_helpers_of_its_own)
+TEST(a_child_of_fork_makes_helpers_of_its_own)
 {
     eg_ctx *cx = eg_open(.threads = 2);
     ck_assert(has_helpers(cx));
@@ -504,7 +491,6 @@ START_TEST(a_child_of_fork_makes_helpers_of_its_own)
     ck_assert(has_helpers(cx)); /* the parent keeps its own */
     eg_close(cx);
 }
-END_TEST
 
 static double product(eg_ctx *cx)
 {
@@ -523,7 +509,7 @@ static void *compute(void *user)
     eg_close(cx);
     return user;
 }
-START_TEST(children_compute_while_other_threads_of_the_parent_do)
+TEST(children_compute_while_other_threads_of_the_parent_do)
 {
     pthread_t other;
     eg_ctx *cx = eg_open(.threads = 3);
@@ -549,7 +535,6 @@ START_TEST(children_compute_while_other_threads_of_the_parent_do)
     pthread_join(other, NULL);
     eg_close(cx);
 }
-END_TEST
 #endif
 
 /* -- subnormal numbers ------------------------------------------------------------------------ */
@@ -569,7 +554,7 @@ static int64_t kept(eg_ctx *cx)
     eg_pop(cx, m);
     return n;
 }
-START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
+TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
 {
     if (!EG_FPMODE_FLUSH) return; /* a processor without the mode */
     eg_ctx *cx = eg_open(.flush = true, .threads = 4);
@@ -591,9 +576,8 @@ START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
     ck_assert_int_eq(kept(cx), MANY);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(the_thread_keeps_its_own_floating_point_mode)
+TEST(the_thread_keeps_its_own_floating_point_mode)
 {
     eg_ctx *cx = eg_open(.flush = true, .threads = 2);
     const uint64_t mode = eg__fpmode();
@@ -619,7 +603,6 @@ START_TEST(the_thread_keeps_its_own_floating_point_mode)
     ck_assert(tiny * 1e-10F != 0);
     eg_close(cx);
 }
-END_TEST
 
 static bool flushed_inside;
 static eg_tensor *tiny_scale(void *user, eg_tensor *const *xs)
@@ -629,7 +612,7 @@ static eg_tensor *tiny_scale(void *user, eg_tensor *const *xs)
     flushed_inside |= eg_get(y, 0) == 0;
     return eg_scale(y, 1e300);
 }
-START_TEST(a_gradient_check_keeps_subnormal_numbers)
+TEST(a_gradient_check_keeps_subnormal_numbers)
 {
     eg_ctx *cx = eg_open(.flush = true, .dtype = EG_F64);
     flushed_inside = false;
@@ -640,40 +623,4 @@ START_TEST(a_gradient_check_keeps_subnormal_numbers)
     ck_assert(!flushed_inside);
     ck_assert(eg_flushes(cx));
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_core(void)
-{
-    Suite *s = suite_create("core");
-    TCase *t = tcase_create("context");
-    tcase_add_test(t, error_is_sticky_and_the_first_wins);
-    tcase_add_test(t, a_failure_has_a_code);
-    tcase_add_test(t, null_flows_through);
-    tcase_add_test(t, failures_without_a_context_have_their_sentence);
-    tcase_add_test(t, contexts_do_not_mix);
-    tcase_add_test(t, open_refuses_bad_options);
-    tcase_add_test(t, scopes_free_and_keep_hands_outward);
-    tcase_add_test(t, owner_lives_in_its_own_scope);
-    tcase_add_test(t, every_allocation_may_fail);
-    tcase_add_test(t, many_scopes_take_little_memory);
-    tcase_add_test(t, an_owner_refuses_what_is_no_tensor);
-    tcase_add_test(t, draws_repeat_and_can_be_set);
-    tcase_add_test(t, each_piece_is_done_once);
-    tcase_add_test(t, a_context_flushes_subnormal_numbers_in_all_its_threads);
-    tcase_add_test(t, the_thread_keeps_its_own_floating_point_mode);
-    tcase_add_test(t, a_gradient_check_keeps_subnormal_numbers);
-#ifndef TSAN
-    tcase_add_test(t, a_child_of_fork_makes_helpers_of_its_own);
-    tcase_add_test(t, children_compute_while_other_threads_of_the_parent_do);
-#endif
-#if !EG_DEBUG_ALLOC
-    tcase_add_test(t, use_after_pop_is_named);
-    tcase_add_test(t, use_after_pop_is_named_when_others_came_since);
-    tcase_add_test(t, headers_come_round_in_bounded_memory);
-    tcase_add_test(t, an_operand_whose_header_was_taken_again_is_noticed);
-    tcase_add_test(t, warm_step_calls_no_allocator);
-#endif
-    suite_add_tcase(s, t);
-    return s;
 }

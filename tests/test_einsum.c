@@ -110,7 +110,9 @@ static void compare(const form *q, eg_tensor *y, double allowed)
                   want);
 }
 
-START_TEST(forms_of_numpy_and_opt_einsum)
+GROUP("einsum", .setup = setup, .teardown = teardown, .timeout = 600)
+
+TEST(forms_of_numpy_and_opt_einsum)
 {
     static char line[16384];
     int seen[3] = { 0 };
@@ -166,14 +168,13 @@ START_TEST(forms_of_numpy_and_opt_einsum)
     ck_assert_int_ge(seen[1], 20);
     ck_assert_int_ge(seen[2], 50);
 }
-END_TEST
 
 static eg_tensor *of_form(void *user, eg_tensor *const *x)
 {
     const form *q = user;
     return einsum(q, x, *q->kind == '1');
 }
-START_TEST(gradients_of_the_forms)
+LOOP_TEST(gradients_of_the_forms, 1)
 {
     static char line[16384];
     int number = 0, checked = 0;
@@ -199,7 +200,6 @@ START_TEST(gradients_of_the_forms)
     fclose(f);
     ck_assert_int_ge(checked, 60);
 }
-END_TEST
 
 /* -- random specs ----------------------------------------------------------------------------- */
 static uint64_t state;
@@ -377,7 +377,7 @@ static void solve(const problem *q, eg_dtype dtype)
     eg_assert_ok(cx);
 }
 
-START_TEST(random_specs)
+LOOP_TEST(random_specs, 4)
 {
     const char *asked = getenv("EG_SPECS");
     const int many = asked ? atoi(asked) : 5000;
@@ -392,13 +392,12 @@ START_TEST(random_specs)
         eg_pop(cx, m);
     }
 }
-END_TEST
 
 /* Where a product's numbers lie decides how they are fetched, never what comes out: the same bits,
  * whatever lies nearest (batches too), for any number of threads. Two summed letters are added in
  * the order of their strides: there the values agree. Some sizes take several blocks of batches,
  * rows and k. */
-START_TEST(layout_changes_no_bit)
+TEST(layout_changes_no_bit)
 {
     static const struct {
         const char *spec, *sizes;
@@ -469,10 +468,9 @@ START_TEST(layout_changes_no_bit)
             eg_pop(cx, m);
         }
 }
-END_TEST
 
 /* -- a product and a number added in one node: the same as in two ----------------------------- */
-START_TEST(affine_is_a_product_and_a_sum)
+TEST(affine_is_a_product_and_a_sum)
 {
     static const struct {
         const char *spec, *shapes;
@@ -517,8 +515,8 @@ START_TEST(affine_is_a_product_and_a_sum)
             }
         }
 }
-END_TEST
-START_TEST(affine_refuses)
+
+TEST(affine_refuses)
 {
     eg_tensor *x = eg_zeros(cx, 5, 4), *W = eg_zeros(cx, 4, 3), *b = eg_zeros(cx, 2), *y;
     static const char *const said[] = {
@@ -536,22 +534,4 @@ START_TEST(affine_refuses)
         eg_clear(cx);
     }
     ck_assert(eg_affine("bi,io->bo", NULL, NULL, NULL) == NULL);
-}
-END_TEST
-
-Suite *suite_einsum(void);
-Suite *suite_einsum(void)
-{
-    Suite *s = suite_create("einsum");
-    TCase *t = tcase_create("einsum");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, forms_of_numpy_and_opt_einsum);
-    tcase_add_loop_test(t, gradients_of_the_forms, 0, 1);
-    tcase_add_test(t, layout_changes_no_bit);
-    tcase_add_loop_test(t, random_specs, 0, 4);
-    tcase_add_test(t, affine_is_a_product_and_a_sum);
-    tcase_add_test(t, affine_refuses);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -202,10 +202,8 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
     eg_assert_ok(cx);
     eg_close(cx);
 }
-START_TEST(fused_is_unfused_in_f64) { fused_is_unfused(&cases[_i], EG_F64, 1e-12); }
-END_TEST
-START_TEST(fused_is_unfused_in_f32) { fused_is_unfused(&cases[_i], EG_F32, 2e-5); }
-END_TEST
+LOOP_TEST(fused_is_unfused_in_f64, CASES) { fused_is_unfused(&cases[_i], EG_F64, 1e-12); }
+LOOP_TEST(fused_is_unfused_in_f32, CASES) { fused_is_unfused(&cases[_i], EG_F32, 2e-5); }
 
 /* -- PyTorch's numbers: every mask with every pair of widths, in every layout, in both forms */
 static const struct {
@@ -247,7 +245,7 @@ static void sums_are(const char *what, int layout, int n, eg_tensor *x, const do
                       t, sum, sums[t]);
     }
 }
-START_TEST(as_pytorch)
+LOOP_TEST(as_pytorch, sizeof ref_sdpa / sizeof *ref_sdpa)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     const int d = ref_sdpa[_i].d, e = ref_sdpa[_i].e;
@@ -286,11 +284,10 @@ START_TEST(as_pytorch)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* -- the same bits, whatever the number of threads: several batches, and one whose keys are split
  */
-START_TEST(threads_do_not_change_bits)
+TEST(threads_do_not_change_bits)
 {
     static const flash_case wide = {
         "split", "id,jd,je->ie", { "1100 24", "1500 24", "1500 24" }, .where = "j <= i + 300"
@@ -318,10 +315,9 @@ START_TEST(threads_do_not_change_bits)
         for (int k = 0; k < 3; k++) eg_close(cx[k]);
     }
 }
-END_TEST
 
 /* -- what else can be asked for --------------------------------------------------------------- */
-START_TEST(lse_scores_and_empty_rows_in_both_forms)
+TEST(lse_scores_and_empty_rows_in_both_forms)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[] = { wave(cx, 0, 2, 40, 3, 4), wave(cx, 1, 2, 50, 3, 4),
@@ -357,9 +353,8 @@ START_TEST(lse_scores_and_empty_rows_in_both_forms)
     ck_assert_int_eq(empty[0], 0);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
+TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_full(cx, 1e30, 3, 2),
@@ -381,11 +376,10 @@ START_TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the li
     eg_assert_close(dx[1][2], dx[0][2], 1e-6);
     eg_close(cx);
 }
-END_TEST
 
 /* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most = −128.
  */
-START_TEST(scores_far_below_zero)
+TEST(scores_far_below_zero)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x[] = { eg_ones(cx, 5, 1), eg_shift(eg_normal(cx, 0, .01, 7, 1), -128 * log(2)),
@@ -401,9 +395,8 @@ START_TEST(scores_far_below_zero)
         eg_assert_close(eg_scale(dx[1][k], .01), eg_scale(dx[0][k], .01), 1e-4);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(nan_stays)
+TEST(nan_stays)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_normal(cx, 0, 1, 40, 2), *k = eg_normal(cx, 0, 1, 50, 2),
@@ -414,7 +407,6 @@ START_TEST(nan_stays)
     ck_assert(isnan(eg_get(y, 7, 0)));
     eg_close(cx);
 }
-END_TEST
 
 /* -- NaN and infinity in what a mask forbids: everything that does not see them has the same
  * numbers as with zeros there; what sees a NaN is NaN. Random places, both forms, both types,
@@ -568,7 +560,7 @@ static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turn
     eg_close(cx);
     return hit;
 }
-START_TEST(what_is_forbidden_changes_nothing)
+LOOP_TEST(what_is_forbidden_changes_nothing, sizeof forbids / sizeof *forbids)
 {
     int hit = 0;
     for (int t = 0; t < 8; t++)
@@ -576,11 +568,10 @@ START_TEST(what_is_forbidden_changes_nothing)
                          t & 4, 100 + (uint64_t)t);
     ck_assert_int_gt(hit, 0);
 }
-END_TEST
 
 /* Whole keys of garbage: what is beyond the lengths may be anything, also numbers so large that
  * their products overflow. */
-START_TEST(padding_may_be_anything)
+TEST(padding_may_be_anything)
 {
     const double garbage[] = { NAN, INFINITY, -INFINITY, 3e38, 0 };
     for (int type = 0; type < 2; type++)
@@ -606,14 +597,13 @@ START_TEST(padding_may_be_anything)
             eg_close(cx);
         }
 }
-END_TEST
 
 /* -- cancellation: dS = P (dP − Σ P dP). One key that may be seen leaves exactly nothing; else both
  * forms differ by less than 4 ulp of the sum of what cancels, Σ_j scale P_ij (A_ij + Σ_j P_ij A_ij)
  * |k_j| with A = |g| |v|ᵀ for dq, and its like for dk. The error of a score is a relative one of
  * its weight, so that with large scores each term counts 1 + scale |q| |k|ᵀ times
  * ---------------------------------------- */
-START_TEST(one_key_has_no_gradient)
+TEST(one_key_has_no_gradient)
 {
     for (int t = 0; t < 16; t++) {
         eg_ctx *cx = eg_open(.dtype = t & 1 ? EG_F64 : EG_F32, .seed = 7 + (uint64_t)t);
@@ -631,13 +621,13 @@ START_TEST(one_key_has_no_gradient)
         eg_close(cx);
     }
 }
-END_TEST
+
 static double worst_of(eg_tensor *a, eg_tensor *b, eg_tensor *terms)
 {
     return eg_item(
         eg_max(NULL, eg_div(eg_abs(eg_sub(eg_cast(a, EG_F64), eg_cast(b, EG_F64))), terms)));
 }
-START_TEST(forms_agree_to_what_cancels)
+TEST(forms_agree_to_what_cancels)
 {
     static const struct {
         int n, m, d;
@@ -679,25 +669,4 @@ START_TEST(forms_agree_to_what_cancels)
                               type ? "f64" : "f32", causal, worst / ulp);
                 eg_close(cx);
             }
-}
-END_TEST
-
-Suite *suite_flash(void)
-{
-    Suite *s = suite_create("flash");
-    TCase *t = tcase_create("flash");
-    tcase_add_loop_test(t, fused_is_unfused_in_f64, 0, CASES);
-    tcase_add_loop_test(t, fused_is_unfused_in_f32, 0, CASES);
-    tcase_add_loop_test(t, as_pytorch, 0, sizeof ref_sdpa / sizeof *ref_sdpa);
-    tcase_add_test(t, threads_do_not_change_bits);
-    tcase_add_test(t, lse_scores_and_empty_rows_in_both_forms);
-    tcase_add_test(t, infinite_scores_are_shared_evenly);
-    tcase_add_test(t, scores_far_below_zero);
-    tcase_add_test(t, nan_stays);
-    tcase_add_loop_test(t, what_is_forbidden_changes_nothing, 0, sizeof forbids / sizeof *forbids);
-    tcase_add_test(t, padding_may_be_anything);
-    tcase_add_test(t, one_key_has_no_gradient);
-    tcase_add_test(t, forms_agree_to_what_cancels);
-    suite_add_tcase(s, t);
-    return s;
 }

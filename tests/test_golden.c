@@ -173,7 +173,9 @@ static eg_tensor *gapped(eg_tensor *x)
 static eg_tensor *as_is(eg_tensor *x) { return x; }
 static eg_tensor *(*const layouts[])(eg_tensor *) = { as_is, turned, gapped };
 
-START_TEST(as_pytorch)
+GROUP("golden", .setup = open_file, .teardown = close_file)
+
+LOOP_TEST(as_pytorch, COUNT)
 {
     const char *name = cases[_i].name;
     for (int layout = 0; layout < 3; layout++) {
@@ -216,7 +218,6 @@ START_TEST(as_pytorch)
         eg_assert_ok(cx);
     }
 }
-END_TEST
 
 /* -- header and table ------------------------------------------------------------------------- */
 /* Functions of tensors that need no case, and why. */
@@ -273,13 +274,12 @@ static int names_in(const char *header)
     fclose(f);
     return found;
 }
-START_TEST(every_function_has_a_case)
+TEST(every_function_has_a_case)
 {
     ck_assert_int_gt(names_in("core.h"), 15);
     ck_assert_int_gt(names_in("ops.h"), 90);
     ck_assert_int_gt(names_in("attention.h"), 1);
 }
-END_TEST
 
 /* Rows that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
@@ -307,7 +307,7 @@ static void visit(seen *s, const eg_tensor *t)
     if (row && k == s->rows) s->row[s->rows++] = row;
     for (int i = 0; i < eg_operands(t); i++) visit(s, eg_operand(t, i));
 }
-START_TEST(every_row_is_reached)
+TEST(every_row_is_reached)
 {
     static seen s;
     s.rows = 0;
@@ -337,17 +337,4 @@ START_TEST(every_row_is_reached)
         ck_assert_msg(reached, "no public function with a case here reaches the row %s",
                       eg_op_at(r)->name);
     }
-}
-END_TEST
-
-Suite *suite_golden(void)
-{
-    Suite *s = suite_create("golden");
-    TCase *t = tcase_create("golden");
-    tcase_add_checked_fixture(t, open_file, close_file);
-    tcase_add_loop_test(t, as_pytorch, 0, COUNT);
-    tcase_add_test(t, every_function_has_a_case);
-    tcase_add_test(t, every_row_is_reached);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -18,7 +18,7 @@ static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
     } while (0)
 
 /* -- gather ----------------------------------------------------------------------------------- */
-START_TEST(at_reads_rows)
+TEST(at_reads_rows)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 5, 2), *t = eg_from(cx, ((int[]){ 4, 0, 2, 2, 1, 3 }), 2, 3);
@@ -37,9 +37,8 @@ START_TEST(at_reads_rows)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(at_in_every_place)
+TEST(at_in_every_place)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
     eg_tensor *x = RAMP(cx, 3, 4, 2), *i = eg_randint(cx, 0, 4, 3, 5);
@@ -70,9 +69,8 @@ START_TEST(at_in_every_place)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(at_refuses)
+TEST(at_refuses)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 26, 3), *t = eg_from(cx, ((int[]){ 0, 1, 2, 3, 4, 5 }), 3, 2);
@@ -114,10 +112,9 @@ START_TEST(at_refuses)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* -- scatter ---------------------------------------------------------------------------------- */
-START_TEST(scatter_adds)
+TEST(scatter_adds)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 6);
     eg_tensor *x = eg_ones(cx, 3, 2), *i = eg_from(cx, ((int[]){ 2, 0, 2 }), 3),
@@ -152,9 +149,8 @@ START_TEST(scatter_adds)
     eg_assert_error(cx, "scatter_add: index[0] is 2, but 'v' has size 2 (0..1)");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
+TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
 {
     eg_ctx *cx = eg_open(.seed = 8, .threads = 1);
     eg_tensor *x = eg_zeros(cx, 50, 96), *i = eg_randint(cx, 0, 50, 4000),
@@ -168,7 +164,6 @@ START_TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
     }
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *embed(void *user, eg_tensor *const *x)
 {
@@ -178,7 +173,7 @@ static eg_tensor *batched(void *user, eg_tensor *const *x)
 {
     return eg_square(eg_scatter_add("b [v], b l, l b", eg_square(x[0]), user, x[1]));
 }
-START_TEST(gather_and_scatter_have_gradients_of_second_order)
+TEST(gather_and_scatter_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     eg_tensor *t = eg_from(cx, ((int[]){ 4, 0, 4, 2, 2, 4 }), 2, 3);
@@ -193,9 +188,8 @@ START_TEST(gather_and_scatter_have_gradients_of_second_order)
     eg_assert_grad2(batched, t, X, U);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(one_hot_marks)
+TEST(one_hot_marks)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *i = eg_from(cx, ((int[]){ 1, 0, 3 }), 3);
@@ -210,10 +204,9 @@ START_TEST(one_hot_marks)
     eg_assert_error(cx, "one_hot: operand 1 is f64, but an index is i32 or i64");
     eg_close(cx);
 }
-END_TEST
 
 /* -- joining ---------------------------------------------------------------------------------- */
-START_TEST(concat_stack_pad)
+TEST(concat_stack_pad)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = RAMP(cx, 2, 2), *b = eg_shift(RAMP(cx, 2, 1), 10), *none = eg_zeros(cx, 2, 0);
@@ -249,9 +242,8 @@ START_TEST(concat_stack_pad)
     ck_assert_ptr_null(eg_stack_axis_n(0, 0, NULL));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(cumsum_runs)
+TEST(cumsum_runs)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3);
@@ -279,9 +271,8 @@ START_TEST(cumsum_runs)
     eg_assert_error(cx, "cumsum: (2, 3) has no single axis");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(triangles)
+TEST(triangles)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1);
@@ -301,7 +292,6 @@ START_TEST(triangles)
     eg_assert_error(cx, "tril: (3,) has no last two axes");
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *joined(void *user, eg_tensor *const *x)
 {
@@ -311,29 +301,9 @@ static eg_tensor *joined(void *user, eg_tensor *const *x)
     return eg_mul(eg_cumsum("[a] b", eg_pad_axis(c, 0, 1, 1, 2)),
                   eg_concat_axis(0, eg_square(eg_pad_axis(s, 1, 2, 1, 1)), eg_tril(c, 0)));
 }
-START_TEST(joins_have_gradients_of_second_order)
+TEST(joins_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 12);
     eg_assert_grad2(joined, NULL, eg_uniform(cx, .5, 1, 2, 1), eg_uniform(cx, .5, 1, 2, 3));
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_index(void)
-{
-    Suite *s = suite_create("index");
-    TCase *t = tcase_create("index");
-    tcase_add_test(t, at_reads_rows);
-    tcase_add_test(t, at_in_every_place);
-    tcase_add_test(t, at_refuses);
-    tcase_add_test(t, scatter_adds);
-    tcase_add_test(t, scatter_gives_the_same_bits_for_any_threads_and_layout);
-    tcase_add_test(t, gather_and_scatter_have_gradients_of_second_order);
-    tcase_add_test(t, one_hot_marks);
-    tcase_add_test(t, concat_stack_pad);
-    tcase_add_test(t, cumsum_runs);
-    tcase_add_test(t, triangles);
-    tcase_add_test(t, joins_have_gradients_of_second_order);
-    suite_add_tcase(s, t);
-    return s;
 }

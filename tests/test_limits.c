@@ -224,7 +224,9 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-START_TEST(extreme_options)
+GROUP("limits", .timeout = 60)
+
+LOOP_TEST(extreme_options, ROWS)
 {
     static const int64_t values[] = {
         INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 53), INT32_MIN,     -1,
@@ -241,15 +243,4 @@ START_TEST(extreme_options)
         eg_close(cx);
         ck_assert_uint_eq(used, 0);
     }
-}
-END_TEST
-
-Suite *suite_limits(void)
-{
-    Suite *s = suite_create("limits");
-    TCase *t = tcase_create("limits");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, extreme_options, 0, ROWS);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -21,8 +21,10 @@ static double apart(eg_tensor *a, eg_tensor *b)
 /* -- forms ------------------------------------------------------------------------------------ */
 static const eg_mha_form forms[] = { EG_SEPARATE, EG_PACKED, EG_PER_HEAD };
 
-/* row 1.3: result, and gradient of every logical weight */
-START_TEST(one_set_of_numbers_in_any_form)
+GROUP("mha", .setup = open_f64, .teardown = close_cx)
+
+/* result, and gradient of every logical weight */
+LOOP_TEST(one_set_of_numbers_in_any_form, 9)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(eg_params_under(p, "a"), "", .d_model = 12, .heads = 3);
@@ -52,9 +54,8 @@ START_TEST(one_set_of_numbers_in_any_form)
     for (int k = 0; k < 8; k++)
         eg_assert_close(eg_contiguous(eg_mha_weight(c, which[k])), dws[k], 1e-13);
 }
-END_TEST
 
-START_TEST(names_and_counts_of_the_forms)
+TEST(names_and_counts_of_the_forms)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "packed", .d_model = 8, .heads = 2, .form = EG_PACKED),
@@ -82,9 +83,8 @@ START_TEST(names_and_counts_of_the_forms)
               !eg_mha_weight(NULL, "W_q"));
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(forms_refuse_what_they_cannot_hold)
+LOOP_TEST(forms_refuse_what_they_cannot_hold, 20)
 {
     static const int64_t widths[] = { 4, 4 }, none[] = { 4, 0 };
     const struct {
@@ -123,9 +123,8 @@ START_TEST(forms_refuse_what_they_cannot_hold)
     ck_assert_ptr_null(eg_mha_new_with(&a));
     eg_assert_error(cx, cases[_i].why);
 }
-END_TEST
 
-START_TEST(copies_refuse_other_sizes)
+TEST(copies_refuse_other_sizes)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(p, "a", .d_model = 8, .heads = 2),
@@ -138,10 +137,9 @@ START_TEST(copies_refuse_other_sizes)
     ck_assert_int_eq(eg_mha_copy(a, NULL), -1);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* -- layouts ---------------------------------------------------------------------------------- */
-START_TEST(any_layout)
+LOOP_TEST(any_layout, 4)
 {
     static const struct {
         const char *layout, *there, *back;
@@ -172,10 +170,9 @@ START_TEST(any_layout)
                     y, 1e-13);
     if (!twice) eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
 }
-END_TEST
 
-/* row 3.17: by its layout; else refused with a sentence */
-START_TEST(one_sequence_without_a_batch)
+/* by its layout; else refused with a sentence */
+TEST(one_sequence_without_a_batch)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2),
@@ -191,7 +188,6 @@ START_TEST(one_sequence_without_a_batch)
     ck_assert(!eg_ok(eg_mha_run(b, x, .key = eg_ones(cx, 4, 7))));
     eg_assert_error(cx, "mha \"attn\": 'm' is 8 in the module but 7 in the key");
 }
-END_TEST
 
 /* -- widths and heads ------------------------------------------------------------------------- */
 static eg_tensor *run(void *m, eg_tensor *const *x) /* x: query, key, value */
@@ -199,7 +195,7 @@ static eg_tensor *run(void *m, eg_tensor *const *x) /* x: query, key, value */
     return eg_mha_run(m, x[0], .key = x[1], .value = x[2], .where = "j <= i + 1");
 }
 
-START_TEST(gradients_of_every_kind) /* to second order */
+LOOP_TEST(gradients_of_every_kind, 7) /* to second order */
 {
     static const int64_t each[] = { 1, 3, 2 }, each_v[] = { 2, 1, 1 };
     const struct eg_mha_args kinds[] = {
@@ -221,9 +217,8 @@ START_TEST(gradients_of_every_kind) /* to second order */
               *v = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->vdim);
     eg_assert_grad2(run, m, q, k, v);
 }
-END_TEST
 
-START_TEST(uneven_heads) /* row 4.18: each head as its own attention */
+TEST(uneven_heads) /* each head as its own attention */
 {
     static const int64_t each[] = { 1, 4, 2 };
     eg_params *p = eg_params_open(cx);
@@ -253,9 +248,8 @@ START_TEST(uneven_heads) /* row 4.18: each head as its own attention */
     ck_assert_int_eq(eg_mha_copy(twin, m), 0);
     eg_assert_close(eg_mha_run(twin, x, .bias = { "hij", bias }, .where = "j <= i + h"), y, 0);
 }
-END_TEST
 
-START_TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys repeated */
+TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys repeated */
 {
     eg_params *p = eg_params_open(cx), *full = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2),
@@ -280,9 +274,8 @@ START_TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys re
     eg_assert_close(eg_contiguous(w), eg_contiguous(v), 1e-13);
     ck_assert_int_eq(eg_params_size(p), 12 * 12 * 2 + 2 * 12 * 4 + 12 + 12 + 4 + 4);
 }
-END_TEST
 
-START_TEST(a_head_off)
+TEST(a_head_off)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 6, .heads = 3);
@@ -296,9 +289,8 @@ START_TEST(a_head_off)
     ck_assert(!eg_ok(eg_mha_run(m, x, .gain = eg_ones(cx, 2))));
     eg_assert_error(cx, "mha \"attn\": the gain has 2 numbers, but there are 3 heads");
 }
-END_TEST
 
-START_TEST(masks_of_the_module_and_of_the_run)
+TEST(masks_of_the_module_and_of_the_run)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 2, .where = "i - 2 < j"),
@@ -317,7 +309,6 @@ START_TEST(masks_of_the_module_and_of_the_run)
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = text)));
     eg_assert_error(cx, "the predicates have more than 511 characters");
 }
-END_TEST
 
 /* -- what passes through to eg_attention, and the score of what is masked --------------------- */
 static eg_tensor *soft_cap(void *user, eg_tensor *s)
@@ -341,8 +332,8 @@ static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
     return eg_mha_run(m, x[0], .where = "j <= i", .score = sloped, .user = &t);
 }
 
-/* rows 1.7 of the features, 3.7: of the run or of the module, grouped heads too; trained */
-START_TEST(a_score_of_the_users)
+/* .score and .bias of the run or of the module, grouped heads too; trained */
+TEST(a_score_of_the_users)
 {
     double cap = 0.7;
     eg_params *p = eg_params_open(cx);
@@ -368,10 +359,9 @@ START_TEST(a_score_of_the_users)
     cap = 0.01;
     ck_assert(apart(one, eg_block_run(b, x)) > 1e-4);
 }
-END_TEST
 
 /* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
-START_TEST(slopes_of_distance)
+LOOP_TEST(slopes_of_distance, 2)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4,
@@ -408,10 +398,9 @@ START_TEST(slopes_of_distance)
                     "mha \"attn\": with slopes (ALiBi) a predicate behind a cache cannot name |i|, "
                     "nor h beside key heads, nor h or batches without i: \"j <= |i| - h\"");
 }
-END_TEST
 
-/* row 1.9: −1e9 makes a row without keys uniform; here it is 0 unless asked for */
-START_TEST(filled_not_left_out)
+/* −1e9 makes a row without keys uniform; here it is 0 unless asked for */
+LOOP_TEST(filled_not_left_out, 2)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4);
@@ -437,10 +426,9 @@ START_TEST(filled_not_left_out)
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));
     eg_assert_error(cx, "mha \"\": .fill is -inf, which is no score; 0 stands for -inf");
 }
-END_TEST
 
 /* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
-START_TEST(scores_and_sums_of_any_heads)
+LOOP_TEST(scores_and_sums_of_any_heads, 3)
 {
     static const int64_t each[] = { 3, 5 };
     static const eg_mha_args kinds[] = { { .heads = 2 },
@@ -470,7 +458,6 @@ START_TEST(scores_and_sums_of_any_heads)
         eg_assert_error(cx, ".score, .fill and .alibi need heads of one width");
     }
 }
-END_TEST
 
 /* -- rotary positions ------------------------------------------------------------------------- */
 static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
@@ -479,7 +466,9 @@ static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
                      .interleaved = interleaved != NULL);
 }
 
-START_TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs written out */
+GROUP("rotary", .setup = open_f64, .teardown = close_cx)
+
+TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs written out */
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 6);
     for (int mixed = 0; mixed < 2; mixed++) {
@@ -500,10 +489,9 @@ START_TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs
         eg_assert_grad2(turn, mixed ? &mixed : NULL, x);
     }
 }
-END_TEST
 
 /* ⟨R_i q, R_j k⟩ is a function of i − j: a common offset changes no weight */
-START_TEST(rotary_sees_distances_only)
+TEST(rotary_sees_distances_only)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 50);
@@ -518,9 +506,8 @@ START_TEST(rotary_sees_distances_only)
     eg_assert_ok(cx);
     ck_assert(apart(eg_mha_run(m, x), moved) > 1e-3);
 }
-END_TEST
 
-START_TEST(rotary_refuses)
+LOOP_TEST(rotary_refuses, 8)
 {
     static const struct {
         const char *spec;
@@ -540,11 +527,12 @@ START_TEST(rotary_refuses)
     ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));
     eg_assert_error(cx, cases[_i].why);
 }
-END_TEST
 
 /* -- the cache -------------------------------------------------------------------------------- */
+GROUP("cache", .setup = open_f64, .teardown = close_cx)
+
 /* places one by one, then in pieces; any form, layout, grouping, with rotary positions */
-START_TEST(cached_is_full)
+LOOP_TEST(cached_is_full, 7)
 {
     static const int64_t each[] = { 1, 4, 3 };
     static const struct eg_mha_args kinds[] = {
@@ -587,10 +575,9 @@ START_TEST(cached_is_full)
         eg_nograd(cx, false);
     }
 }
-END_TEST
 
 /* i counts from the cache's length, whatever else the predicate names */
-START_TEST(predicates_behind_a_cache)
+LOOP_TEST(predicates_behind_a_cache, 2)
 {
     static const char *const where[] = {
         "j <= i",     "j <= i & j >= h", "j - |j| <= i - |i|",
@@ -613,9 +600,8 @@ START_TEST(predicates_behind_a_cache)
         eg_nograd(cx, false);
     }
 }
-END_TEST
 
-START_TEST(cache_cut_and_pick)
+TEST(cache_cut_and_pick)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
@@ -651,12 +637,11 @@ START_TEST(cache_cut_and_pick)
     eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .cache = c), full, 1e-12);
     eg_nograd(cx, false);
 }
-END_TEST
 
 /* Beams: rows are picked at random after every place, some twice, some never; each row of the cache
  * is what a whole pass over the places that led there gives. Grouped heads, rotary positions,
  * packed and separate weights, places before batches. */
-START_TEST(picked_rows_are_whole_passes)
+LOOP_TEST(picked_rows_are_whole_passes, 5)
 {
     enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
     const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 },
@@ -700,10 +685,9 @@ START_TEST(picked_rows_are_whole_passes)
     }
     eg_nograd(cx, false);
 }
-END_TEST
 
 /* 1 row, then 4, 2, 7: beams that a search begins with one prefix; a memory too */
-START_TEST(as_many_rows_as_are_picked)
+LOOP_TEST(as_many_rows_as_are_picked, 2)
 {
     const eg_mha_args form =
         ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 } })[_i];
@@ -739,9 +723,8 @@ START_TEST(as_many_rows_as_are_picked)
                     eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
     eg_nograd(cx, false);
 }
-END_TEST
 
-START_TEST(errors_name_module_and_option)
+TEST(errors_name_module_and_option)
 {
     eg_mha *m = eg_mha_new(eg_params_open(cx), "enc.0.attn", .d_model = 8, .heads = 2),
            *grouped = eg_mha_new(eg_params_open(cx), "g", .d_model = 8, .heads = 4, .kv_heads = 2);
@@ -777,10 +760,9 @@ START_TEST(errors_name_module_and_option)
     eg_fail_in(cx, "nothing failed");
     ck_assert_ptr_null(eg_error(cx));
 }
-END_TEST
 
 /* keys that stay: projected once, of the key of later calls only the sizes are looked at */
-START_TEST(cache_of_a_memory)
+TEST(cache_of_a_memory)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
@@ -809,9 +791,8 @@ START_TEST(cache_of_a_memory)
                     "mha \"\": batch 'b' is 2 in the memory that the cache holds but 1 in the key");
     eg_nograd(cx, false);
 }
-END_TEST
 
-START_TEST(cache_refuses)
+TEST(cache_refuses)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2),
@@ -843,7 +824,6 @@ START_TEST(cache_refuses)
     eg_assert_ok(cx);
     eg_nograd(cx, false);
 }
-END_TEST
 
 /* -- linear attention ------------------------------------------------------------------------- */
 /* its definition, with all scores at once */
@@ -860,8 +840,10 @@ static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *wh
     return eg_einsum("bhij,bjhe->bihe", eg_on("bhij,bhi", eg_div, s, eg_sum("bhi[j]", s)), v);
 }
 
+GROUP("others", .setup = open_f64, .teardown = close_cx)
+
 /* below, at and beyond a chunk; values and all gradients */
-START_TEST(linear_attention_is_its_definition)
+LOOP_TEST(linear_attention_is_its_definition, 7)
 {
     static const struct {
         int64_t i, j;
@@ -889,23 +871,21 @@ START_TEST(linear_attention_is_its_definition)
         .where = cases[_i].where, .offset = cases[_i].offset, .keep = { keep ? "bj" : NULL, keep });
     eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-13);
 }
-END_TEST
 
 static eg_tensor *linear(void *where, eg_tensor *const *x)
 {
     return eg_linear_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = where);
 }
-START_TEST(linear_attention_to_second_order)
+LOOP_TEST(linear_attention_to_second_order, 2)
 {
     static char causal[] = "j <= i";
     eg_tensor *q = eg_normal(cx, 0, 1, 2, 3, 2), *k = eg_normal(cx, 0, 1, 2, 3, 2),
               *v = eg_normal(cx, 0, 1, 2, 3, 2);
     eg_assert_grad2(linear, _i ? causal : NULL, q, k, v);
 }
-END_TEST
 
 /* grouped heads, a cache, weights on request; a place without keys */
-START_TEST(linear_attention_in_the_module)
+TEST(linear_attention_in_the_module)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2,
@@ -934,9 +914,8 @@ START_TEST(linear_attention_in_the_module)
     eg_assert_close(eg_concat_axis_n(1, 6, parts), y, 1e-12);
     eg_nograd(cx, false);
 }
-END_TEST
 
-START_TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB */
+TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB */
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g;
     eg_stats_reset(cx);
@@ -946,9 +925,8 @@ START_TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores woul
     ck_assert_msg(eg_stats(cx).used_peak - before < 60u << 20, "%zu bytes",
                   eg_stats(cx).used_peak - before);
 }
-END_TEST
 
-START_TEST(linear_attention_refuses)
+LOOP_TEST(linear_attention_refuses, 12)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2),
               *bias = eg_ones(cx, 4, 4);
@@ -990,10 +968,9 @@ START_TEST(linear_attention_refuses)
     ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", x, NULL, x)));
     eg_clear(cx);
 }
-END_TEST
 
 /* -- local and block-sparse attention: predicates of the module ------------------------------- */
-START_TEST(local_and_block_sparse) /* against all scores with the same mask */
+LOOP_TEST(local_and_block_sparse, 4) /* against all scores with the same mask */
 {
     static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2",
                                          "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
@@ -1017,10 +994,9 @@ START_TEST(local_and_block_sparse) /* against all scores with the same mask */
     ck_assert(!eg_grad(y, seed, 2, xs, g) && !eg_grad(z, seed, 2, xs, h));
     for (int n = 0; n < 2; n++) eg_assert_close(g[n], h[n], 1e-12);
 }
-END_TEST
 
 static eg_tensor *self(void *m, eg_tensor *const *x) { return eg_mha_run(m, x[0]); }
-START_TEST(drop_in_modules_to_second_order)
+LOOP_TEST(drop_in_modules_to_second_order, 3)
 {
     static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" },
                                          { .where = "i/2 == j/2 | j < 1" },
@@ -1032,9 +1008,8 @@ START_TEST(drop_in_modules_to_second_order)
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 4, 4);
     eg_assert_grad2(self, m, x);
 }
-END_TEST
 
-START_TEST(parameters_without_a_part) /* rows 0.3, 1.10 */
+TEST(parameters_without_a_part)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 4, .heads = 2);
@@ -1054,12 +1029,11 @@ START_TEST(parameters_without_a_part) /* rows 0.3, 1.10 */
               eg_params_unused(p, 2, NULL, NULL) == 10 &&
               eg_params_unused(NULL, 0, NULL, NULL) == -1);
 }
-END_TEST
 
 /* What .keep leaves out may be anything, in key and value: the module's result (in both forms, with
  * a score of its own for what is masked, in groups) and linear attention's have the same numbers as
  * with zeros there, and so have the gradients of all that is kept. */
-START_TEST(padding_may_be_nan)
+TEST(padding_may_be_nan)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2),
@@ -1093,58 +1067,4 @@ START_TEST(padding_may_be_nan)
             eg_assert_close(d[k][1], d[0][1], 0);
         }
     }
-}
-END_TEST
-
-Suite *suite_mha(void)
-{
-    Suite *s = suite_create("mha");
-    TCase *t = tcase_create("mha");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, one_set_of_numbers_in_any_form, 0, 9);
-    tcase_add_test(t, names_and_counts_of_the_forms);
-    tcase_add_loop_test(t, forms_refuse_what_they_cannot_hold, 0, 20);
-    tcase_add_test(t, copies_refuse_other_sizes);
-    tcase_add_loop_test(t, any_layout, 0, 4);
-    tcase_add_test(t, one_sequence_without_a_batch);
-    tcase_add_loop_test(t, gradients_of_every_kind, 0, 7);
-    tcase_add_test(t, uneven_heads);
-    tcase_add_test(t, grouped_heads);
-    tcase_add_test(t, a_head_off);
-    tcase_add_test(t, masks_of_the_module_and_of_the_run);
-    tcase_add_test(t, a_score_of_the_users);
-    tcase_add_loop_test(t, filled_not_left_out, 0, 2);
-    tcase_add_loop_test(t, slopes_of_distance, 0, 2);
-    tcase_add_loop_test(t, scores_and_sums_of_any_heads, 0, 3);
-    suite_add_tcase(s, t);
-    t = tcase_create("rotary");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_test(t, rotary_by_its_definition);
-    tcase_add_test(t, rotary_sees_distances_only);
-    tcase_add_loop_test(t, rotary_refuses, 0, 8);
-    suite_add_tcase(s, t);
-    t = tcase_create("cache");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, cached_is_full, 0, 7);
-    tcase_add_loop_test(t, predicates_behind_a_cache, 0, 2);
-    tcase_add_test(t, cache_cut_and_pick);
-    tcase_add_loop_test(t, as_many_rows_as_are_picked, 0, 2);
-    tcase_add_test(t, errors_name_module_and_option);
-    tcase_add_loop_test(t, picked_rows_are_whole_passes, 0, 5);
-    tcase_add_test(t, cache_of_a_memory);
-    tcase_add_test(t, cache_refuses);
-    suite_add_tcase(s, t);
-    t = tcase_create("others");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, linear_attention_is_its_definition, 0, 7);
-    tcase_add_loop_test(t, linear_attention_to_second_order, 0, 2);
-    tcase_add_test(t, linear_attention_in_the_module);
-    tcase_add_test(t, linear_attention_takes_linear_memory);
-    tcase_add_loop_test(t, linear_attention_refuses, 0, 12);
-    tcase_add_loop_test(t, local_and_block_sparse, 0, 4);
-    tcase_add_loop_test(t, drop_in_modules_to_second_order, 0, 3);
-    tcase_add_test(t, parameters_without_a_part);
-    tcase_add_test(t, padding_may_be_nan);
-    suite_add_tcase(s, t);
-    return s;
 }

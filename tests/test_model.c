@@ -69,7 +69,9 @@ static eg_transformer *decoder(eg_params *p, int kind)
     return net;
 }
 
-START_TEST(decoding_is_the_full_pass)
+GROUP("model", .setup = open_f64, .teardown = close_cx)
+
+LOOP_TEST(decoding_is_the_full_pass, 5)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = decoder(p, _i);
@@ -89,7 +91,6 @@ START_TEST(decoding_is_the_full_pass)
                                : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
 }
-END_TEST
 
 typedef struct sample {
     eg_transformer *net;
@@ -102,7 +103,7 @@ static eg_tensor *decoder_loss(void *user)
     return eg_mean(NULL, eg_square(eg_transformer_run(s->net, s->target, .where = "j <= i")));
 }
 
-START_TEST(every_parameter_of_a_decoder)
+LOOP_TEST(every_parameter_of_a_decoder, 5)
 {
     eg_params *p = eg_params_open(cx);
     sample s = { .net = decoder(p, _i), .target = tokens(2, 4, 7) };
@@ -110,9 +111,8 @@ START_TEST(every_parameter_of_a_decoder)
     ck_assert(!eg_params_find(p, "net.logits.W") == (_i == 2) &&
               !eg_params_find(p, "net.norm.gain") == (_i == 1));
 }
-END_TEST
 
-START_TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
+TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
 {
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
     eg_transformer *tied = eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8,
@@ -128,9 +128,8 @@ START_TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wo
                                           .heads = 2, .layers = 1, .tied = true, .classes = 3));
     eg_assert_error(cx, "tied logits need as many classes as the vocabulary has, not 3 and 7");
 }
-END_TEST
 
-START_TEST(heads_off)
+TEST(heads_off)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = decoder(p, 0);
@@ -147,9 +146,8 @@ START_TEST(heads_off)
     eg_assert_error(
         cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
 }
-END_TEST
 
-START_TEST(small_normal_start) /* row 4.19 */
+TEST(small_normal_start)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer_new(p, "", .vocabulary = 50, .length = 20, .d_model = 64, .heads = 4,
@@ -162,7 +160,6 @@ START_TEST(small_normal_start) /* row 4.19 */
     ck_assert(fabs(eg_item(eg_std(NULL, eg_params_find(p, "tokens.E"))) / 0.5 - 1) < 0.05);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
 static eg_seq2seq *both(eg_params *p, int kind)
@@ -187,15 +184,14 @@ static eg_tensor *both_loss(void *user)
     return eg_mean(NULL, eg_square(eg_seq2seq_run(s->both, s->source, s->target)));
 }
 
-START_TEST(every_parameter_of_both)
+LOOP_TEST(every_parameter_of_both, 5)
 {
     eg_params *p = eg_params_open(cx);
     sample s = { .both = both(p, _i), .source = tokens(2, 4, 5), .target = tokens(2, 3, 7) };
     check_parameters(p, both_loss, &s, _i == 3 ? "cross.b_k" : "b_k");
 }
-END_TEST
 
-START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory projected once */
+LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory projected once */
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, _i);
@@ -217,10 +213,9 @@ START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory pr
                     eg_seq2seq_run(net, other, target), 1e-12);
     eg_nograd(cx, false);
 }
-END_TEST
 
-/* row 1.12: self attention causal, cross attention over the whole source */
-START_TEST(what_both_look_at)
+/* self attention causal, cross attention over the whole source */
+TEST(what_both_look_at)
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, 0);
@@ -243,9 +238,8 @@ START_TEST(what_both_look_at)
     eg_assert_close(eg_seq2seq_run(net, source, target), off, 1e-13);
     ck_assert(apart(off, y) > 1e-4);
 }
-END_TEST
 
-START_TEST(models_refuse)
+TEST(models_refuse)
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8,
@@ -273,23 +267,4 @@ START_TEST(models_refuse)
     eg_assert_error(cx, "seq2seq: the module is NULL");
     ck_assert(eg_seq2seq_new_with(NULL) == NULL && eg_seq2seq_run_with(NULL) == NULL &&
               eg_seq2seq_decode_with(NULL) == NULL);
-}
-END_TEST
-
-Suite *suite_model(void)
-{
-    Suite *s = suite_create("model");
-    TCase *t = tcase_create("model");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, decoding_is_the_full_pass, 0, 5);
-    tcase_add_loop_test(t, every_parameter_of_a_decoder, 0, 5);
-    tcase_add_test(t, tied_logits);
-    tcase_add_test(t, heads_off);
-    tcase_add_test(t, small_normal_start);
-    tcase_add_loop_test(t, every_parameter_of_both, 0, 5);
-    tcase_add_loop_test(t, both_step_by_step, 0, 5);
-    tcase_add_test(t, what_both_look_at);
-    tcase_add_test(t, models_refuse);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,4 +1,4 @@
-/* test_names.c: parameters under the names and in the layouts of PyTorch and of the seed documents:
+/* test_names.c: parameters under the names and in the layouts of PyTorch and of tutorials:
  * what they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files both
  * ways. */
 #include <eingrad.h>
@@ -69,10 +69,10 @@ static const struct {
       "j <= i" },
     { "encoder", "torch", TWO, { 0 }, { 0 }, NULL },
     { "transformer", "torch.transformer", BOTH, { 0 }, { .activation = eg_relu }, "j <= i" },
-    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },       /* row 1.6 */
-    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL }, /* row 2.9 */
-    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },   /* row 3.2 */
-    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },   /* row 1.3 */
+    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },
+    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL },
+    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },
+    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },
     { "heads", "heads", MHA, { .form = EG_PER_HEAD }, { 0 }, NULL },
     { "gpt2", "gpt2", MHA, { 0 }, { 0 }, "j <= i" },
     { "gpt2", "gpt2", MHA, { .form = EG_PACKED }, { 0 }, "j <= i" },
@@ -115,7 +115,9 @@ static eg_tensor *run(const net *n, eg_tensor *const *x)
     return n->norm ? eg_norm_run(n->norm, y) : y;
 }
 
-START_TEST(their_names_their_numbers)
+GROUP("names", .setup = open_f64, .teardown = close_cx)
+
+LOOP_TEST(their_names_their_numbers, CASES)
 {
     const char *group = cases[_i].group;
     char under[64];
@@ -141,10 +143,9 @@ START_TEST(their_names_their_numbers)
         eg_assert_close(g[k], golden(file, group, strcat(key, names[k])), 1e-11);
     }
 }
-END_TEST
 
 /* written as theirs: the very tensors of their file; read again: the same bits */
-START_TEST(files_both_ways)
+LOOP_TEST(files_both_ways, CASES)
 {
     const char *group = cases[_i].group;
     char under[64], path[] = "/tmp/eg_names_XXXXXX";
@@ -171,9 +172,8 @@ START_TEST(files_both_ways)
         eg_assert_close(eg_params_at(q, k)->x, eg_params_at(p, k)->x, 0);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_style_of_the_users) /* and a list of parameters of which some only are read */
+TEST(a_style_of_the_users) /* and a list of parameters of which some only are read */
 {
     static const eg_alias mine[] = { { "W", "net/dense.kernel", "i o", 0, 0 },
                                      { "b", "net/dense.bias", "o", 0, 0 },
@@ -195,10 +195,9 @@ START_TEST(a_style_of_the_users) /* and a list of parameters of which some only 
     eg_assert_error(cx, "params_save_as: this style has no name for the parameter \"layer.W\"");
     unlink(path);
 }
-END_TEST
 
 /* a checkpoint of another architecture: one sentence with both shapes */
-START_TEST(names_refused)
+TEST(names_refused)
 {
     eg_safetensors *file = eg_safetensors_open(cx, golden_path());
     const eg_alias *torch = eg_aliases("torch");
@@ -239,7 +238,6 @@ START_TEST(names_refused)
     ck_assert(eg_params_load_as(NULL, "x", "", torch) == -1 &&
               eg_params_save_as(NULL, "x", "", torch) == -1);
 }
-END_TEST
 
 /* -- files as their own readers load them ----------------------------------------------------- */
 static char folder[] = "/tmp/eg_names_XXXXXX";
@@ -276,8 +274,10 @@ static void sweep_folder(void)
     close_cx();
 }
 
+GROUP("files", .setup = make_folder, .teardown = sweep_folder)
+
 /* a mask's buffer in each layer, a tied matrix; a parameter that the file lacks */
-START_TEST(tensors_that_nobody_wants)
+TEST(tensors_that_nobody_wants)
 {
     static const char *const names[] = { "h.0.w", "h.0.attn.bias", "h.12.attn.bias",
                                          "lm_head.weight" };
@@ -305,10 +305,9 @@ START_TEST(tensors_that_nobody_wants)
     ck_assert_int_eq(eg_safetensors_count(again), 1);
     eg_assert_close(eg_safetensors_get(again, "h.0.w"), w, 0);
 }
-END_TEST
 
 /* 4 heads of queries, 2 of keys and values, in one matrix; b_k has no part of its own */
-START_TEST(parts_of_unequal_size)
+TEST(parts_of_unequal_size)
 {
     static const eg_alias fused[] = { { "W_q", "qkv.weight", "(c h d) m", 0, 3 },
                                       { "W_k", "qkv.weight", "(c h d) m", 1, 3 },
@@ -343,10 +342,9 @@ START_TEST(parts_of_unequal_size)
     eg_assert_error(cx,
                     "gqa.safetensors: tensor \"qkv.weight\" is (16, 8), but \"W_q\" needs (24, 8)");
 }
-END_TEST
 
 /* all is compared with the file before the first parameter changes */
-START_TEST(a_bad_last_tensor_changes_no_parameter)
+TEST(a_bad_last_tensor_changes_no_parameter)
 {
     static const char *const names[] = { "w", "b" };
     static const eg_alias list[] = { { "W", "w", "o i", 0, 0 },
@@ -360,10 +358,9 @@ START_TEST(a_bad_last_tensor_changes_no_parameter)
     eg_assert_error(cx, "bad.safetensors: tensor \"b\" is (5,), but \"b\" needs (2,)");
     eg_assert_close(w, before, 0);
 }
-END_TEST
 
 /* by the index, the stem, and the name of a file that is not there */
-START_TEST(shards_with_their_index)
+TEST(shards_with_their_index)
 {
     static const char *const a[] = { "x.W", "x.b" }, *const b[] = { "y.W" };
     eg_tensor *xw = eg_full(cx, 2, 3, 2), *xb = eg_full(cx, 3, 2), *yw = eg_full(cx, 4, 2, 2);
@@ -421,9 +418,8 @@ START_TEST(shards_with_their_index)
     ck_assert_ptr_null(eg_safetensors_open(cx, in_folder("bad.json")));
     eg_assert_error(cx, "two of its shards have a tensor 'y.W'");
 }
-END_TEST
 
-START_TEST(the_nearest_name)
+TEST(the_nearest_name)
 {
     static const char *const names[] = { "layers.0.weight", "layers.1.weight", "bias" };
     eg_tensor *x = eg_full(cx, 1, 2);
@@ -439,10 +435,9 @@ START_TEST(the_nearest_name)
     ck_assert(!eg_ok(eg_safetensors_get(file, "bais")));
     eg_assert_error(cx, "no tensor is named 'bais'; the nearest name is 'bias'");
 }
-END_TEST
 
 /* refused before they take memory: 4 GB are not there */
-START_TEST(parameters_that_a_file_expects)
+TEST(parameters_that_a_file_expects)
 {
     static const char *const names[] = { "a", "b.W" };
     eg_tensor *xs[] = { eg_full(cx, 1, 2), eg_full(cx, 5, 3, 2) };
@@ -463,9 +458,8 @@ START_TEST(parameters_that_a_file_expects)
     ck_assert(eg_ok(eg_param(p, "c", "i", 2)));
     eg_assert_close(eg_params_find(p, "b.W"), xs[1], 0);
 }
-END_TEST
 
-START_TEST(many_parameters) /* each of 5000 names is found, and taken */
+TEST(many_parameters) /* each of 5000 names is found, and taken */
 {
     eg_params *p = eg_params_open(cx);
     char name[32];
@@ -479,28 +473,4 @@ START_TEST(many_parameters) /* each of 5000 names is found, and taken */
     ck_assert_ptr_eq(eg_params_find(in, "777"), eg_params_at(p, 777)->x);
     ck_assert_ptr_null(eg_params_find(in, "5000"));
     ck_assert_ptr_null(eg_params_find(p, "777"));
-}
-END_TEST
-
-Suite *suite_names(void)
-{
-    Suite *s = suite_create("names");
-    TCase *t = tcase_create("names");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, their_names_their_numbers, 0, CASES);
-    tcase_add_loop_test(t, files_both_ways, 0, CASES);
-    tcase_add_test(t, a_style_of_the_users);
-    tcase_add_test(t, names_refused);
-    suite_add_tcase(s, t);
-    TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, make_folder, sweep_folder);
-    tcase_add_test(files, tensors_that_nobody_wants);
-    tcase_add_test(files, parts_of_unequal_size);
-    tcase_add_test(files, a_bad_last_tensor_changes_no_parameter);
-    tcase_add_test(files, shards_with_their_index);
-    tcase_add_test(files, the_nearest_name);
-    tcase_add_test(files, parameters_that_a_file_expects);
-    tcase_add_test(files, many_parameters);
-    suite_add_tcase(s, files);
-    return s;
 }

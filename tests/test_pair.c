@@ -151,7 +151,7 @@ static void solve(eg_ctx *cx, problem *p, int number)
     free(hit);
 }
 
-START_TEST(any_axes_any_strides)
+LOOP_TEST(any_axes_any_strides, 4)
 {
     static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 }; /* bits: in a, in b, in c */
     eg_ctx *cx = eg_open();
@@ -179,11 +179,10 @@ START_TEST(any_axes_any_strides)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every
  * transposition */
-START_TEST(edges_of_blocks)
+LOOP_TEST(edges_of_blocks, 2)
 {
     static const int64_t sizes[] = { 2,  3,  7,  8,  12,  13,  15,  16,  17,  31,  32,
                                      33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
@@ -202,11 +201,10 @@ START_TEST(edges_of_blocks)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in
  * blocks of b. */
-START_TEST(batches_that_continue_rows)
+LOOP_TEST(batches_that_continue_rows, 4)
 {
     static const int64_t sizes[][5] = {
         { 3, 16, 12, 12, 9 }, { 2, 9, 20, 16, 300 }, { 700, 16, 8, 12, 10 }, { 5, 13, 31, 15, 17 }
@@ -256,10 +254,9 @@ START_TEST(batches_that_continue_rows)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
-START_TEST(no_operand_is_copied)
+TEST(no_operand_is_copied)
 {
     enum { M = 64, N = 64, K = 1 << 16 };
     eg_ctx *cx = eg_open(.threads = 2);
@@ -284,11 +281,10 @@ START_TEST(no_operand_is_copied)
     free(c);
     eg_close(cx);
 }
-END_TEST
 
 /* Transposition moves every element to its place and nothing else, at every edge of its squares,
  * past the caches too. */
-START_TEST(turns_at_every_edge)
+TEST(turns_at_every_edge)
 {
     enum { SS = 45, DS = 64, SIDE = 40 };
     static _Alignas(64) char src[SIDE * SS * 8], got[SIDE * DS * 8], narrow[SIDE * DS * 8],
@@ -322,9 +318,8 @@ START_TEST(turns_at_every_edge)
                               w, (long long)nx, (long long)ny);
             }
 }
-END_TEST
 
-START_TEST(sizes_zero_and_one)
+TEST(sizes_zero_and_one)
 {
     eg_ctx *cx = eg_open();
     double a[4] = { 2, 3, 4, 5 }, b[4] = { 7, 8, 9, 10 }, c[4] = { 1, 1, 1, 1 };
@@ -348,9 +343,8 @@ START_TEST(sizes_zero_and_one)
     ck_assert(c[0] == 14 && c[1] == 16);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(integers_wrap_in_i64)
+TEST(integers_wrap_in_i64)
 {
     eg_ctx *cx = eg_open();
     int64_t a[2] = { INT64_MAX, INT64_MAX }, b[2] = { 2, 3 }, c;
@@ -366,10 +360,9 @@ START_TEST(integers_wrap_in_i64)
     ck_assert_int_eq(c, 0);
     eg_close(cx);
 }
-END_TEST
 
 /* Long sums are trees: a million equal terms keep all but the last digits. */
-START_TEST(long_sums_are_accurate)
+TEST(long_sums_are_accurate)
 {
     enum { N = 1 << 20 };
     eg_ctx *cx = eg_open();
@@ -387,11 +380,10 @@ START_TEST(long_sums_are_accurate)
     free(a);
     eg_close(cx);
 }
-END_TEST
 
 /* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those
  * it has alone. */
-START_TEST(far_batches)
+LOOP_TEST(far_batches, 2)
 {
     enum {
         Z = 3200,
@@ -429,11 +421,10 @@ START_TEST(far_batches)
     free(c);
     eg_close(cx);
 }
-END_TEST
 
 /* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was.
  */
-START_TEST(blis_arch_type_is_checked)
+LOOP_TEST(blis_arch_type_is_checked, 11)
 {
     static const char *const values[] = {
         "3", "99", "-1", "junk", "", "haswell", "skx", "1", "9999999999999999999", "6 ", NULL
@@ -460,11 +451,10 @@ START_TEST(blis_arch_type_is_checked)
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "BLIS_ARCH_TYPE=%s: status %d",
                   v ? v : "(unset)", status);
 }
-END_TEST
 
 /* Products large enough to be packed and divided: in stretches of n, in a block of b that all
  * threads share (tall), by batches. */
-START_TEST(threads_change_no_bit_of_large_products)
+TEST(threads_change_no_bit_of_large_products)
 {
     static const struct {
         const char *spec;
@@ -491,24 +481,4 @@ START_TEST(threads_change_no_bit_of_large_products)
             eg_assert_ok(c);
             eg_close(c);
         }
-}
-END_TEST
-
-Suite *suite_pair(void)
-{
-    Suite *s = suite_create("pair");
-    TCase *t = tcase_create("pair");
-    tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
-    tcase_add_loop_test(t, edges_of_blocks, 0, 2);
-    tcase_add_test(t, threads_change_no_bit_of_large_products);
-    tcase_add_loop_test(t, batches_that_continue_rows, 0, 4);
-    tcase_add_test(t, no_operand_is_copied);
-    tcase_add_test(t, turns_at_every_edge);
-    tcase_add_test(t, sizes_zero_and_one);
-    tcase_add_test(t, integers_wrap_in_i64);
-    tcase_add_test(t, long_sums_are_accurate);
-    tcase_add_loop_test(t, far_batches, 0, 2);
-    tcase_add_loop_test(t, blis_arch_type_is_checked, 0, 11);
-    suite_add_tcase(s, t);
-    return s;
 }

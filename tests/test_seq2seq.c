@@ -29,7 +29,9 @@ static eg_trainer *small(const char *model, double dropout)
                           .heads = 2, .batch = 32, .seed = 2, .dropout = dropout);
 }
 
-START_TEST(it_learns_and_says_what_evaluation_saw)
+GROUP("seq2seq", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+TEST(it_learns_and_says_what_evaluation_saw)
 {
     eg_trainer *t = small("seq2seq", 0);
     eg_progress p;
@@ -79,41 +81,6 @@ START_TEST(it_learns_and_says_what_evaluation_saw)
                   "worst %g in %s", r.worst, r.worst_name);
     eg_assert_ok(cx);
 }
-END_TEST
-
-/* the logits of the last place of every prefix: a pass over the prefix against one more token
- * behind a cache */
-START_TEST(a_cache_gives_the_full_pass)
-{
-    static const struct {
-        eg_dtype type;
-        const char *model;
-        double tolerance;
-    } cases[] = { { EG_F64, "decoder", 1e-12 },
-                  { EG_F64, "seq2seq", 1e-12 },
-                  { EG_F32, "decoder", 2e-5 },
-                  { EG_F32, "seq2seq", 2e-5 } };
-    cx = eg_open(.dtype = cases[_i].type, .threads = 1);
-    eg_trainer *t = small(cases[_i].model, 0.2);
-    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    eg_eval(cx);
-    eg_nograd(cx, true);
-    static const int32_t source[] = { 5, 3, 4, 8, 6 }, tokens[] = { 1, 4, 3, 5, 6 };
-    eg__batch b = { .rows = 1, .length = 1, .sources = 5, .tokens = tokens, .source = source };
-    eg_owner *owner = eg_owner_open(cx);
-    eg_cache *cache = eg_cache_new(owner, t->longest);
-    eg_tensor *memory = t->kind->memory ? t->kind->memory(&t->net, cx, &b) : NULL;
-    for (int64_t n = 1; n <= 5; n++) {
-        eg__batch all = b, one = b;
-        all.length = n, one.tokens = tokens + n - 1;
-        eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
-        eg_tensor *cached = eg_select_axis(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
-        eg_assert_ok(cx);
-        eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
-    }
-    eg_close(cx);
-}
-END_TEST
 
 typedef struct passes {
     eg_trainer *t;
@@ -134,7 +101,7 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
 }
 
 /* a beam over caches writes what a beam over whole passes writes */
-START_TEST(beams_pick_their_rows_of_the_cache)
+LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
 {
     static const char *const models[] = { "decoder", "seq2seq" };
     eg_trainer *t = small(models[_i], 0);
@@ -166,10 +133,9 @@ START_TEST(beams_pick_their_rows_of_the_cache)
     }
     ck_assert_int_gt(differ, 3); /* so there was something to pick */
 }
-END_TEST
 
 /* greedy, 40 characters with a context of 6: as by whole passes over what is in sight */
-START_TEST(a_text_beyond_its_context)
+TEST(a_text_beyond_its_context)
 {
     static char text[600];
     for (int k = 0; k < 600; k++) text[k] = (char)('a' + k * k / 7 % 11);
@@ -193,29 +159,8 @@ START_TEST(a_text_beyond_its_context)
                       eg_data_symbol(t->data, tokens[n]));
     }
 }
-END_TEST
 
-START_TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
-{
-    cx = eg_open(.dtype = EG_F64, .threads = 1);
-    eg_progress p, q;
-    eg_trainer *whole = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
-                                       .d_model = 8, .heads = 2, .batch = 9);
-    eg_trainer *parts = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
-                                       .d_model = 8, .heads = 2, .batch = 9, .micro_batches = 4);
-    for (int k = 0; k < 5; k++) {
-        ck_assert(!eg_trainer_step(whole, &p) && !eg_trainer_step(parts, &q));
-        ck_assert_double_eq_tol(p.loss, q.loss, 1e-11);
-        ck_assert_double_eq(p.accuracy, q.accuracy);
-    }
-    for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
-        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,
-                        eg_params_at(eg_trainer_params(parts), k)->x, 1e-9);
-    eg_close(cx);
-}
-END_TEST
-
-START_TEST(a_resumed_run_has_the_same_bits)
+TEST(a_resumed_run_has_the_same_bits)
 {
     char path[] = "/tmp/eg_two_XXXXXX";
     close(mkstemp(path));
@@ -232,11 +177,10 @@ START_TEST(a_resumed_run_has_the_same_bits)
     ck_assert(p.loss == q.loss && p.norm == q.norm && p.step == q.step);
     unlink(path);
 }
-END_TEST
 
 /* -- heads ------------------------------------------------------------------------------------ */
 /* off: as if its part of W_o were 0; on again: as before */
-START_TEST(a_head_off_is_its_rows_of_W_o)
+LOOP_TEST(a_head_off_is_its_rows_of_W_o, 3)
 {
     static const char *const models[] = { "decoder", "encoder", "seq2seq" }, *const names[] = {
         "0", "0", "c0"
@@ -264,9 +208,8 @@ START_TEST(a_head_off_is_its_rows_of_W_o)
     ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 0, 2 }), -1);
     eg_assert_error(cx, "heads off: there is no head 2 of attention 0");
 }
-END_TEST
 
-START_TEST(refused)
+TEST(refused)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
     ck_assert_ptr_null(eg_trainer_attend(t, "abc", NULL));
@@ -286,9 +229,62 @@ START_TEST(refused)
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, &own), .model = "rnn"));
     eg_assert_error(cx, "model \"rnn\" is neither encoder nor decoder nor seq2seq");
 }
-END_TEST
 
-START_TEST(memory_may_end_anywhere)
+GROUP("contexts", .timeout = 600)
+
+/* the logits of the last place of every prefix: a pass over the prefix against one more token
+ * behind a cache */
+LOOP_TEST(a_cache_gives_the_full_pass, 4)
+{
+    static const struct {
+        eg_dtype type;
+        const char *model;
+        double tolerance;
+    } cases[] = { { EG_F64, "decoder", 1e-12 },
+                  { EG_F64, "seq2seq", 1e-12 },
+                  { EG_F32, "decoder", 2e-5 },
+                  { EG_F32, "seq2seq", 2e-5 } };
+    cx = eg_open(.dtype = cases[_i].type, .threads = 1);
+    eg_trainer *t = small(cases[_i].model, 0.2);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_eval(cx);
+    eg_nograd(cx, true);
+    static const int32_t source[] = { 5, 3, 4, 8, 6 }, tokens[] = { 1, 4, 3, 5, 6 };
+    eg__batch b = { .rows = 1, .length = 1, .sources = 5, .tokens = tokens, .source = source };
+    eg_owner *owner = eg_owner_open(cx);
+    eg_cache *cache = eg_cache_new(owner, t->longest);
+    eg_tensor *memory = t->kind->memory ? t->kind->memory(&t->net, cx, &b) : NULL;
+    for (int64_t n = 1; n <= 5; n++) {
+        eg__batch all = b, one = b;
+        all.length = n, one.tokens = tokens + n - 1;
+        eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
+        eg_tensor *cached = eg_select_axis(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
+        eg_assert_ok(cx);
+        eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
+    }
+    eg_close(cx);
+}
+
+TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
+{
+    cx = eg_open(.dtype = EG_F64, .threads = 1);
+    eg_progress p, q;
+    eg_trainer *whole = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
+                                       .d_model = 8, .heads = 2, .batch = 9);
+    eg_trainer *parts = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
+                                       .d_model = 8, .heads = 2, .batch = 9, .micro_batches = 4);
+    for (int k = 0; k < 5; k++) {
+        ck_assert(!eg_trainer_step(whole, &p) && !eg_trainer_step(parts, &q));
+        ck_assert_double_eq_tol(p.loss, q.loss, 1e-11);
+        ck_assert_double_eq(p.accuracy, q.accuracy);
+    }
+    for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
+        eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,
+                        eg_params_at(eg_trainer_params(parts), k)->x, 1e-9);
+    eg_close(cx);
+}
+
+TEST(memory_may_end_anywhere)
 {
     int n = 0;
     for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
@@ -305,27 +301,4 @@ START_TEST(memory_may_end_anywhere)
         eg_close(cx);
     }
     ck_assert_int_gt(n, 5);
-}
-END_TEST
-
-Suite *suite_seq2seq(void)
-{
-    Suite *s = suite_create("seq2seq");
-    TCase *t = tcase_create("seq2seq");
-    tcase_add_checked_fixture(t, open_f32, close_cx);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, it_learns_and_says_what_evaluation_saw);
-    tcase_add_loop_test(t, beams_pick_their_rows_of_the_cache, 0, 2);
-    tcase_add_test(t, a_text_beyond_its_context);
-    tcase_add_test(t, a_resumed_run_has_the_same_bits);
-    tcase_add_loop_test(t, a_head_off_is_its_rows_of_W_o, 0, 3);
-    tcase_add_test(t, refused);
-    suite_add_tcase(s, t);
-    t = tcase_create("contexts");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, a_cache_gives_the_full_pass, 0, 4);
-    tcase_add_test(t, parts_of_a_batch);
-    tcase_add_test(t, memory_may_end_anywhere);
-    suite_add_tcase(s, t);
-    return s;
 }

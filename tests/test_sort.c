@@ -14,7 +14,9 @@
                           "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
     } while (0)
 
-START_TEST(sort_keeps_equals_in_their_order)
+GROUP("sort")
+
+TEST(sort_keeps_equals_in_their_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *order,
@@ -35,11 +37,10 @@ START_TEST(sort_keeps_equals_in_their_order)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Along any axis, of any layout and through groups: what sorting each row does; and topk is the
  * head of sort. */
-START_TEST(sort_and_topk_by_letters)
+TEST(sort_and_topk_by_letters)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 3, 7, 4), *rows = eg_permute(x, 0, 2, 1), *order, *best;
@@ -65,11 +66,10 @@ START_TEST(sort_and_topk_by_letters)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* The largest alone, values and places, where the string names an output: what max and argmax give,
  * in any order of axes. */
-START_TEST(topk_of_one_drops_its_axis)
+TEST(topk_of_one_drops_its_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 3, 7, 4), *place, *dx, *want;
@@ -92,9 +92,8 @@ START_TEST(topk_of_one_drops_its_axis)
     eg_assert_error(cx, "works along one axis");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(topk_passes_gradients_to_its_places)
+TEST(topk_passes_gradients_to_its_places)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2, 9, 7, 8, 6 }), 2, 4), *dx;
@@ -107,9 +106,8 @@ START_TEST(topk_passes_gradients_to_its_places)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(sort_refuses)
+TEST(sort_refuses)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *order;
@@ -131,10 +129,11 @@ START_TEST(sort_refuses)
     ck_assert_ptr_null(eg_topk_with(NULL));
     eg_close(cx);
 }
-END_TEST
+
+GROUP("recurrences")
 
 /* y_l = a_l y_{l−1} + b_l, written out. */
-START_TEST(linear_scan_is_its_loop)
+TEST(linear_scan_is_its_loop)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = wave(cx, 0, 2, 6, 3), *b = wave(cx, 1, 2, 6, 3),
@@ -169,7 +168,6 @@ START_TEST(linear_scan_is_its_loop)
     ck_assert_ptr_null(eg_linear_scan("[l]", NULL, NULL));
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *running_product(void *user, eg_tensor *const *x)
 {
@@ -181,7 +179,7 @@ static eg_tensor *scanned(void *user, eg_tensor *const *x)
     (void)user;
     return eg_linear_scan("b [l]", x[0], x[1]);
 }
-START_TEST(cumprod_is_right_with_zeros)
+TEST(cumprod_is_right_with_zeros)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     VALUES(eg_cumprod("[l]", eg_from(cx, ((double[]){ 2, -3, .5, 4 }), 4)), 2, -6, -3, -12);
@@ -198,9 +196,10 @@ START_TEST(cumprod_is_right_with_zeros)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
+GROUP("norms")
+
+TEST(pnorm_neither_overflows_nor_divides_by_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 3, -4, 0, 0 }), 2, 2), *dx;
@@ -245,7 +244,6 @@ START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by
  * convention, forward mode too: of norms, of the standard deviation, whatever the equal values are,
@@ -263,7 +261,7 @@ static eg_tensor *layer_gain(eg_tensor *x)
     return eg_layernorm("i [j]", x, .eps = EG_OFF, .gain = eg_full(eg_context(x), 3, eg_dim(x, 1)));
 }
 static eg_tensor *root_mean(eg_tensor *x) { return eg_rmsnorm("i [j]", x, .eps = EG_OFF); }
-START_TEST(where_a_norm_is_zero_its_derivatives_are)
+TEST(where_a_norm_is_zero_its_derivatives_are)
 {
     const struct {
         const char *name;
@@ -307,9 +305,8 @@ START_TEST(where_a_norm_is_zero_its_derivatives_are)
                 eg_close(cx);
             }
 }
-END_TEST
 
-START_TEST(functions_at_their_limits)
+TEST(functions_at_their_limits)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ -1.5, -.5, .5, 1.5, 2.5 }), 5);
@@ -327,27 +324,4 @@ START_TEST(functions_at_their_limits)
     eg_atan2(eg_cast(x, EG_I64), eg_cast(x, EG_I64));
     eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_sort(void)
-{
-    Suite *s = suite_create("sort");
-    TCase *t = tcase_create("sort");
-    tcase_add_test(t, sort_keeps_equals_in_their_order);
-    tcase_add_test(t, sort_and_topk_by_letters);
-    tcase_add_test(t, topk_of_one_drops_its_axis);
-    tcase_add_test(t, topk_passes_gradients_to_its_places);
-    tcase_add_test(t, sort_refuses);
-    suite_add_tcase(s, t);
-    t = tcase_create("recurrences");
-    tcase_add_test(t, linear_scan_is_its_loop);
-    tcase_add_test(t, cumprod_is_right_with_zeros);
-    suite_add_tcase(s, t);
-    t = tcase_create("norms");
-    tcase_add_test(t, pnorm_neither_overflows_nor_divides_by_zero);
-    tcase_add_test(t, where_a_norm_is_zero_its_derivatives_are);
-    tcase_add_test(t, functions_at_their_limits);
-    suite_add_tcase(s, t);
-    return s;
 }

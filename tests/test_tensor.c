@@ -9,7 +9,7 @@
 static const double near_zero = 1e-12;
 
 /* -- leaves ----------------------------------------------------------------------------------- */
-START_TEST(leaves_of_every_dtype)
+TEST(leaves_of_every_dtype)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *f = eg_from(cx, ((float[]){ 1, 2, 3, 4, 5, 6 }), 2, 3);
@@ -47,9 +47,8 @@ START_TEST(leaves_of_every_dtype)
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(leaves_refuse)
+TEST(leaves_refuse)
 {
     eg_ctx *cx = eg_open();
     int64_t many[40] = { 0 };
@@ -91,9 +90,8 @@ START_TEST(leaves_refuse)
     ck_assert(eg_ok(eg_full_n(cx, EG_F32, 0, 32, many)));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(arange_counts)
+TEST(arange_counts)
 {
     eg_ctx *cx = eg_open();
     ck_assert_int_eq(eg_size(eg_arange(cx, EG_F64, 0, 1, .1)), 10);
@@ -104,9 +102,8 @@ START_TEST(arange_counts)
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(asking_tolerates_anything)
+TEST(asking_tolerates_anything)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *poison = eg_fail(cx, "on purpose"), *all[] = { NULL, poison };
@@ -133,10 +130,9 @@ START_TEST(asking_tolerates_anything)
     eg_assert_error(cx, "dim: axis 2 is out of range for (2, 3) of rank 2");
     eg_close(cx);
 }
-END_TEST
 
 /* -- out and in ------------------------------------------------------------------------------- */
-START_TEST(values_out)
+TEST(values_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 6, 1), 2, 3), *t = eg_transpose(x, 0, 1);
@@ -158,9 +154,8 @@ START_TEST(values_out)
     eg_assert_error(cx, "get: index 3 is out of range for axis 1 of (2, 3)");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(values_in)
+TEST(values_in)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_zeros(cx, 2, 3), *t = eg_transpose(x, 0, 1);
@@ -191,9 +186,8 @@ START_TEST(values_in)
     eg_close(other);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(assign_takes_overlapping_sources)
+TEST(assign_takes_overlapping_sources)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_arange(cx, EG_F32, 0, 9, 1);
@@ -208,10 +202,9 @@ START_TEST(assign_takes_overlapping_sources)
         ck_assert_double_eq(eg_get(m, k / 20, k % 20), k % 20 * 20 + k / 20);
     eg_close(cx);
 }
-END_TEST
 
 /* A value that a gradient still needs was overwritten: noticed through any view of the storage. */
-START_TEST(what_cannot_be_written_is_refused)
+TEST(what_cannot_be_written_is_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 6);
@@ -227,9 +220,8 @@ START_TEST(what_cannot_be_written_is_refused)
     ck_assert_uint_eq(eg_format(x, NULL, 5), eg_format(x, NULL, 0));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(writing_is_noticed_by_the_gradient)
+TEST(writing_is_noticed_by_the_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 2, 2), *w = eg_ones(cx, 2, 2), *dx;
@@ -239,9 +231,8 @@ START_TEST(writing_is_noticed_by_the_gradient)
     eg_assert_error(cx, "changed in place");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(detach_shares_and_forgets)
+TEST(detach_shares_and_forgets)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *dx, *d = eg_detach(eg_scale(x, 2));
@@ -253,10 +244,9 @@ START_TEST(detach_shares_and_forgets)
     ck_assert_int_eq(eg_path_to(z, x, NULL), EG_CUT_PATH);
     eg_close(cx);
 }
-END_TEST
 
 /* -- copies and casts ------------------------------------------------------------------------- */
-START_TEST(casts_convert_as_c_and_stay_defined)
+TEST(casts_convert_as_c_and_stay_defined)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x =
@@ -290,10 +280,9 @@ START_TEST(casts_convert_as_c_and_stay_defined)
     eg_assert_error(cx, "cast: 9 is not a dtype");
     eg_close(cx);
 }
-END_TEST
 
 /* Any strides to any strides, big enough for tiles and threads, against element by element. */
-START_TEST(copies_agree_element_by_element)
+TEST(copies_agree_element_by_element)
 {
     eg_ctx *cx = eg_open(.threads = 3);
     static const int64_t dims[][3] = { { 3, 4, 5 },    { 33, 17, 40 },  { 2, 129, 131 },
@@ -319,10 +308,9 @@ START_TEST(copies_agree_element_by_element)
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* Past the caches: rows and columns, on lines and across them, of one thread and of two. */
-START_TEST(large_copies_agree)
+LOOP_TEST(large_copies_agree, 2)
 {
     eg_ctx *cx = eg_open(.threads = 1 + _i);
     static const int64_t dims[][3] = { { 72, 750, 61 }, { 72, 750, 64 }, { 30, 36, 3001 } };
@@ -348,10 +336,9 @@ START_TEST(large_copies_agree)
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* -- random draws ----------------------------------------------------------------------------- */
-START_TEST(philox_known_answers) /* Random123's kat_vectors: philox 4x32, 10 rounds */
+TEST(philox_known_answers) /* Random123's kat_vectors: philox 4x32, 10 rounds */
 {
     static const struct {
         uint64_t seed, draw, index;
@@ -370,9 +357,8 @@ START_TEST(philox_known_answers) /* Random123's kat_vectors: philox 4x32, 10 rou
         for (int j = 0; j < 4; j++) ck_assert_uint_eq(out[j], kat[k].out[j]);
     }
 }
-END_TEST
 
-START_TEST(draws_have_the_moments_and_stay_inside)
+TEST(draws_have_the_moments_and_stay_inside)
 {
     eg_ctx *cx = eg_open(.seed = 3);
     enum { N = 200001 };
@@ -400,10 +386,9 @@ START_TEST(draws_have_the_moments_and_stay_inside)
     for (int k = 0; k < 100; k++) ck_assert_float_eq(tiny[k], 1);
     eg_close(cx);
 }
-END_TEST
 
 /* 4.13; a draw is a function of seed, number and place */
-START_TEST(draws_do_not_depend_on_threads)
+TEST(draws_do_not_depend_on_threads)
 {
     eg_ctx *one = eg_open(.seed = 5, .threads = 1), *many = eg_open(.seed = 5, .threads = 7);
     enum { N = 30011 };
@@ -422,7 +407,6 @@ START_TEST(draws_do_not_depend_on_threads)
     eg_close(one);
     eg_close(many);
 }
-END_TEST
 
 /* -- loops ------------------------------------------------------------------------------------ */
 static void multiply(int64_t n, char *const *p, const int64_t *step, const void *user)
@@ -432,7 +416,7 @@ static void multiply(int64_t n, char *const *p, const int64_t *step, const void 
         *(double *)(p[0] + i * step[0]) =
             *(const double *)(p[1] + i * step[1]) * *(const double *)(p[2] + i * step[2]);
 }
-START_TEST(loops_reach_every_element_once)
+TEST(loops_reach_every_element_once)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 4);
     static const int64_t dims[][4] = { { 2, 3, 4, 5 },     { 1, 1, 1, 1 }, { 3, 1, 1, 70000 },
@@ -459,7 +443,6 @@ START_TEST(loops_reach_every_element_once)
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* -- printing --------------------------------------------------------------------------------- */
 static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *dims,
@@ -483,7 +466,7 @@ static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *
     return x;
 }
 /* 452 arrays and NumPy's text for them: tests/reference/print_numpy.py */
-START_TEST(prints_as_numpy)
+TEST(prints_as_numpy)
 {
     const char *top = getenv("EG_SRCDIR");
     char path[4096], *line = NULL, *rest = NULL;
@@ -519,9 +502,8 @@ START_TEST(prints_as_numpy)
     fclose(file);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(prints_views_and_counts_as_snprintf)
+TEST(prints_views_and_counts_as_snprintf)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_I64, 0, 6, 1), 2, 3);
@@ -546,7 +528,6 @@ START_TEST(prints_views_and_counts_as_snprintf)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* -- sums of what expand stretched ------------------------------------------------------------ */
 /* Σ x over what a broadcast of (dims) to x's shape stretches: the gradient of that broadcast. */
@@ -556,7 +537,7 @@ static eg_tensor *summed(eg_tensor *x, int rank, const int64_t *dims)
     eg_grad(eg_expand_n(narrow, eg_rank(x), eg_dims(x)), x, 1, &narrow, &g);
     return g;
 }
-START_TEST(sums_right_whatever_the_threads_and_strides)
+TEST(sums_right_whatever_the_threads_and_strides)
 {
     static const struct {
         int rx;
@@ -606,33 +587,4 @@ START_TEST(sums_right_whatever_the_threads_and_strides)
     eg_tensor *tenth = eg_full_n(cx, EG_F32, .1, 2, (int64_t[]){ 1000000, 1 });
     ck_assert_double_eq_tol(eg_item(summed(tenth, 1, (int64_t[]){ 1 })), 1e5, .1);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_tensor(void)
-{
-    Suite *s = suite_create("tensor");
-    TCase *t = tcase_create("tensor");
-    tcase_add_test(t, leaves_of_every_dtype);
-    tcase_add_test(t, leaves_refuse);
-    tcase_add_test(t, arange_counts);
-    tcase_add_test(t, asking_tolerates_anything);
-    tcase_add_test(t, values_out);
-    tcase_add_test(t, values_in);
-    tcase_add_test(t, assign_takes_overlapping_sources);
-    tcase_add_test(t, what_cannot_be_written_is_refused);
-    tcase_add_test(t, writing_is_noticed_by_the_gradient);
-    tcase_add_test(t, detach_shares_and_forgets);
-    tcase_add_test(t, casts_convert_as_c_and_stay_defined);
-    tcase_add_test(t, copies_agree_element_by_element);
-    tcase_add_test(t, philox_known_answers);
-    tcase_add_test(t, draws_have_the_moments_and_stay_inside);
-    tcase_add_loop_test(t, large_copies_agree, 0, 2);
-    tcase_add_test(t, draws_do_not_depend_on_threads);
-    tcase_add_test(t, loops_reach_every_element_once);
-    tcase_add_test(t, sums_right_whatever_the_threads_and_strides);
-    tcase_add_test(t, prints_as_numpy);
-    tcase_add_test(t, prints_views_and_counts_as_snprintf);
-    suite_add_tcase(s, t);
-    return s;
 }

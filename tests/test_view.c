@@ -28,7 +28,7 @@ static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
         for (int k_ = 0; k_ < eg_rank(x); k_++) ck_assert_int_eq(eg_dim(x, k_), want_[k_]); \
     } while (0)
 
-START_TEST(views_show_what_they_say)
+TEST(views_show_what_they_say)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3);
@@ -64,9 +64,8 @@ START_TEST(views_show_what_they_say)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(views_share_storage)
+TEST(views_share_storage)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 3, 4), *square = eg_slice_axis(x, 1, 0, 3, 1);
@@ -88,10 +87,9 @@ START_TEST(views_share_storage)
     ck_assert_ptr_ne(eg_copy(x)->st, x->st);
     eg_close(cx);
 }
-END_TEST
 
 /* Every start, stop and step that matters, against Python's slice.indices written out. */
-START_TEST(slices_follow_python)
+TEST(slices_follow_python)
 {
     static const int64_t bounds[] = {
         EG_END, INT64_MAX, INT64_MIN + 1, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7
@@ -131,11 +129,10 @@ START_TEST(slices_follow_python)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* A view exists exactly where the elements lie on an affine grid under the new sizes; then eg_view
  * finds it, else it names axes. */
-START_TEST(view_exists_exactly_where_it_can)
+TEST(view_exists_exactly_where_it_can)
 {
     static const struct {
         int rank;
@@ -195,9 +192,8 @@ START_TEST(view_exists_exactly_where_it_can)
     ck_assert(found > 100 && refused > 100);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(views_refuse)
+TEST(views_refuse)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3, 4), *t = eg_transpose(RAMP(cx, 2, 4, 3), 1, 2), *parts[3];
@@ -267,9 +263,8 @@ START_TEST(views_refuse)
     ck_assert_ptr_null(parts[1]);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(sizes_of_zero_and_one)
+TEST(sizes_of_zero_and_one)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *none = eg_zeros(cx, 3, 0, 2);
@@ -288,10 +283,9 @@ START_TEST(sizes_of_zero_and_one)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- seed rows -------------------------------------------------------------------------------- */
-START_TEST(row_0_2_permuted_views_give_the_same_scores)
+TEST(permuted_views_give_the_same_scores)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
     /* N,S,E and N,T,E with H = 3 */
@@ -305,9 +299,8 @@ START_TEST(row_0_2_permuted_views_give_the_same_scores)
                     eg_einsum("nhsd,nhtd->nhst", qh, eg_permute(kt, 0, 1, 3, 2)), 1e-14);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(rows_0_8_and_1_11_merging_heads)
+TEST(merging_heads)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 1, 2, 3, 2), *swapped = eg_transpose(x, 1, 2);
@@ -320,7 +313,6 @@ START_TEST(rows_0_8_and_1_11_merging_heads)
     SHOWS(eg_view(x, 1, 3, 4), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);
     eg_close(cx);
 }
-END_TEST
 
 /* -- gradients -------------------------------------------------------------------------------- */
 static eg_tensor *windows(void *user, eg_tensor *const *x) /* y_w = Σ_k (windows of x)² c_k */
@@ -337,16 +329,15 @@ static eg_tensor *chain(void *user, eg_tensor *const *x)
     return eg_mul(eg_reshape(eg_transpose(part[1], 0, 2), 6, 3),
                   eg_reshape(eg_slice_axis(part[1], 0, EG_END, EG_END, -1), -1, 3));
 }
-START_TEST(chains_of_views_have_gradients_of_second_order)
+TEST(chains_of_views_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
     eg_assert_grad2(windows, NULL, eg_uniform(cx, -1, 1, 2, 6, 2), eg_uniform(cx, .5, 1, 3));
     eg_assert_grad2(chain, NULL, eg_uniform(cx, -1, 1, 4, 3));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(adjoints_are_views_where_they_can_be)
+TEST(adjoints_are_views_where_they_can_be)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 3, 4), *g = RAMP(cx, 4, 3), *dx;
@@ -361,10 +352,9 @@ START_TEST(adjoints_are_views_where_they_can_be)
     SHOWS(dx, 0, 1 + 3, 2 + 4, 5, 6, 7 + 9, 8 + 10, 11, 12, 13 + 15, 14 + 16, 17);
     eg_close(cx);
 }
-END_TEST
 
 /* d³/dx³ of Σ (diagonal of x)⁴ / 24 = the diagonal */
-START_TEST(third_order_through_a_view)
+TEST(third_order_through_a_view)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1),
@@ -377,9 +367,8 @@ START_TEST(third_order_through_a_view)
     SHOWS(d, 0, 2, 0, 0, 0, 6);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(null_lists_are_refused)
+TEST(null_lists_are_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3);
@@ -400,7 +389,6 @@ START_TEST(null_lists_are_refused)
     eg_assert_error(cx, "expand");
     eg_close(cx);
 }
-END_TEST
 
 /* -- many slices of one tensor ---------------------------------------------------------------- */
 typedef eg_tensor *slicing(eg_tensor *x, int64_t t);
@@ -480,7 +468,7 @@ static cost cost_of(slicing *f, int n, bool recorded, bool plain)
     eg_close(cx);
     return c;
 }
-START_TEST(slices_of_one_tensor_cost_one_buffer)
+LOOP_TEST(slices_of_one_tensor_cost_one_buffer, 2 * (sizeof slicings / sizeof *slicings))
 {
     const bool recorded = _i & 1;
     const size_t k = (size_t)_i / 2;
@@ -498,8 +486,8 @@ START_TEST(slices_of_one_tensor_cost_one_buffer)
     ck_assert_msg(whole.second_nodes <= half.second_nodes * 21 / 10, "%s: %zu nodes",
                   slicings[k].name, (size_t)whole.second_nodes);
 }
-END_TEST
-START_TEST(four_thousand_selects_take_three_times_their_tensor)
+
+LOOP_TEST(four_thousand_selects_take_three_times_their_tensor, 2)
 {
     double ratio = INFINITY;
     cost c = { 0 };
@@ -510,7 +498,6 @@ START_TEST(four_thousand_selects_take_three_times_their_tensor)
     ck_assert_msg(c.used <= 3 * 4000 * 64 * sizeof(float), "%zu bytes", c.used);
     ck_assert_msg(ratio <= 20, "%g times the forward's time", ratio);
 }
-END_TEST
 
 /* Slices that overlap, of chains, beside uses of the whole: cotangents of all kinds meet in one
  * tensor. */
@@ -532,7 +519,7 @@ static eg_tensor *overlapping(void *user, eg_tensor *const *x)
     return eg_add(y, eg_sum(NULL, eg_sin(eg_at("[v] d, i -> i d", eg_slice_axis(turned, 0, 0, 2, 1),
                                                eg_slice_axis(user, 0, 0, 2, 1)))));
 }
-START_TEST(overlapping_slices_pass_the_check)
+TEST(overlapping_slices_pass_the_check)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *x = eg_uniform(cx, -1, 1, 5, 3), *index = eg_from(cx, ((int64_t[]){ 1, 0, 1 }), 3);
@@ -558,7 +545,6 @@ START_TEST(overlapping_slices_pass_the_check)
     eg_assert_close(d, g, 0);
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *tripled(void *user, eg_tensor *t, eg_tensor *g)
 {
@@ -566,7 +552,7 @@ static eg_tensor *tripled(void *user, eg_tensor *t, eg_tensor *g)
     *(eg_tensor **)user = g;
     return eg_scale(g, 3);
 }
-START_TEST(views_between_have_their_whole_cotangent)
+TEST(views_between_have_their_whole_cotangent)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 3, 2), *turned = eg_transpose(x, 0, 1),
@@ -583,8 +569,8 @@ START_TEST(views_between_have_their_whole_cotangent)
     SHOWS(d[0], 0, 3, 0, 33, 0, 30);
     eg_close(cx);
 }
-END_TEST
-START_TEST(threads_change_no_bit_of_a_sum_of_slices)
+
+TEST(threads_change_no_bit_of_a_sum_of_slices)
 {
     float *one = NULL;
     for (int threads = 1; threads < 4; threads++) {
@@ -601,8 +587,8 @@ START_TEST(threads_change_no_bit_of_a_sum_of_slices)
     }
     free(one);
 }
-END_TEST
-START_TEST(a_sum_of_slices_that_overflows_is_traced)
+
+TEST(a_sum_of_slices_that_overflows_is_traced)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 4), *dx;
@@ -612,8 +598,8 @@ START_TEST(a_sum_of_slices_that_overflows_is_traced)
     eg_assert_error(cx, "the gradient of slice");
     eg_close(cx);
 }
-END_TEST
-START_TEST(an_index_that_changed_is_noticed_at_second_order)
+
+TEST(an_index_that_changed_is_noticed_at_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 3, 2), *i = eg_from(cx, ((int64_t[]){ 1, 0 }), 2), *dx, *ddx;
@@ -626,33 +612,4 @@ START_TEST(an_index_that_changed_is_noticed_at_second_order)
     ck_assert_int_eq(eg_grad(z, NULL, 1, &x, &ddx), -1);
     eg_assert_error(cx, "was changed in place");
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_view(void)
-{
-    Suite *s = suite_create("view");
-    TCase *t = tcase_create("view");
-    tcase_add_test(t, views_show_what_they_say);
-    tcase_add_test(t, views_share_storage);
-    tcase_add_test(t, slices_follow_python);
-    tcase_add_test(t, view_exists_exactly_where_it_can);
-    tcase_add_test(t, views_refuse);
-    tcase_add_test(t, sizes_of_zero_and_one);
-    tcase_add_test(t, row_0_2_permuted_views_give_the_same_scores);
-    tcase_add_test(t, rows_0_8_and_1_11_merging_heads);
-    tcase_add_test(t, chains_of_views_have_gradients_of_second_order);
-    tcase_add_test(t, adjoints_are_views_where_they_can_be);
-    tcase_add_test(t, third_order_through_a_view);
-    tcase_add_test(t, null_lists_are_refused);
-    tcase_add_loop_test(t, slices_of_one_tensor_cost_one_buffer, 0,
-                        2 * (int)(sizeof slicings / sizeof *slicings));
-    tcase_add_loop_test(t, four_thousand_selects_take_three_times_their_tensor, 0, 2);
-    tcase_add_test(t, overlapping_slices_pass_the_check);
-    tcase_add_test(t, views_between_have_their_whole_cotangent);
-    tcase_add_test(t, threads_change_no_bit_of_a_sum_of_slices);
-    tcase_add_test(t, a_sum_of_slices_that_overflows_is_traced);
-    tcase_add_test(t, an_index_that_changed_is_noticed_at_second_order);
-    suite_add_tcase(s, t);
-    return s;
 }

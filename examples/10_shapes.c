@@ -20,7 +20,7 @@ static eg_tensor *forward(eg_tensor *x, eg_tensor *y, eg_tensor *Wq, eg_tensor *
     return eg_einsum("blhd,hdm->blm", o, Wo);             /* -> BLD: no view that needs H·d = D */
 }
 
-/* scores // √d, as one listing of the page has it */
+/* scores // √d, Python's division that rounds down: a gradient of 0 */
 static eg_tensor *floored(void *user, eg_tensor *const *x)
 {
     eg_tensor *s = eg_floor(eg_scale(eg_einsum("ld,sd->ls", x[0], x[1]), 1 / sqrt(8)));

@@ -1,4 +1,4 @@
-/* 11: sequence first, as a well-known annotated implementation has it: 'ibhd,jbhd->ijbh', softmax
+/* 11: sequence first, as many implementations have it: 'ibhd,jbhd->ijbh', softmax
  * over j, 'ijbh,jbhd->ibhd'. The layout is the string; a mask says with letters which axis is
  * which. */
 #include <eingrad.h>
