@@ -32,10 +32,10 @@ static void same(const char *name, eg_tensor *y, const double *want, int64_t n, 
 
 /* -- values ----------------------------------------------------------------------------------- */
 /* clang-format off */
-#define ONE(X) X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) \
-    X(tan) X(asin) X(acos) X(atan) X(sinh)                                                     \
-    X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2) X(log2) X(log10) X(rsqrt) X(sigmoid)    \
-    X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
+#define ONE(X)                                                                             \
+    X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) X(tan) \
+    X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2)     \
+    X(log2) X(log10) X(rsqrt) X(sigmoid) X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
 #define TWO(X) X(add) X(sub) X(mul) X(div) X(pow) X(logaddexp)
 /* clang-format on */
 #define OF(name) { #name, eg_##name },
@@ -65,7 +65,7 @@ TEST(values_by_numpy)
     eg_close(cx);
 }
 
-static eg_tensor *wave(eg_ctx *cx, int from)
+static eg_tensor *numbers(eg_ctx *cx, int from)
 {
     double v[24];
     for (int k = 0; k < 12; k++) {
@@ -78,7 +78,7 @@ TEST(rows_by_numpy)
 {
     eg_ctx *cx = eg_open();
     const int targets[] = { 2, 0, 3 };
-    eg_tensor *x = wave(cx, 0), *u = wave(cx, 20), *t = eg_from(cx, targets, 3);
+    eg_tensor *x = numbers(cx, 0), *u = numbers(cx, 20), *t = eg_from(cx, targets, 3);
     const struct {
         const char *name;
         eg_tensor *y;
@@ -177,7 +177,7 @@ TEST(in_and_out)
 START_TEST(not_close)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *z = wave(cx, 0), *w = eg_copy(z);
+    eg_tensor *z = numbers(cx, 0), *w = eg_copy(z);
     eg_assert_close(z, w, 0);
     if (_i < 2) eg_mut_c128(w)[12 + _i] += 1e-9;
     eg_assert_close(z, _i < 2 ? w : eg_real(z), 1e-12);
@@ -208,7 +208,7 @@ static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
 TEST(refusals)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *z = wave(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
+    eg_tensor *z = numbers(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
     char path[] = "/tmp/eg_complexXXXXXX";
     ck_assert_ptr_null(eg_open(.dtype = EG_C128));
     refused(cx, eg_cast(z, EG_F64),

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <eingrad/nn.h>
 #include <eingrad/train.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 

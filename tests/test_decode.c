@@ -4,7 +4,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <string.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;

@@ -4,6 +4,7 @@
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -53,18 +54,14 @@ static bool next_form(FILE *f, char *line, size_t room, form *q)
     q->out_rank = *s ? read_dims(&s, q->out) : 0;
     return true;
 }
-static eg_tensor *wave(eg_dtype dtype, double s, int rank, const int64_t *dims)
+static eg_tensor *wave_of(eg_dtype dtype, double s, int rank, const int64_t *dims)
 {
-    eg_tensor *x = eg_full_n(cx, EG_F64, 0, rank, dims);
-    double *p = eg_mut_f64(x);
-    for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = 2 * sin(0.7 * (double)k + s);
+    eg_tensor *x = wave_n(cx, s, rank, dims);
     return dtype == EG_F64 ? x : eg_cast(x, dtype);
 }
 static FILE *open_forms(void)
 {
-    char path[4096];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/einsum.txt", top ? top : ".");
+    const char *path = source_path("tests/data/einsum.txt");
     FILE *f = fopen(path, "r");
     ck_assert_msg(f != NULL, "%s is missing", path);
     return f;
@@ -124,7 +121,7 @@ TEST(forms_of_numpy_and_opt_einsum)
             eg_tensor *x[MOST];
             eg_shape shape[MOST];
             for (int k = 0; k < q.count; k++) {
-                x[k] = wave(dtype, k, q.rank[k], q.dim[k]);
+                x[k] = wave_of(dtype, k, q.rank[k], q.dim[k]);
                 shape[k] = eg_shape_of(x[k]);
             }
             /* refused there; here it is a zero-filled diagonal, as design and docs/notation.md say
@@ -184,7 +181,7 @@ LOOP_TEST(gradients_of_the_forms, 1)
         eg_tensor *x[MOST];
         int64_t entries = 0;
         for (int k = 0; k < q.count; k++)
-            entries += eg_size(x[k] = wave(EG_F64, k, q.rank[k], q.dim[k]));
+            entries += eg_size(x[k] = wave_of(EG_F64, k, q.rank[k], q.dim[k]));
         if (*q.kind != 'x' && entries <= 300 && entries && (*q.kind == '1' || number % 8 == _i)) {
             const eg_report *r = eg_gradcheck(.f = of_form, .user = &q, .count = q.count, .xs = x,
                                               .order = 2, .directions = 2, .atol = 1e-7);
@@ -431,7 +428,7 @@ TEST(layout_changes_no_bit)
                 int rank = 0;
                 for (; *at >= 'a'; at++)
                     dim[rank++] = strtoll(strchr(products[p].sizes, *at) + 1, NULL, 10);
-                x[k] = wave(dtype, k, rank, dim);
+                x[k] = wave_of(dtype, k, rank, dim);
             }
             /* every axis nearest in the first operand, or in the second; windows */
             for (int turn = 0; turn < 12; turn++) {
@@ -498,7 +495,7 @@ TEST(affine_is_a_product_and_a_sum)
             for (int k = 0; k < 3; k++, at += *at == ' ') {
                 int64_t dim[EG_RANK_MAX];
                 const int rank = read_dims(&at, dim);
-                x[k] = wave(dtype == EG_F32 ? EG_F32 : EG_F64, k, rank, dim);
+                x[k] = wave_of(dtype == EG_F32 ? EG_F32 : EG_F64, k, rank, dim);
                 if (dtype == EG_I32) x[k] = eg_cast(eg_round(eg_scale(x[k], 9)), dtype);
                 if (dtype == EG_C128) x[k] = eg_complex(x[k], eg_square(x[k]));
             }

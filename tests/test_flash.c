@@ -411,7 +411,7 @@ TEST(nan_stays)
 /* -- NaN and infinity in what a mask forbids: everything that does not see them has the same
  * numbers as with zeros there; what sees a NaN is NaN. Random places, both forms, both types,
  * contiguous and strided, values, gradients, tangents and second derivatives. ---------------- */
-enum { B = 2, H = 2, MOST = 300 };
+enum { B = 2, H = 2, D = 5, E = 3, MOST = 300 };
 typedef struct forbidding {
     const char *name, *where, *keep, *bias;
     bool lengths;
@@ -428,8 +428,12 @@ static const forbidding forbids[] = {
     { "bias of -inf", NULL, NULL, "hij", false, 37, 45 },
     { "bias of -inf, keep bj", NULL, "bj", "j", false, 37, 45 },
 };
+/* The operands of one call; which numbers of its keys and values are not finite. */
 typedef struct law {
     eg_tensor *x[3], *keep, *bias, *lengths, *g, *move[3];
+    int which[B][H][MOST]; /* of key j: 1: its key has one, 2: its value; 0: neither              */
+    int place[B][H][MOST]; /* the element                                                         */
+    double what[B][H][MOST];
 } law;
 typedef struct outcome {
     eg_tensor *y, *d[3], *dd[3], *move, *lse, *w;
@@ -454,109 +458,136 @@ static void outcome_of(const forbidding *f, const law *l, eg_form form, bool tur
     eg_assert_ok(eg_context(o->y));
 }
 static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
-/* How many rows saw what is not finite. */
-static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turned, uint64_t seed)
+
+/* Random numbers for the axes that `letters` name; NULL without letters. */
+static eg_tensor *drawn(eg_ctx *cx, eg_dtype type, const forbidding *f, const char *letters,
+                        bool normal)
 {
-    eg_ctx *cx = eg_open(.dtype = type, .seed = seed);
-    const int n = f->queries, m = f->keys, d = 5, e = 3, width[] = { d, d, e };
-    law l = { .x = { eg_normal(cx, 0, 1, B, H, n, d), eg_normal(cx, 0, 1, B, H, m, d),
-                     eg_normal(cx, 0, 1, B, H, m, e) },
-              .g = eg_normal(cx, 0, 1, B, H, n, e) };
-    for (int k = 0; k < 3; k++) l.move[k] = eg_normal_n(cx, type, 0, 1, 4, eg_dims(l.x[k]));
-    const int64_t sizes[256] = { ['b'] = B, ['h'] = H, ['i'] = n, ['j'] = m };
+    const int64_t sizes[256] = { ['b'] = B, ['h'] = H, ['i'] = f->queries, ['j'] = f->keys };
     int64_t dim[4];
     int rank = 0;
-    for (const char *s = f->keep; s && *s; s++) dim[rank++] = sizes[(int)*s];
-    if (f->keep)
-        l.keep =
-            eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim), eg_full_n(cx, EG_F32, .4, 0, NULL));
-    rank = 0;
-    for (const char *s = f->bias; s && *s; s++) dim[rank++] = sizes[(int)*s];
-    if (f->bias) {
-        eg_tensor *some =
-            eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim), eg_full_n(cx, EG_F32, .4, 0, NULL));
-        l.bias = eg_where(some, eg_normal_n(cx, type, 0, 1, rank, dim),
-                          eg_full_n(cx, type, -INFINITY, 0, NULL));
-    }
-    if (f->lengths) l.lengths = eg_from(cx, ((int32_t[]){ m - 9, 4 }), B);
-    /* some keys are bad: one of their numbers, in the key or in the value */
+    for (const char *s = letters; s && *s; s++) dim[rank++] = sizes[(int)*s];
+    return !letters ? NULL
+           : normal ? eg_normal_n(cx, type, 0, 1, rank, dim)
+                    : eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim),
+                            eg_full_n(cx, EG_F32, .4, 0, NULL));
+}
+/* Draws the operands and masks; every number is finite. */
+static void draw_law(eg_ctx *cx, const forbidding *f, eg_dtype type, law *l)
+{
+    const int n = f->queries, m = f->keys;
+    *l = (law){ .x = { eg_normal(cx, 0, 1, B, H, n, D), eg_normal(cx, 0, 1, B, H, m, D),
+                       eg_normal(cx, 0, 1, B, H, m, E) },
+                .g = eg_normal(cx, 0, 1, B, H, n, E) };
+    for (int k = 0; k < 3; k++) l->move[k] = eg_normal_n(cx, type, 0, 1, 4, eg_dims(l->x[k]));
+    l->keep = drawn(cx, type, f, f->keep, false);
+    eg_tensor *some = drawn(cx, type, f, f->bias, false);
+    if (some)
+        l->bias = eg_where(some, drawn(cx, type, f, f->bias, true),
+                           eg_full_n(cx, type, -INFINITY, 0, NULL));
+    if (f->lengths) l->lengths = eg_from(cx, ((int32_t[]){ m - 9, 4 }), B);
+}
+/* Makes one number of some keys, or of their values, NaN or infinite in l and 0 in zero. */
+static void spoil(eg_ctx *cx, const forbidding *f, law *l, law *zero)
+{
     const double odd[] = { NAN, INFINITY, -INFINITY };
-    static int which[B][H][MOST], place[B][H][MOST];
-    static double what[B][H][MOST];
-    law zero = l;
+    const int n = f->queries, m = f->keys, width[] = { D, D, E };
+    *zero = *l;
     for (int k = 1; k < 3; k++) {
-        l.x[k] = eg_copy(l.x[k]);
-        zero.x[k] = eg_copy(l.x[k]);
+        l->x[k] = eg_copy(l->x[k]);
+        zero->x[k] = eg_copy(l->x[k]);
     }
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int j = 0; j < m; j++) {
                 const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
-                which[b][h][j] =
-                    draw < (m > 100 ? .004 : .02) || (m > 100 ? j == n / 2 : j % 24 == 20)
-                        ? 1 + (int)(draw * 1e4) % 2
-                        : 0;
-                if (!which[b][h][j]) continue;
-                const int k = which[b][h][j], at = place[b][h][j] = (int)(draw * 1e5) % width[k];
-                what[b][h][j] = odd[(int)(draw * 1e6) % 3];
-                put(l.x[k], what[b][h][j], b, h, j, at);
-                put(zero.x[k], 0, b, h, j, at);
+                const bool bad =
+                    draw < (m > 100 ? .004 : .02) || (m > 100 ? j == n / 2 : j % 24 == 20);
+                const int k = l->which[b][h][j] = bad ? 1 + (int)(draw * 1e4) % 2 : 0;
+                if (!k) continue;
+                const int at = l->place[b][h][j] = (int)(draw * 1e5) % width[k];
+                l->what[b][h][j] = odd[(int)(draw * 1e6) % 3];
+                put(l->x[k], l->what[b][h][j], b, h, j, at);
+                put(zero->x[k], 0, b, h, j, at);
             }
-    outcome bad, good;
-    outcome_of(f, &l, form, turned, &bad);
-    outcome_of(f, &zero, form, turned, &good);
-    int clean = 0, hit = 0;
-#define SAME(A, C, ...)                                                                          \
-    ck_assert_msg(same_number(eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__)),                   \
-                  "%s, %s, form %d, strided %d: %s at %d %d %d: %.9g, %.9g with zeros", f->name, \
-                  type == EG_F64 ? "f64" : "f32", (int)form, turned, #A, b, h, i,                \
+}
+#define SAME(A, C, ...)                                                           \
+    ck_assert_msg(same_number(eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__)),    \
+                  "%s: %s at %d %d %d: %.9g, %.9g with zeros", name, #A, b, h, i, \
                   eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__))
+/* Row i of (b, h): a weight that is forbidden is 0, and a NaN that the row sees is in its results.
+ * True if it sees something that is not finite. */
+static bool row_sees(const law *l, const char *name, int m, const outcome *bad, const outcome *good,
+                     int b, int h, int i)
+{
+    bool touched = false;
+    for (int j = 0; j < m; j++) {
+        const int which = l->which[b][h][j];
+        if (!(eg_get(good->w, b, h, i, j) > 0)) {
+            ck_assert_msg(eg_get(bad->w, b, h, i, j) == 0, "%s: a forbidden weight is %g", name,
+                          eg_get(bad->w, b, h, i, j));
+            continue;
+        }
+        touched |= which;
+        if (!which || !isnan(l->what[b][h][j])) continue;
+        ck_assert(isnan(eg_get(bad->y, b, h, i, which == 2 ? l->place[b][h][j] : 0)));
+        ck_assert_msg(isnan(eg_get(bad->d[0], b, h, i, 0)), "%s: dq does not see the NaN", name);
+        if (which == 1) ck_assert(isnan(eg_get(bad->lse, b, h, i)));
+    }
+    return touched;
+}
+/* What does not see a number that is not finite is the same as with zeros: rows of queries, then
+ * gradients of keys and values. Returns how many rows see one. */
+static int compare(const law *l, const forbidding *f, const char *name, const outcome *bad,
+                   const outcome *good)
+{
+    const int n = f->queries, m = f->keys, width[] = { D, D, E };
+    int clean = 0, hit = 0;
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++) {
             bool touched[MOST] = { false };
             for (int i = 0; i < n; i++) {
-                for (int j = 0; j < m; j++) {
-                    if (!(eg_get(good.w, b, h, i, j) > 0)) {
-                        ck_assert_msg(eg_get(bad.w, b, h, i, j) == 0,
-                                      "%s: a forbidden weight is %g", f->name,
-                                      eg_get(bad.w, b, h, i, j));
-                        continue;
-                    }
-                    if (!which[b][h][j]) continue;
-                    touched[i] = true;
-                    if (!isnan(what[b][h][j])) continue;
-                    ck_assert(
-                        isnan(eg_get(bad.y, b, h, i, which[b][h][j] == 2 ? place[b][h][j] : 0)));
-                    ck_assert_msg(isnan(eg_get(bad.d[0], b, h, i, 0)),
-                                  "%s: dq does not see the NaN", f->name);
-                    if (which[b][h][j] == 1) ck_assert(isnan(eg_get(bad.lse, b, h, i)));
-                }
+                touched[i] = row_sees(l, name, m, bad, good, b, h, i);
                 hit += touched[i];
                 if (touched[i]) continue;
                 clean++;
-                SAME(bad.lse, good.lse, b, h, i);
-                for (int c = 0; c < e; c++) {
-                    SAME(bad.y, good.y, b, h, i, c);
-                    SAME(bad.move, good.move, b, h, i, c);
+                SAME(bad->lse, good->lse, b, h, i);
+                for (int c = 0; c < E; c++) {
+                    SAME(bad->y, good->y, b, h, i, c);
+                    SAME(bad->move, good->move, b, h, i, c);
                 }
-                for (int c = 0; c < d; c++) {
-                    SAME(bad.d[0], good.d[0], b, h, i, c);
-                    SAME(bad.dd[0], good.dd[0], b, h, i, c);
+                for (int c = 0; c < D; c++) {
+                    SAME(bad->d[0], good->d[0], b, h, i, c);
+                    SAME(bad->dd[0], good->dd[0], b, h, i, c);
                 }
             }
-            for (int j = 0; j < m; j++) {
+            for (int i = 0; i < m; i++) { /* a key */
                 bool seen = false;
-                for (int i = 0; i < n; i++) seen |= touched[i] && eg_get(good.w, b, h, i, j) > 0;
-                const int i = j;
+                for (int q = 0; q < n; q++) seen |= touched[q] && eg_get(good->w, b, h, q, i) > 0;
                 clean += !seen;
                 for (int k = 1; !seen && k < 3; k++)
                     for (int c = 0; c < width[k]; c++) {
-                        SAME(bad.d[k], good.d[k], b, h, i, c);
-                        SAME(bad.dd[k], good.dd[k], b, h, i, c);
+                        SAME(bad->d[k], good->d[k], b, h, i, c);
+                        SAME(bad->dd[k], good->dd[k], b, h, i, c);
                     }
             }
         }
-    ck_assert_msg(clean > 0, "%s: nothing is clean", f->name);
+    ck_assert_msg(clean > 0, "%s: nothing is clean", name);
+    return hit;
+}
+static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turned, uint64_t seed)
+{
+    static law bad, zero;
+    char name[128];
+    snprintf(name, sizeof name, "%s, %s, %s%s", f->name, type == EG_F64 ? "f64" : "f32",
+             form == EG_FUSED ? "fused" : "composed", turned ? ", strided" : "");
+    eg_ctx *cx = eg_open(.dtype = type, .seed = seed);
+    draw_law(cx, f, type, &bad);
+    spoil(cx, f, &bad, &zero);
+    outcome found, wanted;
+    outcome_of(f, &bad, form, turned, &found);
+    outcome_of(f, &zero, form, turned, &wanted);
+    const int hit = compare(&bad, f, name, &found, &wanted);
     eg_close(cx);
     return hit;
 }

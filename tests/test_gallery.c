@@ -3,6 +3,7 @@
  * brackets, errors of differences, are not compared. */
 #include <eingrad/check.h>
 #include <stdlib.h>
+#include "fixtures.h"
 #include "tests.h"
 
 /* -- rows with a right forward and a rule that is wrong --------------------------------------- */
@@ -189,9 +190,7 @@ static void plain(char *to, const char *from)
 static char *documented(void)
 {
     static char text[1 << 17], cut[1 << 17];
-    char path[4096];
-    snprintf(path, sizeof path, "%s/docs/gradcheck.md",
-             getenv("EG_SRCDIR") ? getenv("EG_SRCDIR") : ".");
+    const char *path = source_path("docs/gradcheck.md");
     FILE *f = fopen(path, "r");
     ck_assert_msg(f != NULL, "%s cannot be read", path);
     text[fread(text, 1, sizeof text - 1, f)] = 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <dirent.h>
 #include <errno.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -49,10 +50,9 @@ static void teardown(void)
 
 static const char *golden(const char *name)
 {
-    static char path[1024];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/%s", top ? top : ".", name);
-    return path;
+    char path[256];
+    snprintf(path, sizeof path, "tests/data/%s", name);
+    return source_path(path);
 }
 
 static const char *in_folder(const char *name)
@@ -982,7 +982,7 @@ TEST(pictures)
 
 /* -- every allocation of a context fails in turn ---------------------------------------------- */
 static long countdown;
-static void *failing(void *user, void *p, size_t old, size_t size)
+static void *fails_once(void *user, void *p, size_t old, size_t size)
 {
     (void)user, (void)old;
     if (!size) {
@@ -997,7 +997,7 @@ TEST(no_memory)
     bool done = false;
     for (long k = 0; !done && k < 1000; k++) {
         countdown = k;
-        eg_ctx *c = eg_open(.threads = 1, .realloc = failing);
+        eg_ctx *c = eg_open(.threads = 1, .realloc = fails_once);
         if (!c) continue;
         eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")),
                   *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };

@@ -2,21 +2,12 @@
  * Laws: one set of numbers in any form, any order of axes, all at once or step by step. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 11); }
 static void close_cx(void) { eg_close(cx); }
-
-static void randomise(eg_params *p)
-{
-    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
-}
-
-static double apart(eg_tensor *a, eg_tensor *b)
-{
-    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
-}
 
 /* -- forms ------------------------------------------------------------------------------------ */
 static const eg_mha_form forms[] = { EG_SEPARATE, EG_PACKED, EG_PER_HEAD };
@@ -32,7 +23,7 @@ LOOP_TEST(one_set_of_numbers_in_any_form, 9)
         eg_mha_new(eg_params_under(p, "b"), "", .d_model = 12, .heads = 3, .form = forms[_i / 3]);
     eg_mha *c =
         eg_mha_new(eg_params_under(p, "c"), "", .d_model = 12, .heads = 3, .form = forms[_i % 3]);
-    randomise(p);
+    randomise(p, 0.4);
     ck_assert_int_eq(eg_mha_copy(b, a), 0);
     ck_assert_int_eq(eg_mha_copy(c, b), 0);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 12), *seed = eg_normal(cx, 0, 1, 2, 5, 12);
@@ -151,7 +142,7 @@ LOOP_TEST(any_layout, 4)
     };
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(p, "", .d_model = 12, .heads = 3);
-    randomise(p);
+    randomise(p, 0.4);
     eg_mha *b =
         eg_mha_new(eg_params_open(cx), "", .d_model = 12, .heads = 3, .layout = cases[_i].layout);
     ck_assert_int_eq(eg_mha_copy(b, a), 0);
@@ -177,7 +168,7 @@ TEST(one_sequence_without_a_batch)
     eg_params *p = eg_params_open(cx);
     eg_mha *a = eg_mha_new(p, "", .d_model = 8, .heads = 2),
            *b = eg_mha_new(eg_params_open(cx), "attn", .d_model = 8, .heads = 2, .layout = "i m");
-    randomise(p);
+    randomise(p, 0.4);
     eg_mha_copy(b, a);
     eg_tensor *x = eg_normal(cx, 0, 1, 5, 8);
     eg_assert_close(eg_mha_run(b, x), eg_select_axis(eg_mha_run(a, eg_unsqueeze(x, 0)), 0, 0),
@@ -210,7 +201,7 @@ LOOP_TEST(gradients_of_every_kind, 7) /* to second order */
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "";
     eg_mha *m = eg_mha_new_with(&a);
-    randomise(a.params);
+    randomise(a.params, 0.4);
     bool first = a.layout != NULL;
     eg_tensor *q = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->qdim),
               *k = eg_normal(cx, 0, 1, first ? 3 : 2, first ? 2 : 3, m->kdim),
@@ -223,7 +214,7 @@ TEST(uneven_heads) /* each head as its own attention */
     static const int64_t each[] = { 1, 4, 2 };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 6), *bias = eg_normal(cx, 0, 1, 3, 5, 5), *w,
               *sum = NULL;
     eg_tensor *y = eg_mha_run(m, x, .bias = { "hij", bias }, .where = "j <= i + h", .weights = &w);
@@ -254,7 +245,7 @@ TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys repeated
     eg_params *p = eg_params_open(cx), *full = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2),
            *all = eg_mha_new(full, "", .d_model = 12, .heads = 6);
-    randomise(p);
+    randomise(p, 0.4);
     static const char *const shared[] = { "W_k", "W_v", "b_k", "b_v" };
     for (int k = 0; k < 4; k++)
         eg_assign(eg_params_find(full, shared[k]),
@@ -279,7 +270,7 @@ TEST(a_head_off)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 6, .heads = 3);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 6);
     double on[] = { 1, 0, 1 };
     eg_tensor *off = eg_mha_run(m, x, .gain = eg_from(cx, on, 3));
@@ -339,7 +330,7 @@ TEST(a_score_of_the_users)
     eg_params *p = eg_params_open(cx);
     eg_mha *m =
         eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score = soft_cap, .user = &cap);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *slope = eg_normal(cx, 0, 1, 4), *w, *s;
     eg_mha_run(m, x, .weights = &w, .scores = &s);
     ck_assert(eg_item(eg_max(NULL, eg_abs(s))) < cap);
@@ -357,7 +348,7 @@ TEST(a_score_of_the_users)
     eg_assert_ok(cx);
     eg_tensor *one = eg_block_run(b, x);
     cap = 0.01;
-    ck_assert(apart(one, eg_block_run(b, x)) > 1e-4);
+    ck_assert(largest_difference(one, eg_block_run(b, x)) > 1e-4);
 }
 
 /* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
@@ -368,7 +359,7 @@ LOOP_TEST(slopes_of_distance, 2)
                            .alibi = true),
            *plain = eg_mha_new(eg_params_open(cx), "", .d_model = 8, .heads = 4,
                                .kv_heads = m->kv_heads);
-    randomise(p);
+    randomise(p, 0.4);
     eg_mha_copy(plain, m);
     ck_assert(eg_get(m->alibi, 0) == 0.25 && eg_get(m->alibi, 3) == 1 / 256.0);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *other = eg_normal(cx, 0, 1, 4), *g, *h;
@@ -404,7 +395,7 @@ LOOP_TEST(filled_not_left_out, 2)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4);
-    randomise(p);
+    randomise(p, 0.4);
     bool keep[2][4] = { { 0 }, { 1, 1, 0, 1 } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 8), *pad = eg_from(cx, &keep[0][0], 2, 4), *w, *v;
     int64_t empty = -1;
@@ -437,7 +428,7 @@ LOOP_TEST(scores_and_sums_of_any_heads, 3)
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 8;
     eg_mha *m = eg_mha_new_with(&a);
-    randomise(a.params);
+    randomise(a.params, 0.4);
     int64_t count[] = { 2, 5 };
     int64_t empty = -1;
     bool keep[2][5] = { { 1, 1, 0, 0, 0 }, { 1, 1, 1, 1, 1 } };
@@ -495,7 +486,7 @@ TEST(rotary_sees_distances_only)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 50);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 2, 4), *k = eg_normal(cx, 0, 1, 2, 5, 2, 4);
     eg_tensor *near =
         eg_einsum("bihd,bjhd->bhij", eg_rotary("bihd,id", q), eg_rotary("bihd,id", k));
@@ -504,7 +495,7 @@ TEST(rotary_sees_distances_only)
     eg_assert_close(far, near, 1e-12);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *moved = eg_mha_run(m, x, .offset = 1);
     eg_assert_ok(cx);
-    ck_assert(apart(eg_mha_run(m, x), moved) > 1e-3);
+    ck_assert(largest_difference(eg_mha_run(m, x), moved) > 1e-3);
 }
 
 LOOP_TEST(rotary_refuses, 8)
@@ -549,7 +540,7 @@ LOOP_TEST(cached_is_full, 7)
         a.size = sizeof a, a.params = eg_params_open(cx, .dtype = narrow ? EG_F32 : EG_F64),
         a.name = "";
         eg_mha *m = eg_mha_new_with(&a);
-        randomise(a.params);
+        randomise(a.params, 0.4);
         int place = a.layout ? 0 : 1;
         eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, 9, 2, m->qdim)
                                         : eg_normal(cx, 0, 1, 2, 9, m->qdim),
@@ -585,7 +576,7 @@ LOOP_TEST(predicates_behind_a_cache, 2)
     };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = _i % 2 ? 4 : 2);
-    randomise(p);
+    randomise(p, 0.4);
     for (int k = 0; k < 6; k++) {
         bool all_at_once = k == 3 || k == 4 || k == 5;
         /* these look ahead: what has not come cannot be attended to                */
@@ -605,7 +596,7 @@ TEST(cache_cut_and_pick)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
-    randomise(p);
+    randomise(p, 0.4);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
     ck_assert_int_eq(eg_cache_room(c), 6);
@@ -655,7 +646,7 @@ LOOP_TEST(picked_rows_are_whole_passes, 5)
     eg_mha *m = eg_mha_new(p, "", .d_model = WIDTH, .heads = form.heads, .kv_heads = form.kv_heads,
                            .rotary = form.rotary, .form = form.form, .layout = form.layout,
                            .alibi = form.alibi);
-    randomise(p);
+    randomise(p, 0.4);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), PLACES);
     eg_tensor *before = NULL;
@@ -694,7 +685,7 @@ LOOP_TEST(as_many_rows_as_are_picked, 2)
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = form.heads, .kv_heads = form.kv_heads,
                            .rotary = form.rotary);
-    randomise(p);
+    randomise(p, 0.4);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 5), *kept = eg_cache_new(eg_params_owner(p), 5);
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 2, 8), *source = eg_normal(cx, 0, 1, 1, 3, 8);
@@ -766,7 +757,7 @@ TEST(cache_of_a_memory)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
-    randomise(p);
+    randomise(p, 0.4);
     eg_nograd(cx, true);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *memory = eg_normal(cx, 0, 1, 2, 7, 8),
               *full = eg_mha_run(m, x, .key = memory);
@@ -890,7 +881,7 @@ TEST(linear_attention_in_the_module)
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2,
                            .core = eg_linear_attention_with);
-    randomise(p);
+    randomise(p, 0.4);
     bool keep[2][6] = { { 0 }, { 1, 1, 1, 1, 1, 1 } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w,
               *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w),
@@ -976,7 +967,7 @@ LOOP_TEST(local_and_block_sparse, 4) /* against all scores with the same mask */
                                          "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .where = where[_i]);
-    randomise(p);
+    randomise(p, 0.4);
     int64_t sizes[] = { 11, 11 };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 11, 8),
               *mask = eg_where_mask(cx, where[_i], "i [j]", 0, sizes), *y = eg_mha_run(m, x), *g[2],
@@ -1004,7 +995,7 @@ LOOP_TEST(drop_in_modules_to_second_order, 3)
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 4, a.heads = 2;
     eg_mha *m = eg_mha_new_with(&a);
-    randomise(a.params);
+    randomise(a.params, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 4, 4);
     eg_assert_grad2(self, m, x);
 }

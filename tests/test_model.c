@@ -2,20 +2,13 @@
  * tables, heads switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 5); }
 static void close_cx(void) { eg_close(cx); }
 
-static void randomise(eg_params *p)
-{
-    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.3);
-}
-static double apart(eg_tensor *a, eg_tensor *b)
-{
-    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
-}
 static eg_tensor *tokens(int64_t b, int64_t l, int64_t below)
 {
     return eg_randint(cx, 0, below, b, l);
@@ -65,7 +58,7 @@ static eg_transformer *decoder(eg_params *p, int kind)
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 9, a.d_model = 8,
     a.layers = 2, a.width = 12;
     eg_transformer *net = eg_transformer_new_with(&a);
-    randomise(p);
+    randomise(p, 0.3);
     return net;
 }
 
@@ -141,7 +134,7 @@ TEST(heads_off)
         eg_transformer_run(net, index, .where = "j <= i", .gain = eg_from(cx, on, 2, 2));
     eg_fill(eg_select_axis(net->block[1]->self->W_o, 0, 0), 0);
     eg_assert_close(eg_transformer_run(net, index, .where = "j <= i"), off, 1e-13);
-    ck_assert(apart(y, off) > 1e-3);
+    ck_assert(largest_difference(y, off) > 1e-3);
     ck_assert(!eg_ok(eg_transformer_run(net, index, .gain = eg_ones(cx, 3, 2))));
     eg_assert_error(
         cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
@@ -175,7 +168,7 @@ static eg_seq2seq *both(eg_params *p, int kind)
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 8, a.d_model = 8,
     a.heads = 2, a.layers = 2, a.width = 12;
     eg_seq2seq *net = eg_seq2seq_new_with(&a);
-    randomise(p);
+    randomise(p, 0.3);
     return net;
 }
 static eg_tensor *both_loss(void *user)
@@ -236,7 +229,7 @@ TEST(what_both_look_at)
     eg_tensor *off = eg_seq2seq_run(net, source, target, .gain = gain);
     eg_fill(eg_select_axis(net->decoder[1]->cross->W_o, 0, 1), 0);
     eg_assert_close(eg_seq2seq_run(net, source, target), off, 1e-13);
-    ck_assert(apart(off, y) > 1e-4);
+    ck_assert(largest_difference(off, y) > 1e-4);
 }
 
 TEST(models_refuse)

@@ -6,19 +6,13 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 7); }
 static void close_cx(void) { eg_close(cx); }
 
-static const char *golden_path(void)
-{
-    static char path[4096];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/names.safetensors", top ? top : ".");
-    return path;
-}
 static eg_tensor *golden(const eg_safetensors *file, const char *group, const char *name)
 {
     char key[160];
@@ -122,7 +116,7 @@ LOOP_TEST(their_names_their_numbers, CASES)
     const char *group = cases[_i].group;
     char under[64];
     snprintf(under, sizeof under, "%s/state.", group);
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     eg_params *p = eg_params_open(cx);
     net n = make(p, _i);
     ck_assert_msg(!eg_params_read_as(p, file, "names", under, eg_aliases(cases[_i].style)), "%s",
@@ -155,7 +149,7 @@ LOOP_TEST(files_both_ways, CASES)
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
     make(p, _i);
     make(q, _i);
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     ck_assert_int_eq(eg_params_read_as(p, file, "names", under, list), 0);
     ck_assert_msg(!eg_params_save_as(p, path, under, list), "%s", eg_error(cx));
     eg_safetensors *mine = eg_safetensors_open(cx, path);
@@ -199,7 +193,7 @@ TEST(a_style_of_the_users) /* and a list of parameters of which some only are re
 /* a checkpoint of another architecture: one sentence with both shapes */
 TEST(names_refused)
 {
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     const eg_alias *torch = eg_aliases("torch");
     ck_assert_ptr_null(eg_aliases("nothing"));
     ck_assert_ptr_null(eg_aliases(NULL));

@@ -4,6 +4,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -13,10 +14,7 @@ static void close_cx(void) { eg_close(cx); }
 /* -- golden values ---------------------------------------------------------------------------- */
 static eg_safetensors *golden_file(void)
 {
-    char path[4096];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/nn.safetensors", top ? top : ".");
-    eg_safetensors *file = eg_safetensors_open(cx, path);
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/nn.safetensors"));
     eg_assert_ok(cx);
     return file;
 }
@@ -323,16 +321,11 @@ static eg_tensor *head_by_head(const eg_mha *m, eg_tensor *x, double scale)
     return eg_add(y, m->b_o);
 }
 
-static void randomise(eg_params *p)
-{
-    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
-}
-
 TEST(a_loop_over_heads) /* scale 1/√(E/H), S ≠ E/H */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 12, .heads = 3);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 7, 12), *y = eg_mha_run(m, x),
               *loop = head_by_head(m, x, 1 / sqrt(12.0 / 3));
     eg_assert_close(y, loop, 1e-12);
@@ -432,7 +425,7 @@ TEST(a_query_without_keys)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2);
-    randomise(p);
+    randomise(p, 0.4);
     bool keep[2][3] = { { true, true, false }, { false, false, false } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8),
               *y = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 3) }), *g;
@@ -477,7 +470,7 @@ TEST(transformer_composes)
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 8,
                                              .heads = 2, .layers = 2, .width = 12);
-    randomise(p);
+    randomise(p, 0.4);
     ck_assert_ptr_nonnull(eg_params_find(p, "net.1.self.W_o"));
     ck_assert_ptr_nonnull(eg_params_find(p, "net.tokens.E"));
     ck_assert_ptr_nonnull(eg_params_find(p, "net.0.ffn.up.W"));

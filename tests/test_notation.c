@@ -4,7 +4,7 @@
 #include <eingrad/einsum.h>
 #include <notation/notation.h>
 #include <stdlib.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;

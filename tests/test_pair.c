@@ -300,8 +300,8 @@ TEST(turns_at_every_edge)
                 for (int64_t x = 0; x < nx; x++)
                     for (int64_t y = 0; y < ny; y++)
                         memcpy(want + (size_t)(y * DS + x) * w, src + (size_t)(x * SS + y) * w, w);
-                eg__turn(w, nx, ny, src, SS, got, DS, draw(2));
-                eg__turn_narrow(w, nx, ny, src, SS, narrow, DS);
+                eg__transpose(w, nx, ny, src, SS, got, DS, draw(2));
+                eg__transpose_narrow(w, nx, ny, src, SS, narrow, DS);
                 ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w,
                               (long long)nx, (long long)ny);
                 ck_assert_msg(memcmp(narrow, want, sizeof got) == 0,
@@ -313,7 +313,7 @@ TEST(turns_at_every_edge)
                     for (int64_t i = 0; i < nx; i++)
                         memcpy(want + (size_t)(r * DS + i) * w, src + (size_t)(r * SS + 2 * i) * w,
                                w);
-                eg__halve(w, nx, ny, src, SS, got, DS);
+                eg__take_every_second(w, nx, ny, src, SS, got, DS);
                 ck_assert_msg(memcmp(got, want, sizeof got) == 0, "halved: width %zu, %lld x %lld",
                               w, (long long)nx, (long long)ny);
             }

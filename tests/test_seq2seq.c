@@ -4,7 +4,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 #include "train/trainer.h" /* a kind's passes, with a cache and without */
 

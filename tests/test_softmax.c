@@ -314,10 +314,9 @@ FUSED(cross_entropy, eg_cross_entropy("b [v]", x[0], t, .smoothing = .1, .each =
       eg_neg(eg_sum("b [v]", eg_mul(eg_shift(eg_scale(eg_one_hot(t, eg_dim(x[0], 1)), .9),
                                              .1 / (double)eg_dim(x[0], 1)),
                                     eg_log(share(x[0]))))))
-#define PAIR(NAME)                        \
-    {                                     \
-#NAME, NAME##_fused, NAME##_plain \
-    }
+/* clang-format off */
+#define PAIR(NAME) { #NAME, NAME##_fused, NAME##_plain }
+/* clang-format on */
 static const pair_of pairs[] = { PAIR(softmax),   PAIR(log_softmax), PAIR(logsumexp),
                                  PAIR(layernorm), PAIR(rmsnorm),     PAIR(cross_entropy) };
 

@@ -7,8 +7,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "bytes.h"
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 #include "train/data.h" /* eg__corpus_place */
 

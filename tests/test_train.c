@@ -7,8 +7,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "bytes.h"
-#include "failing.h"
+#include "fixtures.h"
 #include "wave.h"
 #include "tests.h"
 
@@ -20,12 +19,11 @@ static void close_cx(void) { eg_close(cx); }
 enum { STEPS = 20 };
 static eg_tensor *golden(const char *format, const char *name, int k)
 {
-    char path[4096], key[80];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/nn.safetensors", top ? top : ".");
+    char key[80];
     int n = snprintf(key, sizeof key, "%s/%s", format, name);
     if (k >= 0) snprintf(key + n, sizeof key - (size_t)n, "%d", k);
-    eg_tensor *x = eg_safetensors_get(eg_safetensors_open(cx, path), key);
+    eg_tensor *x =
+        eg_safetensors_get(eg_safetensors_open(cx, source_path("tests/data/nn.safetensors")), key);
     eg_assert_ok(cx);
     return x;
 }

@@ -126,6 +126,15 @@ EG_API eg_usage eg_stats(const eg_ctx *);
 EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
 EG_API const char *eg_version(void);  /* "0.1.0" */
 
+/* -- options, as the library's own calls read them: for modules of your own ------------------- */
+/* Copies *given, an option struct that begins with its size (set by the caller, whose version of
+ * the struct may have fewer members), over *own of `size` bytes, which holds the defaults. NULL
+ * leaves *own as it is. */
+EG_API void eg_options(void *own, size_t size, const void *given);
+/* Returns what a number among the options means: `otherwise` if it is 0 (absent), 0 if it is
+ * EG_OFF, else itself. */
+EG_API double eg_option(double given, double otherwise);
+
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
 /* … are gone here; using one later is an error that names the operation, until at least 2048 other

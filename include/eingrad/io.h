@@ -15,6 +15,10 @@ extern "C" {
 #endif
 
 EG_API const char *eg_io_info(void); /* "libpng 1.6.39" */
+/* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
+ * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
+ * NULL, receives the code point. */
+EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
 /* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
  * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
  * where the file system can. Of devices and pipes only the permission is looked at. */

@@ -324,11 +324,18 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 
 #ifdef __cplusplus
 } /* extern "C" */
-template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_einsum_n(spec, (int)sizeof...(x), xs);
-}
+#define EG_CXX_COUNTED_(name, name_n, T)                            \
+    template <class... X_> inline eg_tensor *name(T where, X_... x) \
+    {                                                               \
+        eg_tensor *const xs[] = { x... };                           \
+        return name_n(where, (int)sizeof...(x), xs);                \
+    }
+EG_CXX_COUNTED_(eg_einsum, eg_einsum_n, const char *)
+EG_CXX_COUNTED_(eg_concat, eg_concat_n, const char *)
+EG_CXX_COUNTED_(eg_concat_axis, eg_concat_axis_n, int)
+EG_CXX_COUNTED_(eg_stack, eg_stack_n, const char *)
+EG_CXX_COUNTED_(eg_stack_axis, eg_stack_axis_n, int)
+#undef EG_CXX_COUNTED_
 template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
 {
     eg_tensor *const xs[] = { x... };
@@ -339,26 +346,6 @@ template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char
     o.operands = xs;
     o.out = out;
     return eg_einsum_with(&o);
-}
-template <class... X_> inline eg_tensor *eg_concat(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_concat_n(spec, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_stack(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_stack_n(spec, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_concat_axis(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_concat_axis_n(axis, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_stack_axis(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_stack_axis_n(axis, (int)sizeof...(x), xs);
 }
 inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x,
                                eg_rearrange_args o = eg_rearrange_args())

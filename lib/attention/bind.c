@@ -485,13 +485,13 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
                           eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
                NULL;
     return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term },
-                     eg__opt(o->scale, 1 / sqrt(r->width)), x);
+                     eg_option(o->scale, 1 / sqrt(r->width)), x);
 }
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
     const char *called[8] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);
@@ -503,7 +503,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!isfinite(o.scale))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o.scale);
-    const double dropout = eg__opt(o.dropout, 0);
+    const double dropout = eg_option(o.dropout, 0);
     if (!(dropout >= 0 && dropout <= 1))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "attention: .dropout: %g is not a probability; it must lie in [0, 1]",

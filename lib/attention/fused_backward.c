@@ -346,7 +346,7 @@ bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
     room r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
-    if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team + parts))) return false;
+    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts))) return false;
     w.parts = w.room + w.each * (size_t)team;
     eg__parallel(cx, team, batches * w.splits, back_piece, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);

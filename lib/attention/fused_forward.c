@@ -196,7 +196,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     room r;
     w.each = forward_lay_out(&w, NULL, &r);
-    if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team))) return false;
+    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
     *empty = 0;
     for (int t = 0; t < team; t++) *empty += none[t];

@@ -122,7 +122,7 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
             char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
             run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
             if (near) {
-                eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
+                eg__transpose((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
                 continue;
             }
 #define UNPACK(T)                       \

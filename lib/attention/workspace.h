@@ -4,7 +4,7 @@
 #include "attention/attention.h"
 
 /* threads; the number of the context's buffer */
-enum { EG_FLASH_TEAM = 64, EG_FLASH_SCRATCH = 4 };
+enum { EG_FLASH_TEAM = 64 };
 
 /* stretches of one buffer; base NULL: only counted */
 typedef struct eg_taking {

@@ -25,7 +25,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 /* -- the sweep -------------------------------------------------------------------------------- */
 static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
-    const eg_tensor *outer = s->cx->blame;
+    const eg_tensor *outer = s->cx->rule_node;
     bool moves = false;
     *out = NULL;
     if (!t->op || eg__sweep_zero(t)) return true;
@@ -41,10 +41,10 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
         moves = true;
     }
     if (!moves) return true;
-    s->cx->blame = t;
-    s->cx->making = "tangent";
+    s->cx->rule_node = t;
+    s->cx->rule_kind = "tangent";
     *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
-    s->cx->blame = outer;
+    s->cx->rule_node = outer;
     eg__sweep_resume(s);
     return !s->cx->failed && (!*out || eg__sweep_like(s, t, "jvp", *out, t, -1));
 }

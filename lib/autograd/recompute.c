@@ -62,12 +62,12 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
-    const eg_tensor *blame = cx->blame;
+    const eg_tensor *blame = cx->rule_node;
     cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true,
-    cx->blame = NULL;
+    cx->rule_node = NULL;
     eg_tensor *r = s->f(s->user, s->x);
     cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording,
-    cx->blame = blame;
+    cx->rule_node = blame;
     return r;
 }
 static eg_tensor *replay(eg_tensor *y)

@@ -117,14 +117,14 @@ static bool hand_on(reverse *r, int64_t k)
 static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
-    const eg_tensor *outer = cx->blame;
+    const eg_tensor *outer = cx->rule_node;
     const uint64_t before = cx->pull;
-    cx->blame = t;
-    cx->making = "gradient";
+    cx->rule_node = t;
+    cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
     cx->pull = before;
-    cx->blame = outer;
+    cx->rule_node = outer;
     eg__sweep_resume(&r->s);
     return cx->failed ? NULL : c;
 }
@@ -134,15 +134,15 @@ static bool reverse_settle(reverse *r, int64_t k)
     eg_sweep *s = &r->s;
     waiting *w = waiting_for(r, k);
     if (!w) return true;
-    const eg_tensor *outer = s->cx->blame;
-    s->cx->blame = w->reader;
-    s->cx->making = "gradient";
+    const eg_tensor *outer = s->cx->rule_node;
+    s->cx->rule_node = w->reader;
+    s->cx->rule_kind = "gradient";
     const eg__addend *only = w->first;
     if (w->count == 1 && only->depth == 1)
         s->d[k] = only->t->op->rule(only->t, only->g, 0);
     else
         s->d[k] = eg__accumulate(s->cx, w->count, w->first);
-    s->cx->blame = outer;
+    s->cx->rule_node = outer;
     eg__sweep_resume(s);
     w->count = 0;
     return !s->cx->failed;

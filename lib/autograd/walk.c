@@ -4,7 +4,6 @@
 
 /* slot of a node that leads to no x; of an x that was not met yet */
 enum { SEEN = -1, TARGET = -2 };
-enum { STACK = 6, ORDER = 7 }; /* scratch buffers */
 
 /* depth first: operands from `next` on are still to see */
 typedef struct visit {
@@ -58,7 +57,8 @@ bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 }
 
 /* Room for one more element in a scratch buffer, which grows by doubling. */
-static void *walk_room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
+static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int64_t n,
+                       int64_t *have)
 {
     if (n < *have) return old;
     int64_t more = *have ? 2 * *have : 256;
@@ -84,7 +84,8 @@ typedef struct walk {
 static bool walk_append(walk *w, eg_tensor *t)
 {
     eg_sweep *s = w->s;
-    if (!(w->order = walk_room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
+    if (!(w->order =
+              walk_room(s->cx, EG_SCRATCH_ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
         return false;
     t->slot = s->n;
     w->order[s->n++] = t;
@@ -117,8 +118,8 @@ static bool visit_from(walk *w, eg_tensor *y)
     if (walk_seen(s, y)) return true;
     for (;;) {
         if (enter) {
-            if (!(w->stack =
-                      walk_room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room)))
+            if (!(w->stack = walk_room(s->cx, EG_SCRATCH_STACK, w->stack, sizeof *w->stack, depth,
+                                       &w->stack_room)))
                 return false;
             w->stack[depth] = (visit){ .t = enter,
                                        .wanted = mark(s, enter),

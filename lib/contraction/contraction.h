@@ -28,18 +28,18 @@ bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, 
 /* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with
  * the same bits: */
 typedef struct eg_pairing eg_pairing;
-typedef enum eg_way {
-    EG_WAY_NOTHING,
-    EG_WAY_ZERO,
-    EG_WAY_PLAIN,
-    EG_WAY_MAP,
-    EG_WAY_SUM,
-    EG_WAY_DIRECT,
-    EG_WAY_PACKED,
-    EG_WAY_APART
-} eg_way;
-eg_way eg__way(const eg_pairing *);
-bool eg__way_copies(const eg_pairing *); /* EG_WAY_DIRECT: strips of an operand? */
+typedef enum eg_pair_kind {
+    EG_PAIR_NOTHING,
+    EG_PAIR_ZERO,
+    EG_PAIR_PLAIN,
+    EG_PAIR_MAP,
+    EG_PAIR_SUM,
+    EG_PAIR_DIRECT,
+    EG_PAIR_PACKED,
+    EG_PAIR_INNER_BATCH
+} eg_pair_kind;
+eg_pair_kind eg__pair_kind(const eg_pairing *);
+bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: strips of an operand? */
 size_t eg__pairing_bytes(int axes);
 /* in room of that size; at most 3 · EG_RANK_MAX axes */
 void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);

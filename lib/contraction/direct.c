@@ -208,7 +208,8 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     t.room = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
     t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
-            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > EG_FAR;
+            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
+                EG_STREAM_BYTES;
     direct_cut(&t, g, block_of(g, s));
     return t;
 }
@@ -286,7 +287,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     if (g->tiling.in_place) return a;
     *ak = lanes > one ? 2 * one : one;
     if (k->sa == 1 && lanes == *ak) {
-        eg__turn(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
+        eg__transpose(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
         return room;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
@@ -413,7 +414,7 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     char *p = t->in_place ? NULL
               : t->room * team <= (int64_t)sizeof near
                   ? near
-                  : eg__scratch(cx, 0, (size_t)(t->room * team));
+                  : eg__scratch(cx, EG_SCRATCH_PANELS, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
     const shared s = { g, eg__min64(t->units, 4 * team), p };
     if (team > 1)

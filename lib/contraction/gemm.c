@@ -19,7 +19,7 @@ enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 }; /* multiply-adds that are worth a thread: some 30 µs */
 
 /* -- where elements lie ----------------------------------------------------------------------- */
-eg_place eg__place(const eg_list *l, int64_t i)
+eg_place eg__place(const eg_axes *l, int64_t i)
 {
     eg_place at = { 0, 0, 0 };
     for (int x = l->n - 1; x >= 0 && i; x--) {
@@ -33,7 +33,7 @@ eg_place eg__place(const eg_list *l, int64_t i)
 }
 
 #define STRIDE(x) (*(const int64_t *)((const char *)&l->axis[x] + which))
-void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, int64_t *off)
+void eg__offsets(const eg_axes *l, size_t which, int64_t from, int64_t count, int64_t *off)
 {
     if (l->n == 0) {
         for (int64_t i = 0; i < count; i++) off[i] = 0;
@@ -62,7 +62,7 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
 
 /* k elements [from, from + count) as runs; at most one more than the number of times the innermost
  * axis begins anew */
-static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_run *run)
+static int runs(const eg_axes *l, size_t which, int64_t from, int64_t count, eg_run *run)
 {
     if (l->n == 0) {
         run[0] = (eg_run){ 0, count, 0 };
@@ -123,7 +123,7 @@ static side gemm_take(char *p, int64_t block, int64_t kc, int w, size_t width)
     return s;
 }
 
-static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_t count, int w)
+static void tables(side *s, const eg_axes *l, size_t which, int64_t from, int64_t count, int w)
 {
     eg__offsets(l, which, from, count, s->from);
     eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
@@ -281,7 +281,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         s.mc = eg__min64(s.mc, eg__round_up((g->m.total + 2 * team - 1) / (2 * team), mr));
     if (c.width < s.nc) s.nc = eg__round_up(c.width, nr);
     const size_t ra = gemm_room(s.mc, s.kc, mr, s.width), rb = gemm_room(s.nc, s.kc, nr, s.width);
-    char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
+    char *p = eg__scratch(cx, EG_SCRATCH_PANELS, (ra + rb) * (size_t)team);
     if (!p) return false;
     side a[TEAM_MAX], b[TEAM_MAX];
     c.a = a;

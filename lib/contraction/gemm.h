@@ -9,11 +9,11 @@ enum { EG_KC = 256 }; /* k is summed in blocks of this many, in every kernel: sa
 /* c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n]: four lists of axes, the outermost first, with the products
  * of their sizes. A list may be empty (product 1). No size is 0 or 1. m axes have sb = 0, n axes sa
  * = 0, k axes sc = 0. */
-typedef struct eg_list {
+typedef struct eg_axes {
     int n;
     int64_t total;
     eg_axis *axis;
-} eg_list;
+} eg_axes;
 /* How direct.c does it: strips of a by blocks of b in every batch, and bytes for a strip that is
  * copied. `single`: one of each, k whole */
 typedef struct eg_tiling {
@@ -23,7 +23,7 @@ typedef struct eg_tiling {
 } eg_tiling;
 typedef struct eg_gemm {
     eg_dtype dtype;
-    eg_list batch, m, n, k;
+    eg_axes batch, m, n, k;
     eg_tiling tiling;
     const char *a, *b;
     char *c;
@@ -33,16 +33,16 @@ typedef struct eg_gemm {
 /* What two operands are to each other, found out once: pair.c. A pairing points into itself: it
  * stays where it was made. */
 /* an operand's sum before everything else; 0 bytes: none */
-typedef struct eg_lonely {
-    eg_list out, k;
+typedef struct eg_unshared {
+    eg_axes out, k;
     size_t bytes;
-} eg_lonely;
+} eg_unshared;
 struct eg_pairing {
-    eg_way way;
+    eg_pair_kind kind;
     bool swap; /* the kernel's a is the second operand */
     /* without pointers; not a product: batch are the axes of c, k those that are summed */
     eg_gemm gemm;
-    eg_lonely lonely[2];
+    eg_unshared unshared[2];
     int axes;
     eg_axis axis[];
 };
@@ -59,32 +59,32 @@ bool eg__direct(eg_ctx *, const eg_gemm *);
 void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* inner_batch.c: batches lie nearest in an operand … (small: for direct.c) */
-bool eg__apart_suits(const eg_gemm *, bool *small);
-bool eg__apart(eg_ctx *, const eg_gemm *); /* … so blocks of it are turned first */
+bool eg__inner_batch_suits(const eg_gemm *, bool *small);
+bool eg__inner_batch(eg_ctx *, const eg_gemm *); /* … so blocks of it are turned first */
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
-bool eg__map(eg_ctx *, eg_dtype, const eg_list *out, const void *a, const void *b, void *c,
+bool eg__map(eg_ctx *, eg_dtype, const eg_axes *out, const void *a, const void *b, void *c,
              bool add);
-bool eg__sum(eg_ctx *, eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b,
+bool eg__sum(eg_ctx *, eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
              void *c, bool add);
 /* plain.c: any type */
-void eg__plain(eg_dtype, const eg_list *out, const eg_list *k, const void *a, const void *b,
+void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, bool add);
 
 /* -- lists: where the element number `i` of a list of axes lies in an operand ----------------- */
 typedef struct eg_place {
     int64_t a, b, c;
 } eg_place; /* offsets in elements */
-eg_place eg__place(const eg_list *, int64_t i);
+eg_place eg__place(const eg_axes *, int64_t i);
 /* which: offsetof(eg_axis, sa) … */
-void eg__offsets(const eg_list *, size_t which, int64_t from, int64_t count, int64_t *off);
+void eg__offsets(const eg_axes *, size_t which, int64_t from, int64_t count, int64_t *off);
 
 /* one after the other */
 typedef struct eg_walk {
-    const eg_list *list;
+    const eg_axes *list;
     eg_place at;
     int64_t index[EG_AXES_MAX];
 } eg_walk;
-static inline void eg__walk_to(eg_walk *w, const eg_list *l, int64_t i)
+static inline void eg__walk_to(eg_walk *w, const eg_axes *l, int64_t i)
 {
     w->list = l;
     w->at = eg__place(l, i);

@@ -15,13 +15,13 @@ enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
  * can become part of it */
 typedef struct part {
     size_t which;
-    bool apart, joins;
+    bool packed, joins;
     char *room;
 } part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
     /* batches: those that lie together, the last one innermost; the others */
-    eg_list group, rest;
+    eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
     part part[2];
 } blocks;
@@ -30,9 +30,9 @@ static int64_t stride(const eg_axis *x, size_t which)
 {
     return *(const int64_t *)((const char *)x + which);
 }
-static int64_t inner_first(const eg_list *l) { return l->n ? l->axis[0].size : 1; }
-static int64_t inner(const eg_list *l) { return l->total / inner_first(l); }
-static bool near(const eg_list *l, size_t which)
+static int64_t inner_first(const eg_axes *l) { return l->n ? l->axis[0].size : 1; }
+static int64_t inner(const eg_axes *l) { return l->total / inner_first(l); }
+static bool near(const eg_axes *l, size_t which)
 {
     for (int i = 0; i < l->n; i++)
         if (stride(&l->axis[i], which) == 1 || stride(&l->axis[i], which) == -1) return true;
@@ -40,11 +40,11 @@ static bool near(const eg_list *l, size_t which)
 }
 
 /* The batch axes that an operand has side by side, from stride 1 on */
-static void group_of(blocks *b, const eg_list *batch, size_t which)
+static void group_of(blocks *b, const eg_axes *batch, size_t which)
 {
     bool taken[EG_AXES_MAX] = { false };
-    b->group = (eg_list){ .n = 0, .total = 1, .axis = b->group_room };
-    b->rest = (eg_list){ .n = 0, .total = 1, .axis = b->rest_room };
+    b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_room };
+    b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_room };
     for (int i = 0; i < batch->n; i++)
         if (!taken[i] && stride(&batch->axis[i], which) == b->group.total) {
             taken[i] = true;
@@ -64,7 +64,7 @@ static void group_of(blocks *b, const eg_list *batch, size_t which)
  * large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
 {
-    const eg_list *rows[2] = { &g->m, &g->n };
+    const eg_axes *rows[2] = { &g->m, &g->n };
     const int64_t w = g->dtype == EG_F64 ? 8 : 4;
     bool any = false;
     for (int s = 0; s < 2; s++) {
@@ -76,7 +76,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         bool together = b->group.total >= LEAST;
         for (int i = b->group.n - 1; i >= 0; step *= b->group.axis[i--].size)
             together &= stride(&b->group.axis[i], p->which) == step;
-        p->apart = together;
+        p->packed = together;
         any |= together;
     }
     if (!any) return false;
@@ -85,7 +85,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     b->n = inner_first(&g->n);
     b->k = g->k.n == 1 ? eg__min64(inner_first(&g->k), EG_KC) : inner_first(&g->k);
     for (int s = 0; s < 2; s++) {
-        if (!b->part[s].apart) continue;
+        if (!b->part[s].packed) continue;
         int64_t *r = s ? &b->n : &b->m;
         for (;;) {
             const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]),
@@ -102,25 +102,25 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         }
     }
     const eg_axis *m = g->m.axis, *last = &b->group.axis[b->group.n - 1];
-    b->part[0].joins = b->part[0].apart && !b->part[1].apart && g->m.n == 1 && b->m == m->size &&
+    b->part[0].joins = b->part[0].packed && !b->part[1].packed && g->m.n == 1 && b->m == m->size &&
                        last->sb == 0 && last->sc == m->sc * m->size;
     return true;
 }
 
 /* -- a block: elements [at, at + size) of a list's first axis --------------------------------- */
-static eg_list inner_cut(const eg_list *l, int64_t size, eg_axis *room)
+static eg_axes inner_cut(const eg_axes *l, int64_t size, eg_axis *room)
 {
-    eg_list c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
+    eg_axes c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
     for (int i = 0; i < l->n; i++) room[i] = l->axis[i];
     if (c.n) room[0].size = size;
     return c;
 }
-static int64_t offset(const eg_list *l, int64_t at, size_t which)
+static int64_t offset(const eg_axes *l, int64_t at, size_t which)
 {
     return l->n ? at * stride(&l->axis[0], which) : 0;
 }
 /* row-major strides from `step` on in operand s */
-static void restride(const eg_list *l, int s, int64_t step)
+static void restride(const eg_axes *l, int s, int64_t step)
 {
     for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size)
         *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
@@ -128,7 +128,7 @@ static void restride(const eg_list *l, int s, int64_t step)
 
 /* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
 typedef struct turning {
-    const eg_list *x, *y;
+    const eg_axes *x, *y;
     size_t which, w;
     int64_t batches, zs, ys, pieces;
     const char *src;
@@ -146,18 +146,19 @@ static void inner_piece(void *user, int64_t number, int thread)
         for (int64_t i = 0; i < t->x->total; i += x->size) {
             int64_t along;
             eg__offsets(t->x, t->which, i, 1, &along);
-            eg__turn(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
-                     stride(x, t->which), t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs, false);
+            eg__transpose(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
+                          stride(x, t->which), t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs,
+                          false);
         }
     }
 }
 /* a line more, so that what is apart does not meet in one cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
-static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group,
-                       eg_list *rows, const eg_list *k, const char *src)
+static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
+                       eg_axes *rows, const eg_axes *k, const char *src)
 {
     /* x: the nearer of the two; the small kernels read a along its rows */
-    const eg_list *x = k, *y = rows;
+    const eg_axes *x = k, *y = rows;
     if (rows->n &&
         ((small && s == 0) || !k->n ||
          stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
@@ -183,7 +184,7 @@ static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, e
     rows->total = rows->axis->size *= more;
 }
 
-bool eg__apart_suits(const eg_gemm *g, bool *small)
+bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
 {
     blocks b;
     if (!inner_plan(g, &b)) return false;
@@ -196,19 +197,20 @@ bool eg__apart_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
-bool eg__apart(eg_ctx *cx, const eg_gemm *g)
+bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;
     if (!inner_plan(g, &b)) return false;
     const size_t w = g->dtype == EG_F64 ? 8 : 4;
-    const eg_list *rows[2] = { &g->m, &g->n };
+    const eg_axes *rows[2] = { &g->m, &g->n };
     for (int s = 0; s < 2; s++) {
         part *p = &b.part[s];
-        if (!p->apart) continue;
+        if (!p->packed) continue;
         const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group),
                       k = b.k * inner(&g->k);
         const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
-        p->room = eg__scratch(cx, 4 + s, (size_t)(by_z > by_k ? by_z : by_k) * w);
+        p->room = eg__scratch(cx, s ? EG_SCRATCH_BATCH_B : EG_SCRATCH_BATCH_A,
+                              (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->room) return false;
     }
     eg_axis room[4][EG_AXES_MAX];
@@ -235,7 +237,7 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                                             offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
                         const bool small = eg__direct_suits(&one);
                         for (int s = 0; s < 2; s++) {
-                            if (!b.part[s].apart) continue;
+                            if (!b.part[s].packed) continue;
                             const char **from = s ? &one.b : &one.a;
                             inner_turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
                                        &one.k, *from);

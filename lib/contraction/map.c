@@ -53,7 +53,7 @@ MAP(map_f32, float)
 MAP(map_f64, double)
 
 typedef struct job {
-    const eg_list *tiles;
+    const eg_axes *tiles;
     const eg_axis *ax, *ay;
     int64_t nx, ny, bx, by, w, units, pieces;
     const char *a, *b;
@@ -77,7 +77,7 @@ static void map_unit(const job *j, int64_t u)
     const char *pb = j->b ? j->b + j->w * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
     char *pc = j->c + j->w * (at.c + iy * ay->sc + ix * ax->sc);
     if (j->turn)
-        eg__turn((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
+        eg__transpose((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
     else if (j->w == 4)
         map_f32(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
     else
@@ -91,13 +91,13 @@ static void map_piece(void *user, int64_t k, int thread)
         map_unit(j, u);
 }
 
-bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, const void *b, void *c,
+bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, const void *b, void *c,
              bool add)
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
     eg_axis rest[EG_AXES_MAX];
-    eg_list tiles = { .n = 0, .total = 1, .axis = rest };
+    eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool turned = false;
     for (int i = 0; i < out->n - 1; i++) /* does another axis move less in a (or in b)? */
@@ -118,7 +118,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
     job j = { .tiles = &tiles, .ax = ax, .ay = ay, .w = w, .a = a, .b = b, .c = c, .add = add };
     if (turned && !b && !add && ax->sc == 1 && ay->sa == 1) {
         j.turn = true;
-        j.far = out->total * w > EG_FAR;
+        j.far = out->total * w > EG_STREAM_BYTES;
     }
     /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
      * some thousand elements in all */

@@ -243,12 +243,12 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     tree tr, best;
     tr.n = n;
     for (int k = 0; k < n; k++) {
-        bool lonely = false;
+        bool unshared = false;
         for (int w = 0; w < WORDS; w++) {
             tr.has[k].bits[w] = ops[k].bits[w] & (two.bits[w] | out->bits[w]);
-            lonely |= tr.has[k].bits[w] != ops[k].bits[w];
+            unshared |= tr.has[k].bits[w] != ops[k].bits[w];
         }
-        if (lonely && volume(&ops[k], size, words) > volume(&tr.has[k], size, words))
+        if (unshared && volume(&ops[k], size, words) > volume(&tr.has[k], size, words))
             c.flops += volume(&ops[k], size, words);
     }
     union {

@@ -31,9 +31,9 @@ static void NAME(turn)(int64_t rows, const int64_t *off, int64_t n, const WORD *
         const int64_t step = i + 1 < rows ? off[i + 1] - off[i] : 0;
         for (next = i + 1; next < rows && off[next] - off[next - 1] == step;) next++;
         if (n < 32 / (int64_t)sizeof(WORD))
-            eg__turn_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds);
+            eg__transpose_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds);
         else
-            eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds, false);
+            eg__transpose(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds, false);
     }
 }
 
@@ -52,12 +52,13 @@ static void NAME(halved)(int w, int64_t rows, const int64_t *off, int64_t n, con
             int64_t same = 1;
             while (same < nx && off[i + same] - off[i + same - 1] == step) same++;
             if (same == nx)
-                eg__halve(sizeof(WORD), ny, nx, src + off[i] + 2 * p, step, near, COLUMNS);
+                eg__take_every_second(sizeof(WORD), ny, nx, src + off[i] + 2 * p, step, near,
+                                      COLUMNS);
             else
                 for (int64_t r = 0; r < nx; r++)
-                    eg__halve(sizeof(WORD), ny, 1, src + off[i + r] + 2 * p, 0, near + r * COLUMNS,
-                              0);
-            eg__turn(sizeof(WORD), nx, ny, near, COLUMNS, dst + p * w + i, w, false);
+                    eg__take_every_second(sizeof(WORD), ny, 1, src + off[i + r] + 2 * p, 0,
+                                          near + r * COLUMNS, 0);
+            eg__transpose(sizeof(WORD), nx, ny, near, COLUMNS, dst + p * w + i, w, false);
         }
 }
 
@@ -107,7 +108,7 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
         if (rs == 1 && rows == w)
             NAME(copy)(w, run->n, from + off[0], run->stride, dst);
         else if (rs == 2)
-            eg__halve(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
+            eg__take_every_second(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
         else if (run->stride == 1 && run->n > 1)
             NAME(turn)(rows, off, run->n, from, dst, w);
         else if (run->stride == 2 && run->n > 1)

@@ -4,7 +4,7 @@
 #include "contraction/gemm.h"
 
 #define PLAIN(name, type, sum_type)                                                      \
-    static void name(const eg_list *out, const eg_list *k, const type *a, const type *b, \
+    static void name(const eg_axes *out, const eg_axes *k, const type *a, const type *b, \
                      sum_type *c, bool add)                                              \
     {                                                                                    \
         for (int64_t o = 0; o < out->total; o++) {                                       \
@@ -28,7 +28,7 @@ PLAIN(plain_i64, uint64_t, uint64_t)
 PLAIN(plain_bool, uint8_t, uint64_t)
 PLAIN(plain_c128, double complex, double complex)
 
-void eg__plain(eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a, const void *b,
+void eg__plain(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, bool add)
 {
     switch (dtype) {

@@ -13,10 +13,10 @@ enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 
 typedef struct plan {
-    const eg_list *out;
+    const eg_axes *out;
     eg_axis x;      /* the nearest axis: of k (along), or free (across) */
-    eg_list rest;   /* k without x */
-    eg_list others; /* out without x */
+    eg_axes rest;   /* k without x */
+    eg_axes others; /* out without x */
     bool across;
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
@@ -53,9 +53,9 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 #include "contraction/sum_of.h"
 
 /* l without its axis `at`, in `room` */
-static eg_list sum_without(const eg_list *l, int at, eg_axis *room)
+static eg_axes sum_without(const eg_axes *l, int at, eg_axis *room)
 {
-    eg_list r = { .n = 0, .total = 1, .axis = room };
+    eg_axes r = { .n = 0, .total = 1, .axis = room };
     for (int i = 0; i < l->n; i++)
         if (i != at) {
             room[r.n++] = l->axis[i];
@@ -63,7 +63,7 @@ static eg_list sum_without(const eg_list *l, int at, eg_axis *room)
         }
     return r;
 }
-static int sum_nearest(const eg_list *l)
+static int sum_nearest(const eg_axes *l)
 {
     int best = -1;
     for (int i = 0; i < l->n; i++)
@@ -72,7 +72,7 @@ static int sum_nearest(const eg_list *l)
     return best;
 }
 
-bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a,
+bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
              const void *b, void *c, bool add)
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];

@@ -230,7 +230,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
     const NAME(job) *j = user;
-    const eg_list *out = j->p->out;
+    const eg_axes *out = j->p->out;
     /* rows of one block: a stretch of them at once */
     if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
@@ -261,7 +261,8 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
     p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 &&
-        !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial)))
+        !(partial = eg__scratch(cx, EG_SCRATCH_PARTS,
+                                (size_t)(p->parts * p->out->total) * sizeof *partial)))
         return false;
     const int64_t pieces = team > 1 ? eg__min64(units, 8 * team) : 1;
     eg__parallel(cx, team, pieces, NAME(piece),

@@ -225,7 +225,7 @@ static void arena_release(eg__arena *a)
 
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
 
-void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
+void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 {
     eg__chunk **s = &cx->scratch[which];
     if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
@@ -242,11 +242,11 @@ void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
     return eg__chunk_room(*s);
 }
 
-void *eg__keep_block(eg_ctx *cx, size_t bytes)
+void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
 {
-    eg__chunk *c = cx->kept ? NULL : chunk_new(cx, bytes);
-    if (c) cx->kept = eg__chunk_room(c);
-    return cx->kept;
+    eg__chunk *c = cx->plan_cache ? NULL : chunk_new(cx, bytes);
+    if (c) cx->plan_cache = eg__chunk_room(c);
+    return cx->plan_cache;
 }
 
 /* -- context ---------------------------------------------------------------------------------- */
@@ -259,7 +259,7 @@ const char *eg_type_name(eg_dtype t)
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",
@@ -289,7 +289,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
     };
     cx->poison.cx = cx;
     cx->poison.st = &cx->poison.own;
-    cx->poison.dim = cx->poison.stride = cx->nothing;
+    cx->poison.dim = cx->poison.stride = cx->no_dims;
     cx->root = (eg__arena){ .cx = cx };
     cx->top = &cx->root;
     eg__text(&cx->text, &cx->text_size);
@@ -305,7 +305,7 @@ static void give_back(eg_ctx *cx)
             next = c->next;
             chunk_free(cx, c);
         }
-    for (int k = 0; k < EG_SCRATCH; k++)
+    for (int k = 0; k < EG_SCRATCHES; k++)
         if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
 }
 void eg_close(eg_ctx *cx)
@@ -315,13 +315,13 @@ void eg_close(eg_ctx *cx)
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
     arena_release(&cx->root);
     give_back(cx);
-    if (cx->kept) chunk_free(cx, (eg__chunk *)(void *)((char *)cx->kept - HEADER));
+    if (cx->plan_cache) chunk_free(cx, (eg__chunk *)(void *)((char *)cx->plan_cache - HEADER));
     cx->realloc(cx->user, cx, sizeof *cx, 0);
 }
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, nothing)); /* the poison and the message are not wanted */
+    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* the poison and the message are not wanted */
     cx->realloc = plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;
@@ -539,7 +539,16 @@ void eg_stats_reset(eg_ctx *cx)
     if (cx) cx->use.used_peak = cx->use.used;
 }
 const char *eg_version(void) { return EG_VERSION; }
-double eg__opt(double given, double otherwise)
+
+/* -- options ---------------------------------------------------------------------------------- */
+double eg_option(double given, double otherwise)
 {
     return given == 0 ? otherwise : given == EG_OFF ? 0 : given;
+}
+void eg_options(void *own, size_t size, const void *given)
+{
+    size_t have;
+    if (!given) return;
+    memcpy(&have, given, sizeof have);
+    memcpy(own, given, have < size ? have : size);
 }

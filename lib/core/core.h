@@ -66,10 +66,24 @@ struct eg_tensor {
 
 /* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
 void *eg__alloc(eg_ctx *, size_t bytes);
-/* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory"
- */
-void *eg__scratch(eg_ctx *, int which, size_t bytes);
-enum { EG_SCRATCH = 8 };
+/* The context's reusable buffers, each with one owner. A buffer that has to grow loses what it
+ * held. */
+typedef enum eg_scratch {
+    EG_SCRATCH_PANELS,   /* contraction/gemm.c, direct.c: blocks of operands as kernels read them */
+    EG_SCRATCH_SUM_A,    /* contraction/pair.c: operand a summed over the axes that it alone has */
+    EG_SCRATCH_SUM_B,    /* the same of b */
+    EG_SCRATCH_PARTS,    /* contraction/sum.c, ops/norm.c: partial sums */
+    EG_SCRATCH_BATCH_A,  /* contraction/inner_batch.c: a block of a, batch by batch */
+    EG_SCRATCH_BATCH_B,  /* the same of b */
+    EG_SCRATCH_TILES,    /* attention: every thread's tiles */
+    EG_SCRATCH_STACK,    /* autograd/walk.c: nodes that are being visited */
+    EG_SCRATCH_ORDER,    /* autograd/walk.c: nodes in order */
+    EG_SCRATCH_PIECES,   /* ops/accumulate.c: where each summand goes */
+    EG_SCRATCH_OPERANDS, /* ops/accumulate.c: the operands of that node */
+    EG_SCRATCHES
+} eg_scratch;
+/* Returns buffer `which` with room for at least `bytes`; NULL after "out of memory". */
+void *eg__scratch(eg_ctx *, eg_scratch which, size_t bytes);
 bool eg__failed(const eg_ctx *);
 eg_tensor *eg__poison(eg_ctx *); /* of a NULL context: NULL */
 uint64_t eg__draw(eg_ctx *);     /* the number of this random draw; counts up */
@@ -81,7 +95,6 @@ int eg__team(eg_ctx *, int64_t work, int64_t grain);
 typedef void eg_piece(void *user, int64_t piece, int thread);
 /* each piece once, in any order, on up to `team` threads; nested: alone */
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
-double eg__opt(double given, double otherwise); /* 0 → otherwise, EG_OFF → 0 */
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
  * logical index */
@@ -131,12 +144,13 @@ struct eg_ctx {
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
     eg__arena root, *top;
-    struct eg__team *team;   /* helping threads; NULL until wanted */
-    int64_t undivided;       /* work since then, while they sleep */
-    void *kept;              /* eg__keep_block */
-    eg_hooks hooks;          /* what looks on; all NULL in normal use */
+    struct eg__team *team; /* helper threads; NULL before the first loop that is worth dividing */
+    /* what eg__team found worth dividing while the helpers slept, in pieces; enough wakes them */
+    int64_t pending_work;
+    void *plan_cache;        /* einsum/plans.c; NULL before the first einsum */
+    eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
-    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCH];
+    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
     struct {                    /* chunks of headers that no arena has */
         eg__chunk *begun;       /* not full: the next header is a fresh one … */
         eg__chunk *dead, **end; /* … or full, the longest dead first */
@@ -144,9 +158,10 @@ struct eg_ctx {
         eg__chunk *blocks;      /* what the allocator gave, cut into chunks */
     } headers;
     uintptr_t text, text_size; /* the library's code: core/caller.c */
-    /* the node whose rule is at work: what the rule applies is called from there too */
-    const eg_tensor *blame;
-    const char *making; /* "gradient" or "tangent": what that rule makes */
+    /* The node whose rule is being applied, for messages and hooks; NULL outside of sweeps. What
+     * the rule applies is reported as called from where that node was made. */
+    const eg_tensor *rule_node;
+    const char *rule_kind; /* "gradient" or "tangent": what that rule makes */
 #if EG_DEBUG_ALLOC
     /* checked at their first use: autograd/rowcheck.c */
     struct {
@@ -162,7 +177,7 @@ struct eg_ctx {
     bool training, recording, failed, flush;
     eg_code code; /* of the failure in message, if failed */
     eg_usage use;
-    int64_t nothing[2]; /* dims of the poison tensor */
+    int64_t no_dims[2]; /* sizes and strides of tensors of rank 0 and of the poison tensor */
     eg_tensor poison;
     char message[1024];
 };
@@ -171,9 +186,9 @@ struct eg_ctx {
 eg_ctx *eg__context_open(const eg_open_args *);
 int eg__cores(void); /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
-/* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without
- * memory */
-void *eg__keep_block(eg_ctx *, size_t bytes);
+/* Returns cx->plan_cache, made at the first call: `bytes`, not zeroed, aligned to 64 bytes, until
+ * the context is closed. NULL (no error) without memory. */
+void *eg__plan_cache_room(eg_ctx *, size_t bytes);
 /* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors
  */
 void eg__brief_open(eg_ctx *);

@@ -218,9 +218,9 @@ int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
     const bool awake = cx->team && cx->team->helpers &&
                        !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
     if (most <= 1) return 1;
-    cx->undivided = awake ? 0 : cx->undivided + most;
-    if (!awake && cx->undivided < 2 * WARM) return 1;
-    cx->undivided = 0;
+    cx->pending_work = awake ? 0 : cx->pending_work + most;
+    if (!awake && cx->pending_work < 2 * WARM) return 1;
+    cx->pending_work = 0;
     return most < cx->threads ? (int)most : cx->threads;
 }
 

@@ -26,10 +26,9 @@ static bool affine_fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t 
     bool same = b->rank <= rank;
     for (int r = 1; same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (same) return true;
-    const eg_tensor result = { .rank = (uint8_t)rank, .dim = (int64_t *)(uintptr_t)dim };
     eg_fail_as(cx, EG_ERROR_SHAPE,
                "affine: operand 3 is %s, but the last axes of the result are those of %s",
-               eg__dims_text(b, have, sizeof have), eg__dims_text(&result, want, sizeof want));
+               eg__dims_text(b, have, sizeof have), eg__sizes_text(rank, dim, want, sizeof want));
     return false;
 }
 static bool affine_shape(eg_tensor *y)
@@ -82,14 +81,14 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     const affine *a = y->attr;
     const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    const eg_wanted w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
-                          y->attr_size - sizeof *a, a->label, in };
+    const eg_call_key w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
+                            y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = eg__einsum_call(y->cx, &w);
+    eg_tensor *again = eg__einsum_lookup(y->cx, &w);
     if (again) return again;
-    return eg__einsum_said(&w, &eg__any_order, n, in,
-                           (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
-                           y->in[i]->rank, affine_letters(y, i));
+    return eg__einsum_keyed(&w, &eg__any_order, n, in,
+                            (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
+                            y->in[i]->rank, affine_letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
@@ -130,9 +129,9 @@ static const eg_op affine_op = {
 
 /* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
  * groups, nor integers. */
-static bool affine_plain(const eg_reading *r, const eg_tensor *x)
+static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 {
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
     bool plain = eg__is_inexact(x->dtype);
     for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
@@ -152,14 +151,14 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
     return y;
 }
 /* planning may end r */
-static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {
     union {
         affine a;
         char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
     } u = { .a = { .rank = r->out.items } };
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     const uint16_t *label[3];
     uint16_t *next = u.a.label;
     for (int k = 0; k < 3; next += part[k++]->items)
@@ -183,7 +182,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
-    const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };
+    const eg_call_key what = { EG_AFFINE, 3, strlen(spec), spec, given };
     const eg_call *c = eg__call_find(cx, &what);
     if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
@@ -191,7 +190,7 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
             return eg_fail_as(
                 cx, EG_ERROR_DTYPE, "affine: x is %s but %s is %s; eg_cast one of them",
                 eg_type_name(x->dtype), k == 1 ? "W" : "b", eg_type_name(given[k]->dtype));
-    const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);
     eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */

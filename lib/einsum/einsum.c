@@ -188,9 +188,9 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             in[n] = y->in[k];
             label[n++] = labels_of(y, k);
         }
-    const eg_wanted w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
+    const eg_call_key w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_call(y->cx, &w) : NULL;
+    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_lookup(y->cx, &w) : NULL;
     if (again) return again;
 
     /* operand i's labels without repeats: those that others know, and all */
@@ -208,8 +208,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             }
     }
     if (nhave == nall)
-        return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
+        return eg__einsum_keyed(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum_limited(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
         if (einsum_find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
@@ -230,7 +230,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
-        eg_tensor *part = eg__einsum_as(&order, y->count, in, label, l->out_rank, labels_out(y));
+        eg_tensor *part =
+            eg__einsum_limited(&order, y->count, in, label, l->out_rank, labels_out(y));
         in[i] = y->in[i];
         sum = sum ? eg__add(sum, part) : part;
     }
@@ -321,9 +322,9 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
-eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count,
-                       eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
-                       const eg_order_args *order)
+eg_call *eg__call_plan(eg_ctx *cx, const eg_call_key *what, const void *attr, size_t size,
+                       int count, eg_tensor *const *x, const uint16_t *const *label,
+                       const eg_labelled *out, const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
@@ -346,21 +347,21 @@ const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out)
 {
-    return eg__einsum_as(&eg__any_order, count, x, label, out_rank, out);
+    return eg__einsum_limited(&eg__any_order, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *const *x,
+                              const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
-    return eg__einsum_said(NULL, how, count, x, label, out_rank, out);
+    return eg__einsum_keyed(NULL, how, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
+eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_call_key *what)
 {
     const eg_call *c = eg__call_find(cx, what);
     return c ? einsum_made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
 }
-eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count,
-                           eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                           const uint16_t *out)
+eg_tensor *eg__einsum_keyed(const eg_call_key *what, const eg_order_args *how, int count,
+                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                            const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
@@ -392,8 +393,8 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
     l->call = NULL;
 
     const bool any = !how->limit && !how->path && how->steps < 0;
-    const eg_wanted by_labels = { EG_LABELS, count, letters, l->label, x };
-    eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
+    const eg_call_key by_labels = { EG_LABELS, count, letters, l->label, x };
+    eg_tensor *again = any && !what ? eg__einsum_lookup(cx, &by_labels) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     /* refuses */

@@ -55,29 +55,32 @@ enum { EG_LETTERS = 128 };
  * planning. */
 /* a size per item */
 /* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
-typedef struct eg_reading_part {
+typedef struct eg_term_labels {
     int items;
     bool changed;
     const uint16_t *label, *letter;
     const int64_t *dim;
-} eg_reading_part;
+} eg_term_labels;
 /* rank, dim: of the result */
-typedef struct eg_reading {
+typedef struct eg_spec_labels {
     int rank;
     const int64_t *dim;
-    eg_reading_part out, operand[];
-} eg_reading;
+    eg_term_labels out, operand[];
+} eg_spec_labels;
 /* x: as the labels see them; NULL after a message */
-const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x);
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x);
+
+/* True if out has the dtype and the sizes of the result; else records the difference. */
+bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
 /* -- plan.c ----------------------------------------------------------------------------------- */
 /* a shape as a tensor without values, to be planned with; poison after a message */
-eg_tensor *eg__hollow(eg_ctx *, const eg_shape *);
+eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
 
 /* -- einsum.c --------------------------------------------------------------------------------- */
-eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out);
+eg_tensor *eg__einsum_limited(const eg_order_args *, int count, eg_tensor *const *x,
+                              const uint16_t *const *label, int out_rank, const uint16_t *out);
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim,
                        int64_t *stride);      /* of the result; false if 64 bits do not count it */
@@ -89,17 +92,23 @@ bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int cou
 
 /* -- calls that were made before -------------------------------------------------------------- */
 /* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
-typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written;
+typedef enum eg_key_kind {
+    EG_SPEC,
+    EG_SPEC_ONES,
+    EG_AFFINE,
+    EG_LABELS,
+    EG_LABELS_BACK
+} eg_key_kind;
 /* length: of text */
-typedef struct eg_wanted {
+typedef struct eg_call_key {
     int written, count;
     size_t length;
     const void *text;
     eg_tensor *const *x;
-} eg_wanted;
+} eg_call_key;
 
 typedef struct eg_call {
-    eg_wanted what; /* x: NULL */
+    eg_call_key what; /* x: NULL */
     /* of each operand: its type and rank, then size and stride by axis */
     const int64_t *shapes;
     int rank;
@@ -108,9 +117,9 @@ typedef struct eg_call {
     const void *attr;
     const eg_program *program;
 } eg_call;
-const eg_call *eg__call_find(eg_ctx *, const eg_wanted *);
+const eg_call *eg__call_find(eg_ctx *, const eg_call_key *);
 /* with room for attr and program; in the cache, else in the open scope; NULL after an error */
-eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size,
+eg_call *eg__call_new(eg_ctx *, const eg_call_key *, const eg_labelled *out, size_t attr_size,
                       void **attr, size_t program_bytes, void **program);
 
 /* -- einsum.c --------------------------------------------------------------------------------- */
@@ -120,13 +129,13 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
                       const uint16_t *out);
 /* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points
  * at the call; NULL after an error */
-eg_call *eg__call_plan(eg_ctx *, const eg_wanted *, const void *attr, size_t size, int count,
+eg_call *eg__call_plan(eg_ctx *, const eg_call_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
 /* what was called before (checked operands); else NULL, and no error */
-eg_tensor *eg__einsum_call(eg_ctx *, const eg_wanted *);
-eg_tensor *eg__einsum_said(const eg_wanted *, const eg_order_args *, int count, eg_tensor *const *x,
-                           const uint16_t *const *label,
-                           /* eg__einsum_as; what it is called from now on, or NULL */
-                           int out_rank, const uint16_t *out);
+eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_call_key *);
+eg_tensor *eg__einsum_keyed(const eg_call_key *, const eg_order_args *, int count,
+                            eg_tensor *const *x, const uint16_t *const *label,
+                            /* eg__einsum_limited; what it is called from now on, or NULL */
+                            int out_rank, const uint16_t *out);
 #endif

@@ -104,16 +104,16 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
-static const char *const ways[][2] = {
+static const char *const kinds[][2] = {
     /* who does it, what is copied on the way */
-    [EG_WAY_NOTHING] = { "nothing: the result is empty", "none" },
-    [EG_WAY_ZERO] = { "zeros: a sum over nothing", "none" },
-    [EG_WAY_PLAIN] = { "plain loop in i64", "none" },
-    [EG_WAY_MAP] = { "elementwise loop", "none" },
-    [EG_WAY_SUM] = { "dots and row sums", "none" },
-    [EG_WAY_DIRECT] = { "product in registers", "none" },
-    [EG_WAY_PACKED] = { "packed product", "blocks packed into panels" },
-    [EG_WAY_APART] = { "products of batches drawn apart", "blocks turned, batch by batch" },
+    [EG_PAIR_NOTHING] = { "nothing: the result is empty", "none" },
+    [EG_PAIR_ZERO] = { "zeros: a sum over nothing", "none" },
+    [EG_PAIR_PLAIN] = { "plain loop in i64", "none" },
+    [EG_PAIR_MAP] = { "elementwise loop", "none" },
+    [EG_PAIR_SUM] = { "dots and row sums", "none" },
+    [EG_PAIR_DIRECT] = { "product in registers", "none" },
+    [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
+    [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t,
                     const names *n)
@@ -152,15 +152,16 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
                    : of_a != of_c ? of_a
                                   : 0;
     e->bytes = width * (of_a + of_b + of_c);
-    const eg_way way = eg__way(p->step[s].pairing);
-    e->kernel = ways[way][0];
-    e->copies = way == EG_WAY_DIRECT && eg__way_copies(p->step[s].pairing) ? "strips of an operand"
-                                                                           : ways[way][1];
+    const eg_pair_kind kind = eg__pair_kind(p->step[s].pairing);
+    e->kernel = kinds[kind][0];
+    e->copies = kind == EG_PAIR_DIRECT && eg__pair_copies(p->step[s].pairing)
+                    ? "strips of an operand"
+                    : kinds[kind][1];
     if (alone_a > 1 || alone_b > 1)
         e->copies = alone_a > 1 && alone_b > 1 ? "both operands summed first"
                     : alone_a > 1              ? "the first operand summed first"
                                                : "the second operand summed first";
-    if (way == EG_WAY_NOTHING || way == EG_WAY_ZERO) e->multiplications = e->additions = 0;
+    if (kind == EG_PAIR_NOTHING || kind == EG_PAIR_ZERO) e->multiplications = e->additions = 0;
 
     put_term(t, n, a->n, a->label);
     if (b) {
@@ -182,9 +183,8 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
 static void put_number(text *t, double x) { explain_put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {
-    explain_put(t, "(");
-    for (int k = 0; k < rank; k++) explain_put(t, "%s%lld", k ? ", " : "", (long long)dim[k]);
-    explain_put(t, rank == 1 ? ",)" : ")");
+    char dims[22 * EG_RANK_MAX + 3];
+    explain_put(t, "%s", eg__sizes_text(rank, dim, dims, sizeof dims));
 }
 static void put_who(text *t, int number, int count)
 {
@@ -197,7 +197,8 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
         eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
                  o->count, given, 0, NULL);
     eg_tensor *x[EG_EINSUM_MAX];
-    const eg_reading *r = b ? eg__read(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
+    const eg_spec_labels *r =
+        b ? eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
     const eg_dtype dtype = eg__einsum_type(x[0]);
     eg_labelled in[EG_EINSUM_MAX];
@@ -328,7 +329,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
 const eg_explained *eg_explain_with(const eg_einsum_args *given)
 {
     eg_einsum_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
@@ -358,7 +359,7 @@ const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadca
                           count, EG_EINSUM_MAX),
                NULL;
     if (!shape) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
-    for (int k = 0; k < count; k++) x[k] = eg__hollow(cx, &shape[k]);
+    for (int k = 0; k < count; k++) x[k] = eg__shape_only(cx, &shape[k]);
     return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
                                               .spec = spec,
                                               .count = count,

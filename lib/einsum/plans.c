@@ -88,7 +88,7 @@ void *eg__cache_add(eg_ctx *cx, const eg_key *k, size_t bytes)
 void *eg__cache_match(eg_ctx *cx, uint64_t hash, bool (*same)(const void *kept, const void *wanted),
                       const void *wanted)
 {
-    cache *c = cx->kept;
+    cache *c = cx->plan_cache;
     if (!c) return NULL;
     for (int turn = 0; turn < 2; turn++)
         for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
@@ -97,8 +97,8 @@ void *eg__cache_match(eg_ctx *cx, uint64_t hash, bool (*same)(const void *kept, 
 }
 void *eg__cache_put(eg_ctx *cx, uint64_t hash, size_t bytes)
 {
-    cache *c = cx->kept;
-    if (!c && (c = eg__keep_block(cx, sizeof *c))) {
+    cache *c = cx->plan_cache;
+    if (!c && (c = eg__plan_cache_room(cx, sizeof *c))) {
         c->newer = 0;
         memset(c->half, 0, sizeof c->half);
     }
@@ -126,7 +126,7 @@ static int64_t head_of(const eg_tensor *x) { return x->rank | (int64_t)x->dtype 
 
 /* Σ (size + p)(stride + q) with other p, q for every axis: NH (Black et al. 1999, UMAC), whose
  * products do not wait for each other. */
-static uint64_t call_hash_of(const eg_wanted *w)
+static uint64_t call_hash_of(const eg_call_key *w)
 {
     uint64_t text[2] = { 0, 0 }, p = 0x9e3779b97f4a7c15, q = 0xc2b2ae3d27d4eb4f;
     if (w->length >= 8) {
@@ -151,7 +151,7 @@ static uint64_t call_hash_of(const eg_wanted *w)
 static bool call_same(const void *kept, const void *wanted)
 {
     const eg_call *c = kept;
-    const eg_wanted *w = wanted;
+    const eg_call_key *w = wanted;
     if (c->what.written != w->written || c->what.count != w->count || c->what.length != w->length ||
         memcmp(c->what.text, w->text, w->length))
         return false;
@@ -166,13 +166,13 @@ static bool call_same(const void *kept, const void *wanted)
     }
     return true;
 }
-const eg_call *eg__call_find(eg_ctx *cx, const eg_wanted *w)
+const eg_call *eg__call_find(eg_ctx *cx, const eg_call_key *w)
 {
     return eg__cache_match(cx, call_hash_of(w), call_same, w);
 }
 
 static size_t plans_up(size_t n) { return (n + 15) / 16 * 16; }
-eg_call *eg__call_new(eg_ctx *cx, const eg_wanted *w, const eg_labelled *out, size_t attr_size,
+eg_call *eg__call_new(eg_ctx *cx, const eg_call_key *w, const eg_labelled *out, size_t attr_size,
                       void **attr, size_t program_bytes, void **program)
 {
     size_t words = 2 * (size_t)out->rank;

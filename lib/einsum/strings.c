@@ -3,8 +3,8 @@
 #include "einsum/einsum.h"
 #include <string.h>
 
-typedef eg_reading_part part;
-typedef eg_reading reading;
+typedef eg_term_labels part;
+typedef eg_spec_labels reading;
 
 static size_t reading_bytes(const eg_bound *b)
 {
@@ -47,8 +47,8 @@ static const reading *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
-const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x)
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x)
 {
     eg_key key;
     key.n = 0;
@@ -91,16 +91,15 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
 }
 
 /* -- out= ------------------------------------------------------------------------------------- */
-static bool strings_fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
+bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spec_labels *r)
 {
     char a[256], b[256];
-    const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     if (out->dtype != dtype)
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .out is %s, the result %s",
                    eg_type_name(out->dtype), eg_type_name(dtype));
-    else if (!eg__same_shape(out, &want))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out is %s, the result %s",
-                   eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b));
+    else if (!eg__has_sizes(out, r->rank, r->dim))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: .out is %s, the result %s",
+                   eg__dims_text(out, a, sizeof a), eg__sizes_text(r->rank, r->dim, b, sizeof b));
     return !eg__failed(cx);
 }
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r,
@@ -118,7 +117,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_as(order, o->count, x, label, rank, out);
+    eg_tensor *y = eg__einsum_limited(order, o->count, x, label, rank, out);
     /* a change of order alone is a view */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good =
@@ -144,9 +143,9 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
                           EG_EINSUM_MAX);
     if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
     const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
-    const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
-                             plain ? strlen(o->spec) : 0, o->spec, o->operands };
-    eg_tensor *again = plain ? eg__einsum_call(cx, &what) : NULL;
+    const eg_call_key what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
+                               plain ? strlen(o->spec) : 0, o->spec, o->operands };
+    eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
     for (int k = 1; k < o->count; k++)
         if (o->operands[k]->dtype != o->operands[0]->dtype)
@@ -168,7 +167,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];
-    const reading *r = eg__read(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    const reading *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
@@ -183,7 +182,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
                                   .path = o->path };
     if (o->out) {
         if (!eg__check_all(cx, "einsum", o->count, x) ||
-            !strings_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+            !eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
             !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
@@ -193,8 +192,8 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o->count, x, label, r->out.items,
-                                   r->out.letter);
+    eg_tensor *y = eg__einsum_keyed(same ? &what : NULL, &order, o->count, x, label, r->out.items,
+                                    r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)

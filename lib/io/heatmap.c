@@ -15,8 +15,7 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
-    /* a caller built with an older header has fewer options */
-    if (given) memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
+    eg_options(&map->o, sizeof map->o, given);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
@@ -48,8 +47,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
             least = fmin(least, map->value[k]);
             most = fmax(most, map->value[k]);
         }
-    map->low = map->o.low == EG_OFF ? 0 : map->o.low != 0 ? map->o.low : least;
-    map->high = map->o.high == EG_OFF ? 0 : map->o.high != 0 ? map->o.high : most;
+    map->low = eg_option(map->o.low, least);
+    map->high = eg_option(map->o.high, most);
     if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
     return true;
 }

@@ -15,7 +15,7 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
                          .count = a->count,
                          .d_model = a->d_model };
     m->table =
-        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), option(a->deviation, 0.5));
+        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), eg_option(a->deviation, 0.5));
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
@@ -61,7 +61,7 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
         if (!eg_ok(m->table) || !sinusoid(m->table)) return NULL;
     } else {
         m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model),
-                                  option(a->deviation, 0.5));
+                                  eg_option(a->deviation, 0.5));
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
 }

@@ -77,7 +77,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .d_out = width_or(a->d_out, a->d_model),
         .dropout = a->dropout,
         .scale = a->scale,
-        .rotary = option(a->rotary, 0),
+        .rotary = eg_option(a->rotary, 0),
         .interleaved = a->interleaved,
         .core = a->core,
         .score = a->score,
@@ -224,7 +224,7 @@ typedef struct row { /* of one logical weight or bias */
 static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
 {
     return !r->fan_in ? eg_init_constant(x, 0)
-           : init     ? eg_init_normal(x, option(init, 0))
+           : init     ? eg_init_normal(x, eg_option(init, 0))
                       : eg_init_xavier(x, r->fan_in, r->fan_out);
 }
 

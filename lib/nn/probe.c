@@ -86,7 +86,7 @@ static bool read_terms(probed *p)
 static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
 {
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
-    if (given) memcpy(&p->o, given, given->size < sizeof p->o ? given->size : sizeof p->o);
+    eg_options(&p->o, sizeof p->o, given);
     if (!eg_ok(p->o.q) || !(p->cx = eg_context(p->o.q)) || eg_error(p->cx)) return false;
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
     p->o.empty = NULL;

@@ -57,7 +57,7 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
                           "rotary: the spec \"%s\" names more axes than x has, which is %d",
                           a->spec, eg_rank(x));
     int64_t d = eg_dim(x, width), pairs = d / 2;
-    double base = option(a->base, 10000);
+    double base = eg_option(a->base, 10000);
     if (d % 2)
         return eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
                           (long long)d);

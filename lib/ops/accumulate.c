@@ -14,9 +14,6 @@ typedef struct piece {
     int depth, index;
 } piece;
 
-/* scratch buffers: the sweep's own, which it has read by now */
-enum { PIECES = 6, OPERANDS = 7 };
-
 static const eg_op accumulate_op;
 
 /* Room for what is seen through a chain: sizes and strides of two tensors, in turns. */
@@ -106,8 +103,8 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     int indices = 0;
     for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
     /* eg_apply copies both */
-    piece *each = eg__scratch(cx, PIECES, (size_t)count * sizeof *each);
-    eg_tensor **in = eg__scratch(cx, OPERANDS, (size_t)(count + indices) * sizeof *in);
+    piece *each = eg__scratch(cx, EG_SCRATCH_PIECES, (size_t)count * sizeof *each);
+    eg_tensor **in = eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices) * sizeof *in);
     if (!each || !in) return eg__poison(cx);
     int k = 0, index = count;
     for (const eg__addend *p = first; p; p = p->next, k++) {

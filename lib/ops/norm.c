@@ -221,7 +221,8 @@ static bool norm_gradient_forward(eg_tensor *d)
         eg__fill(d, 0);
         return true;
     }
-    if (!(j.sums = eg__scratch(d->cx, 3, (size_t)(2 * blocks * bytes)))) return false;
+    if (!(j.sums = eg__scratch(d->cx, EG_SCRATCH_PARTS, (size_t)(2 * blocks * bytes))))
+        return false;
     eg__parallel(d->cx, eg__team(d->cx, 8 * rows * n, GRAIN), blocks, gradient_block, &j);
     for (int64_t step = 1; step < blocks; step *= 2)
         for (int64_t k = 0; k + step < blocks; k += 2 * step)
@@ -425,15 +426,14 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
-    const eg_tensor shape = { .rank = (uint8_t)rank, .dim = dim };
     return eg_fail_as(w->cx, EG_ERROR_SHAPE, "%s: %s is %s but the bracketed axes are %s", f->who,
                       name, eg__dims_text(w, have, sizeof have),
-                      eg__dims_text(&shape, want, sizeof want));
+                      eg__sizes_text(rank, dim, want, sizeof want));
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1))
         return o.x ? eg__poison(o.x->cx) : NULL;
@@ -441,7 +441,7 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     if (f.bound && f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the result has the operand's axes; there is no output to name");
-    const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
+    const norm a = { .inner = f.inner, .center = center, .eps = eg_option(o.eps, 1e-5) };
     if (!(a.eps >= 0))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must not be negative", who,
                           a.eps);

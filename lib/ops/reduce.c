@@ -60,14 +60,14 @@ static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
     eg_var_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
-    const double left = (double)eg__row_length(f.x, f.inner) - eg__opt(o.correction, 1);
+    const double left = (double)eg__row_length(f.x, f.inner) - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
                           "%s: %g elements less the correction %g leave nothing to divide by", who,
-                          (double)eg__row_length(f.x, f.inner), eg__opt(o.correction, 1));
+                          (double)eg__row_length(f.x, f.inner), eg_option(o.correction, 1));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);

@@ -111,7 +111,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     y->dim = (int64_t *)(void *)(m + sizes);
     y->rank = (uint8_t)rank;
     y->op = op;
-    y->caller = cx->blame ? cx->blame->caller : eg__caller(cx);
+    y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
     bool is_complex = false;

@@ -97,14 +97,14 @@ typedef struct tile {
                 for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i]; \
         }                                                                                          \
     }
-#define TURNS(T)                                                                               \
-    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user)    \
-    {                                                                                          \
-        const tile *t = user;                                                                  \
-        const int64_t w = sizeof(T);                                                           \
-        for (int64_t k = 0; k < n; k++)                                                        \
-            eg__turn(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0], \
-                     t->yb / w, t->far);                                                       \
+#define TURNS(T)                                                                            \
+    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    {                                                                                       \
+        const tile *t = user;                                                               \
+        const int64_t w = sizeof(T);                                                        \
+        for (int64_t k = 0; k < n; k++)                                                     \
+            eg__transpose(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w,             \
+                          p[0] + k * step[0], t->yb / w, t->far);                           \
     }
 MOVES(uint8_t)
 MOVES(uint32_t)
@@ -140,7 +140,7 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
             for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
         }
     }
-    if (t->far) eg__streamed();
+    if (t->far) eg__stream_end();
 }
 static const struct {
     eg_inner *move, *tiles, *turns;
@@ -185,7 +185,7 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
                ys[b] * w,
                xs[a] * w,
                xs[b] * w,
-               eg__count(y.rank, y.dim) * w > EG_FAR };
+               eg__count(y.rank, y.dim) * w > EG_STREAM_BYTES };
     const int both[2] = { a, b };
     for (int k = 0; k < 2; k++) {
         dim[both[k]] = size[k] / by[k];
@@ -230,7 +230,8 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         else
             in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 &&
-               (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
+               (target->dim[a] * w <= SHORT ||
+                eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
         in_tiles(target, source, short_rows, a, next, target->dim[a],
                  eg__min64(target->dim[next], ROWS / target->dim[a] + 1));

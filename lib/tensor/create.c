@@ -36,7 +36,7 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 eg_tensor *eg_from_with(const eg_from_args *given)
 {
     eg_from_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     int64_t dim[EG_RANK_MAX + 1];
     int rank = 0;
     memcpy(dim, &o.d0, sizeof dim); /* d0 … d32 lie one after another */

@@ -22,13 +22,6 @@ int64_t eg_dim(const eg_tensor *x, int axis)
     return k < 0 ? 0 : x->dim[k];
 }
 
-static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
-{
-    eg_tensor s = *x;
-    s.dim = s.stride;
-    return eg__dims_text(&s, buffer, room);
-}
-
 /* -- out -------------------------------------------------------------------------------------- */
 bool eg_is_row_major(const eg_tensor *x)
 {
@@ -142,7 +135,8 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
-                   eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
+                   eg__dims_text(x, dims, sizeof dims),
+                   eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
     x->st->version++;

@@ -47,7 +47,11 @@ int64_t eg__count(int rank, const int64_t *dims);
 /* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* "(10, 2, 8, 64)" */
+bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
+/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return buffer.
+ */
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
 /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
@@ -74,18 +78,18 @@ void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *
                    int64_t work);
 
 /* -- transpose.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes */
-enum { EG_FAR = 12 << 20 }; /* a result of more bytes goes past the caches */
-void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-              int64_t ds, bool far);
+enum { EG_STREAM_BYTES = 12 << 20 }; /* a result of more bytes goes past the caches */
+void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
+                   int64_t ds, bool far);
 /* as without AVX-512: for little */
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-                     int64_t ds);
-/* a copy past the caches; after the last one eg__streamed */
+void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
+                          void *dst, int64_t ds);
+/* a copy past the caches; after the last one eg__stream_end */
 void eg__stream(void *to, const void *from, size_t bytes);
-void eg__streamed(void);
+void eg__stream_end(void);
 /* dst[r·ds + i] = src[r·ss + 2i] */
-void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst,
-               int64_t ds);
+void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss,
+                           void *dst, int64_t ds);
 
 /* -- add.c: what the sums of cotangents and of tangents need ---------------------------------- */
 extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */

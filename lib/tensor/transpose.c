@@ -1,9 +1,9 @@
 /* transpose.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing.
  * Squares of a vector's length are turned in registers: with AVX-512 both sides use whole cache
  * lines, once, and edges are squares with masks; else a square is 16 bytes wide and the edges go
- * element by element. eg__halve draws every second number of rows together, eg__stream copies whole
- * lines past the caches, which then need not fetch them first. Nothing is computed, so what the
- * processor can do decides and no bit depends on it. */
+ * element by element. eg__take_every_second draws every second number of rows together, eg__stream
+ * copies whole lines past the caches, which then need not fetch them first. Nothing is computed, so
+ * what the processor can do decides and no bit depends on it. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -209,15 +209,15 @@ void eg__stream(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 #endif
 }
-void eg__streamed(void)
+void eg__stream_end(void)
 {
 #if defined(__x86_64__)
     _mm_sfence();
 #endif
 }
 
-void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst,
-               int64_t ds)
+void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss,
+                           void *dst, int64_t ds)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) {
@@ -228,13 +228,13 @@ void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t s
     (width == 4 ? halve_uint32_t : halve_uint64_t)(n, rows, src, ss, dst, ds);
 }
 
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-                     int64_t ds)
+void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
+                          void *dst, int64_t ds)
 {
     (width == 4 ? turn_uint32_t : turn_uint64_t)(nx, ny, src, ss, dst, ds, false);
 }
-void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-              int64_t ds, bool far)
+void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
+                   int64_t ds, bool far)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) {

@@ -37,14 +37,11 @@ static bool decode_settle(eg_decode_args *o) /* defaults; false after a refusal 
 {
     eg_ctx *cx = o->cx;
     bool wants = o->top_k != 0 || o->top_p != 0; /* NaN is not 0 */
-    o->temperature = o->temperature == EG_OFF ? 0
-                     : o->temperature != 0    ? o->temperature
-                     : wants                  ? 1
-                                              : 0;
+    o->temperature = eg_option(o->temperature, wants);
     o->top_p = o->top_p != 0 ? o->top_p : 1;
-    o->end = o->end == EG_OFF ? 0 : o->end ? o->end : NO_END;
+    o->end = (int32_t)eg_option(o->end, NO_END);
     o->beam = o->beam ? o->beam : 1;
-    o->length_power = o->length_power == EG_OFF ? 0 : o->length_power != 0 ? o->length_power : 1;
+    o->length_power = eg_option(o->length_power, 1);
     if (!o->next)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function is NULL");
     else if (!o->prompt || o->prompts < 1)
@@ -299,7 +296,7 @@ static void decode_search(decoder *d)
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };
-    if (given) memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
+    eg_options(&start.o, sizeof start.o, given);
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);

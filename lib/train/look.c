@@ -156,7 +156,7 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_trainer *t = o.trainer;
     if (!t || eg_error(t->cx)) return NULL;
     if (!t->kind->writes) {

@@ -181,11 +181,6 @@ struct eg_opt {
     eg_tensor *loss; /* during eg_step */
 };
 
-static double opt_option(double given, double otherwise)
-{
-    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
-}
-
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define AT(name) offsetof(eg_opt_args, name)
@@ -243,17 +238,16 @@ static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_
 
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
-    o->lr = opt_option(o->lr, row->lr), o->momentum = opt_option(o->momentum, 0),
-    o->dampening = opt_option(o->dampening, 0);
-    o->beta1 = opt_option(o->beta1, 0.9), o->beta2 = opt_option(o->beta2, 0.999),
-    o->eps = opt_option(o->eps, row->eps);
-    o->weight_decay = opt_option(o->weight_decay, row->weight_decay),
-    o->clip_norm = opt_option(o->clip_norm, 0);
-    o->clip_value = opt_option(o->clip_value, 0),
-    o->schedule.last = opt_option(o->schedule.last, 0);
-    o->alpha = opt_option(o->alpha, 0.99), o->lr_decay = opt_option(o->lr_decay, 0),
-    o->norm_type = opt_option(o->norm_type, 2);
-    o->initial_accumulator_value = opt_option(o->initial_accumulator_value, 0);
+    o->lr = eg_option(o->lr, row->lr), o->momentum = eg_option(o->momentum, 0),
+    o->dampening = eg_option(o->dampening, 0);
+    o->beta1 = eg_option(o->beta1, 0.9), o->beta2 = eg_option(o->beta2, 0.999),
+    o->eps = eg_option(o->eps, row->eps);
+    o->weight_decay = eg_option(o->weight_decay, row->weight_decay),
+    o->clip_norm = eg_option(o->clip_norm, 0);
+    o->clip_value = eg_option(o->clip_value, 0), o->schedule.last = eg_option(o->schedule.last, 0);
+    o->alpha = eg_option(o->alpha, 0.99), o->lr_decay = eg_option(o->lr_decay, 0),
+    o->norm_type = eg_option(o->norm_type, 2);
+    o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
 }
 
 /* "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments */
@@ -285,8 +279,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
     eg_opt_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx)) return NULL;

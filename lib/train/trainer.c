@@ -15,10 +15,6 @@ static double now(void)
 }
 
 /* -- making ----------------------------------------------------------------------------------- */
-static double trainer_option(double given, double otherwise)
-{
-    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
-}
 static int64_t trainer_integer(int64_t given, int64_t otherwise)
 {
     return given ? given : otherwise;
@@ -150,15 +146,14 @@ static bool defaults(eg_trainer_args *o)
     o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = trainer_integer(o->context, !text ? 0 : span < 64 ? span : 64);
     o->micro_batches = trainer_integer(o->micro_batches, 1),
-    o->smoothing = trainer_option(o->smoothing, 0);
+    o->smoothing = eg_option(o->smoothing, 0);
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
-    o->dropout = trainer_option(o->dropout, 0),
-    o->lr = trainer_option(o->lr, text                   ? 2e-3
-                                  : task && task->lr > 0 ? task->lr
-                                                         : 1e-3);
-    o->clip_norm = trainer_option(o->clip_norm, 0),
-    o->goal = trainer_option(o->goal, text ? 0 : 0.99);
+    o->dropout = eg_option(o->dropout, 0),
+    o->lr = eg_option(o->lr, text                   ? 2e-3
+                             : task && task->lr > 0 ? task->lr
+                                                    : 1e-3);
+    o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
     return trainer_in_range(o) && model_kind(o);
@@ -201,8 +196,7 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
     if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);

@@ -8,28 +8,12 @@
 #include <sys/stat.h>
 
 /* -- text ------------------------------------------------------------------------------------- */
-/* bytes of the UTF-8 character at s; 0: malformed */
-static int character(const unsigned char *s, const unsigned char *end)
-{
-    int n = *s < 0x80                 ? 1
-            : *s >= 0xc2 && *s < 0xe0 ? 2
-            : *s >= 0xe0 && *s < 0xf0 ? 3
-            : *s >= 0xf0 && *s < 0xf5 ? 4
-                                      : 0;
-    if (n > end - s) return 0;
-    for (int k = 1; k < n; k++)
-        if ((s[k] & 0xc0) != 0x80) return 0;
-    bool overlong = (n == 3 && *s == 0xe0 && s[1] < 0xa0) || (n == 4 && *s == 0xf0 && s[1] < 0x90);
-    bool outside = (n == 3 && *s == 0xed && s[1] > 0x9f) || (n == 4 && *s == 0xf4 && s[1] > 0x8f);
-    return overlong || outside ? 0 : n;
-}
-
 int eg__data_next(const eg_data *d, const char **s, const char *end, const char **symbol)
 {
     while (d->words && *s < end && **s == ' ') (*s)++;
     *symbol = *s;
     while (*s < end && !(d->words && **s == ' ')) {
-        int n = character((const unsigned char *)*s, (const unsigned char *)end);
+        int n = eg_utf8(*s, (size_t)(end - *s), NULL);
         if (!n && !d->free_text) return -1;
         *s += n ? n : 1;
         if (!d->words) break;
