@@ -245,7 +245,8 @@ TEST(views_refuse)
     ck_assert_int_eq(eg_split_axis(x, 1, 2, NULL, parts), -1);
     eg_assert_error(cx, "split: axis 1 of (2, 3, 4) does not split into 2 equal parts");
     ck_assert_int_eq(eg_split_axis(x, 1, 2, (int64_t[]){ 1, 1 }, parts), -1);
-    eg_assert_error(cx, "split: the parts have 2 elements together, too few for axis 1 of (2, 3, 4)");
+    eg_assert_error(cx,
+                    "split: the parts have 2 elements together, too few for axis 1 of (2, 3, 4)");
     ck_assert_int_eq(eg_split_axis(x, 1, 3, (int64_t[]){ 2, 2, -1 }, parts), -1);
     eg_assert_error(cx, "split: part 2 of size 2 does not fit");
     ck_assert(!eg_ok(parts[0]));
