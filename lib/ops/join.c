@@ -114,7 +114,7 @@ static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const 
 static eg_tensor *joined(const char *who, const char *with, const char *spec, int count,
                          eg_tensor *const *x)
 {
-    eg_focus first, f;
+    eg_focus f, first = { .who = who };
     eg_ctx *cx = eg__context_of(who, count, x);
     if (!cx || !eg__check_all(cx, who, count, x)) return eg__poison(cx);
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
