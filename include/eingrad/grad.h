@@ -114,6 +114,11 @@ EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, in
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
 EG_API int eg_operands(const eg_tensor *y);
 EG_API const void *eg_attr(const eg_tensor *y);
+/* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
+ * as y and belongs to y alone (a row that is applied again saves again). NULL after an error.
+ * eg_node_saved is what eg_node_save gave, or NULL. */
+EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
+EG_API void *eg_node_saved(const eg_tensor *y);
 /* declares y; row-major */
 EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 /* the rule "zero by definition" */

@@ -33,7 +33,6 @@ typedef enum eg_kind {
     EG_KIND_VALUE,
     EG_KINDS
 } eg_kind;
-typedef struct eg_row_stats eg_row_stats;
 typedef struct eg_attending {
     int axes, terms;
     int64_t size[3 * EG_RANK_MAX];
@@ -50,10 +49,6 @@ typedef struct eg_attending {
     /* masked: a predicate follows; asked: for the log-sum-exp, too */
     bool dropping, masked, asked;
     bool careful; /* there are masks, and q, k or v is not tame (eg__attend_careful) */
-    /* fused.c: what a node keeps for its gradient; what another has kept, for a forward */
-    eg_row_stats *saved, *known;
-    struct eg_memo *memo;
-    int64_t empty;
     uint64_t predicate[];
 } eg_attending;
 static inline const eg_predicate *eg__attending_where(const eg_attending *a)
@@ -104,7 +99,7 @@ bool eg__flash_suits(const eg_attending *, eg_dtype); /* … and tiles pay */
 /* empty: rows with nothing to attend to */
 eg_tensor *eg__flash(const eg_attending *, eg_tensor *const *x, int64_t *empty);
 /* y: eg__flash of the same, whose sums it reads */
-eg_tensor *eg__flash_lse(eg_attending *, const eg_tensor *y, eg_tensor *const *x);
+eg_tensor *eg__flash_lse(const eg_attending *, const eg_tensor *y, eg_tensor *const *x);
 
 /* -- tile_math.c: a tile is rows of w lanes, a lane the same query (forward) or key (back) in
  * every row; memory 64-byte aligned */
@@ -214,10 +209,11 @@ void eg__flash_stays(const eg_flash *, const eg_flash_batch *, eg_stretch rows, 
 /* -- fused_forward.c, fused_backward.c
  * --------------------------------------------------------------- */
 #define EG_LOG2_E 1.4426950408889634
-/* of each row of scores times log2 e: its maximum, 1/Σ 2^(s − most) */
-struct eg_row_stats {
-    void *most, *share;
-};
+/* Of each row of the scores times log2 e, in the scores' type. */
+typedef struct eg_row_stats {
+    void *row_max; /* max s; NULL: the statistics are not kept */
+    void *inv_sum; /* 1/Σ 2^(s − max s); 0 where nothing may be attended to */
+} eg_row_stats;
 /* writes Y if there is one */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
 /* from Y and G to DQ, DK, DV */

@@ -26,19 +26,31 @@ static void terms_of(const eg_attending *a, eg_tensor *const *operand, eg_tensor
 }
 
 _Static_assert(EG_ATT_TERMS + 2 <= EG_MEMO, "a memo has room for every operand of the gradient");
-static bool keep_room(eg_tensor *y, bool stats)
+/* What a node of the three rows saves. Where eg__apply is given one, it is another node's, whose
+ * statistics the new node reads instead of making its own. */
+typedef struct fused_saved {
+    eg_row_stats stats;
+    int64_t empty; /* rows with nothing to attend to */
+    eg_memo memo;  /* the cotangents of all operands */
+} fused_saved;
+/* y->saved, with `lent`'s statistics, or, if there are none, with room for its own where `stats` is
+ * true. NULL after an error. */
+static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    fused_saved *s = eg_node_save(y, sizeof *s);
+    if (!s) return NULL;
+    if (lent && lent->stats.row_max) {
+        s->stats = lent->stats;
+        return s;
+    }
+    if (!stats) return s;
     eg_flash f;
-    eg__flash_open(&f, a, (eg_dtype)y->dtype);
-    const size_t rows =
+    eg__flash_open(&f, y->attr, (eg_dtype)y->dtype);
+    const size_t bytes =
         (size_t)(f.list[EG_KIND_BATCH].total * f.list[EG_KIND_QUERY].total * f.width);
-    if (!(a->memo = eg__memo(y->cx))) return false;
-    if (!stats) return true;
-    if (!(a->saved = eg__alloc(y->cx, sizeof *a->saved))) return false;
-    a->saved->most = eg__alloc(y->cx, rows);
-    a->saved->share = eg__alloc(y->cx, rows);
-    return a->saved->most && a->saved->share;
+    s->stats.row_max = eg__alloc(y->cx, bytes);
+    s->stats.inv_sum = eg__alloc(y->cx, bytes);
+    return s->stats.row_max && s->stats.inv_sum ? s : NULL;
 }
 
 static void fused_place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand,
@@ -98,10 +110,13 @@ static bool fused_gradient_shape(eg_tensor *d)
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attending *a = d->attr;
-    const eg_row_stats saved = *a->saved;
+    const fused_saved *lent = d->saved;
+    fused_saved *s = fused_save(d, lent, true);
     eg_flash f;
     eg_tensor *x[EG_ATT_TERMS];
+    if (!s) return false;
     fused_place(&f, a, d->in, (eg_dtype)d->dtype);
+    if (!lent && !eg__flash_forward(d->cx, &f, &s->stats, &s->empty)) return false;
     terms_of(a, d->in, x);
     f.careful = a->careful || eg__attend_careful(a, x, d->in[d->count - 1]);
     if (a->rank[EG_ATT_V] >= 0) eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, d->in[d->count - 2]);
@@ -111,7 +126,7 @@ static bool fused_gradient_forward(eg_tensor *d)
         eg__flash_spread(&f, EG_AT_DQ + k, k, to);
         to += eg_size(d->in[k]) * f.width;
     }
-    return keep_room(d, false) && eg__flash_back(d->cx, &f, &saved);
+    return eg__flash_back(d->cx, &f, &s->stats);
 }
 static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
 {
@@ -143,9 +158,10 @@ static bool fused_gradient_c128(eg_tensor *d)
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attending *a = d->attr;
+    eg_memo *memo = &((fused_saved *)d->saved)->memo;
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL; /* the result: a function of the operands */
-    if (!eg__remembered(a->memo, c)) {
+    if (!eg__remembered(memo, c)) {
         eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3],
                                     *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
         int at[EG_ATT_TERMS + 1], n = 0;
@@ -166,10 +182,10 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
         at[n] = last;
         by[n++] = g;
         if (eg_grad(all, NULL, n, by, dx)) return eg__poison(d->cx);
-        for (int k = 0; k < n; k++) a->memo->d[at[k]] = dx[k];
-        eg__remember(a->memo, c);
+        for (int k = 0; k < n; k++) memo->d[at[k]] = dx[k];
+        eg__remember(memo, c);
     }
-    return a->memo->d[i];
+    return memo->d[i];
 }
 static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
                               eg_tensor *g)
@@ -178,7 +194,9 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tenso
     memcpy(operand, in, (size_t)y->count * sizeof *operand);
     operand[y->count] = result;
     operand[y->count + 1] = g;
-    return eg_apply(&gradient_op, y->attr, eg__attending_bytes(y->attr), y->count + 2, operand);
+    if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
+    return eg__apply(y->cx, &gradient_op, y->attr, eg__attending_bytes(y->attr), y->saved,
+                     y->count + 2, operand);
 }
 /* c128, which has no tiles: what was to attend is asked of the real parts */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
@@ -218,13 +236,14 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
         eg__attend_gradient(a, x, g, d);
         return d[t];
     }
-    if (!eg__remembered(a->memo, g)) {
+    eg_memo *memo = &((fused_saved *)y->saved)->memo;
+    if (!eg__remembered(memo, g)) {
         eg_tensor *d = gradient_of(y, y->in, y, g);
         if (!eg_ok(d)) return d;
-        parts_of(d, d, a->memo->d);
-        eg__remember(a->memo, g);
+        parts_of(d, d, memo->d);
+        eg__remember(memo, g);
     }
-    return a->memo->d[i];
+    return memo->d[i];
 }
 
 /* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ------------------- */
@@ -244,12 +263,13 @@ static bool attention_shape(eg_tensor *y)
 }
 static bool attention_forward(eg_tensor *y)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    const eg_attending *a = y->attr;
+    fused_saved *s = fused_save(y, NULL, eg__recording(y->cx) || a->asked);
     eg_flash f;
-    if ((eg__recording(y->cx) || a->asked) && !keep_room(y, true)) return false;
+    if (!s) return false;
     fused_place(&f, a, y->in, (eg_dtype)y->dtype);
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
-    return eg__flash_forward(y->cx, &f, a->saved, &a->empty);
+    return eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
 }
 static eg_tensor *sample_plain(eg_tensor *const *x)
 {
@@ -284,22 +304,19 @@ static const eg_op attention_op = {
 };
 
 /* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 */
-static double log_sum_of(double most, double share)
+static double log_sum_of(double row_max, double inv_sum)
 {
-    return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share);
+    return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
 static bool fused_lse_forward(eg_tensor *y)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    const eg_attending *a = y->attr;
+    const fused_saved *lent = y->saved;
+    fused_saved *s = fused_save(y, lent, true);
     eg_flash f;
-    const bool known = a->known != NULL;
-    if (!keep_room(y, !known)) return false;
-    if (known) {
-        a->saved = a->known;
-        a->known = NULL;
-    }
+    if (!s) return false;
     fused_place(&f, a, y->in, (eg_dtype)y->dtype);
-    if (!known && !eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
+    if (!lent && !eg__flash_forward(y->cx, &f, &s->stats, &s->empty)) return false;
     const int64_t queries = f.list[EG_KIND_QUERY].total;
     eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
     for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
@@ -307,10 +324,10 @@ static bool fused_lse_forward(eg_tensor *y)
                            eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
         if (f.width == 8)
             ((double *)(void *)y->data)[at] =
-                log_sum_of(((double *)a->saved->most)[n], ((double *)a->saved->share)[n]);
+                log_sum_of(((double *)s->stats.row_max)[n], ((double *)s->stats.inv_sum)[n]);
         else
             ((float *)(void *)y->data)[at] =
-                (float)log_sum_of(((float *)a->saved->most)[n], ((float *)a->saved->share)[n]);
+                (float)log_sum_of(((float *)s->stats.row_max)[n], ((float *)s->stats.inv_sum)[n]);
     }
     return true;
 }
@@ -380,8 +397,9 @@ static eg_tensor *fused_whole(eg_attending *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-static eg_tensor *fused_apply(const eg_op *op, const eg_attending *a, eg_tensor *const *x,
-                              int64_t *empty)
+/* The row on the operands by term, which are given all batch axes; `lent`: see fused_saved. */
+static eg_tensor *fused_apply(const eg_op *op, const eg_attending *a, fused_saved *lent,
+                              eg_tensor *const *x)
 {
     const size_t bytes = eg__attending_bytes(a);
     eg_attending *b = eg__alloc(x[0]->cx, bytes);
@@ -391,16 +409,18 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attending *a, eg_tensor 
     memcpy(all, x, sizeof all);
     for (int t = 0; t <= EG_ATT_V; t++)
         if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
-    eg_tensor *y = eg_apply(op, b, bytes, operands_of(b, all, operand), operand);
-    if (eg_ok(y) && empty) *empty = ((const eg_attending *)y->attr)->empty;
-    return y;
+    const int n = operands_of(b, all, operand);
+    return eg__check_all(x[0]->cx, op->name, n, operand)
+               ? eg__apply(x[0]->cx, op, b, bytes, lent, n, operand)
+               : eg__poison(x[0]->cx);
 }
 eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty)
 {
-    return fused_apply(&attention_op, a, x, empty);
+    eg_tensor *y = fused_apply(&attention_op, a, NULL, x);
+    if (eg_ok(y) && empty) *empty = y->saved ? ((const fused_saved *)y->saved)->empty : 0;
+    return y;
 }
-eg_tensor *eg__flash_lse(eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
+eg_tensor *eg__flash_lse(const eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
 {
-    a->known = y->attr ? ((const eg_attending *)y->attr)->saved : NULL;
-    return fused_apply(&lse_op, a, x, NULL);
+    return fused_apply(&lse_op, a, y->saved, x);
 }

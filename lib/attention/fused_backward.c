@@ -149,8 +149,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
     if (live.test < live.tested)
         f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
-    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x,
-                    (char *)w->saved->share + stat * x);
+    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->row_max + stat * x,
+                    (char *)w->saved->inv_sum + stat * x);
     const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
     if (allow) f->lanes->thin(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
     if (e)

@@ -114,8 +114,8 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     const eg_flash *f = w->f;
     const int64_t x = f->width, e = f->list[EG_KIND_VALUE].total, lanes = queries.count;
     const int64_t at = (b->number * f->list[EG_KIND_QUERY].total + queries.from) * x;
-    void *most_to = w->saved ? (char *)w->saved->most + at : NULL,
-         *share_to = w->saved ? (char *)w->saved->share + at : NULL;
+    void *most_to = w->saved ? (char *)w->saved->row_max + at : NULL,
+         *share_to = w->saved ? (char *)w->saved->inv_sum + at : NULL;
     int64_t none = 0;
     memset(r->fade, 0, (size_t)(f->wide * x));
     if (x == 8)

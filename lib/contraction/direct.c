@@ -416,9 +416,9 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
                   ? near
                   : eg__scratch(cx, EG_SCRATCH_PANELS, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
-    const shared s = { g, eg__min64(t->units, 4 * team), p };
+    shared s = { g, eg__min64(t->units, 4 * team), p };
     if (team > 1)
-        eg__parallel(cx, team, s.pieces, direct_piece, (void *)(uintptr_t)&s);
+        eg__parallel(cx, team, s.pieces, direct_piece, &s);
     else
         direct_run(g, 0, t->units, p);
     return true;

@@ -46,9 +46,10 @@ struct eg_tensor {
     int count;       /* operands */
     uint32_t attr_size;
     eg_ctx *cx;
-    const eg_op *op; /* the row that made it; NULL for a leaf */
-    const void *attr;
-    eg_tensor **in; /* operands, then (as uint64_t) the versions they had: tensor/apply.c */
+    const eg_op *op;  /* the row that made it; NULL for a leaf */
+    const void *attr; /* what the call asked for: a copy of eg_apply's attr */
+    void *saved;      /* what the row found out (eg_node_save), or NULL */
+    eg_tensor **in;   /* operands, then (as uint64_t) the versions they had: tensor/apply.c */
     /* st points at the own one, or at that of the tensor it is a view of */
     eg_storage *st, own;
     char *data; /* element 0 of the logical order */

@@ -5,10 +5,8 @@
 
 /* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the
  * letters that b lacks */
-/* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is
- * made. */
+/* The letters of x, then of W, then of y; b has y's last ones. */
 typedef struct affine {
-    const eg_call *call;
     int rank;
     uint16_t label[];
 } affine;
@@ -33,7 +31,7 @@ static bool affine_fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t 
 }
 static bool affine_shape(eg_tensor *y)
 {
-    const eg_call *c = ((const affine *)y->attr)->call;
+    const eg_call *c = eg__call_saved(y);
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
@@ -66,7 +64,7 @@ static void affine_spread(eg_tensor *y, const eg_tensor *b)
 }
 static bool affine_forward(eg_tensor *y)
 {
-    const eg_call *c = ((const affine *)y->attr)->call;
+    const eg_call *c = eg__call_saved(y);
     affine_spread(y, y->in[2]);
     if (c)
         return eg__program_run(y->cx, c->program,
@@ -146,9 +144,7 @@ static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 }
 static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
 {
-    eg_tensor *y = c ? eg__apply(cx, &affine_op, c->attr, c->attr_size, 3, x) : eg__poison(cx);
-    if (y->attr) ((affine *)(uintptr_t)y->attr)->call = NULL;
-    return y;
+    return c ? eg__call_apply(cx, &affine_op, c, c->attr, c->attr_size, 3, x) : eg__poison(cx);
 }
 /* planning may end r */
 static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_spec_labels *r,
@@ -170,7 +166,7 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_s
     const size_t size = sizeof u.a + (size_t)(next - u.a.label) * sizeof *next;
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!affine_fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
-    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x); /* refuses */
+    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, NULL, 3, x); /* refuses */
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        x);

@@ -9,10 +9,8 @@
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. The call is there
- * while the node is made. */
+/* What a node remembers: the labels, operand after operand, then the output's. */
 typedef struct labels {
-    const eg_call *call;
     int64_t limit;
     int out_rank;
     uint16_t label[];
@@ -155,18 +153,17 @@ static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    if (l->call)
-        return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim,
-                               l->call->stride);
+    const eg_call *c = eg__call_saved(y);
+    if (c) return eg__shape_known(y, eg__einsum_type(y->in[0]), c->rank, c->dim, c->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
-/* The call was for other operands where a node is evaluated again. */
 static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
+    const eg_call *c = eg__call_saved(y);
     const uint16_t *label[EG_EINSUM_MAX];
-    if (l->call) return einsum_run(y->cx, l->call->program, y->count, y->in, y->data, false);
+    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
     const eg_program *p = program_of(y->cx, y->count, y->in, label,
                                      &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
@@ -333,14 +330,13 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_call_key *what, const void *attr, si
     if (!c) return NULL;
     c->program = eg__program(room, &p.draft);
     c->attr = memcpy(kept, attr, size);
-    *(const eg_call **)kept = c;
     return c;
 }
-static eg_tensor *einsum_made(eg_ctx *cx, const labels *l, size_t size, int count,
-                              eg_tensor *const *x)
+eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *x)
 {
-    eg_tensor *y = eg__apply(cx, &einsum_op, l, size, count, x);
-    if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
+    eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
+    y->saved = NULL; /* the cache may evict the call, and the node may be evaluated again */
     return y;
 }
 const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
@@ -357,7 +353,8 @@ eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *co
 eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_call_key *what)
 {
     const eg_call *c = eg__call_find(cx, what);
-    return c ? einsum_made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
+    return c ? eg__call_apply(cx, &einsum_op, c, c->attr, c->attr_size, what->count, what->x)
+             : NULL;
 }
 eg_tensor *eg__einsum_keyed(const eg_call_key *what, const eg_order_args *how, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
@@ -390,7 +387,6 @@ eg_tensor *eg__einsum_keyed(const eg_call_key *what, const eg_order_args *how, i
                  size = sizeof *l + letters;
     l->limit = how->limit;
     l->out_rank = out_rank;
-    l->call = NULL;
 
     const bool any = !how->limit && !how->path && how->steps < 0;
     const eg_call_key by_labels = { EG_LABELS, count, letters, l->label, x };
@@ -402,15 +398,16 @@ eg_tensor *eg__einsum_keyed(const eg_call_key *what, const eg_order_args *how, i
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };
     if (any) {
-        l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
-        return l->call ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+        const eg_call *c =
+            eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
+        return c ? eg__call_apply(cx, &einsum_op, c, l, size, count, x) : eg__poison(cx);
     }
     const eg_call brief = { .rank = out_rank,
                             .dim = dim,
                             .stride = stride,
                             .program = program_of(cx, count, x, label, &to, how) };
-    l->call = &brief;
-    return brief.program ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+    return brief.program ? eg__call_apply(cx, &einsum_op, &brief, l, size, count, x)
+                         : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,

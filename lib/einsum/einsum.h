@@ -127,11 +127,19 @@ extern const eg_order_args eg__any_order; /* the best order, without a limit */
 /* in a row's shape(): the layout of the einsum of y's first `count` operands */
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
                       const uint16_t *out);
-/* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points
- * at the call; NULL after an error */
+/* a new call whose contraction is planned; NULL after an error */
 eg_call *eg__call_plan(eg_ctx *, const eg_call_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
+/* Applies a row by a planned call, which its shape() and forward() find in y->saved while they run.
+ * Afterwards nothing is saved: the cache may evict the call. */
+eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *);
+/* the call that y is being made by; NULL: none, the row was applied by eg_apply */
+static inline const eg_call *eg__call_saved(const eg_tensor *y)
+{
+    return y->saved ? *(const eg_call *const *)y->saved : NULL;
+}
 /* what was called before (checked operands); else NULL, and no error */
 eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_call_key *);
 eg_tensor *eg__einsum_keyed(const eg_call_key *, const eg_order_args *, int count,

@@ -73,7 +73,7 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
             const double rule = g ? dot(g, v, &size) : 0, own = blame_forward(t, i, u, v, &size);
             const bool refused = cx->failed; /* it cannot be applied alone, as checkpoint */
             if (refused) eg_clear(cx);
-            eg__sweep_resume(&s);
+            eg__sweep_reclaim(&s);
             eg_pop(cx, one);
             if (refused || !isfinite(size) || fabs(rule - own) <= 1e-7 * size) continue;
             const eg__site at = eg__site_of(t);

@@ -16,11 +16,12 @@ static bool gives_shapes(eg_tensor *y)
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
         if (!eg__is_float(y->in[i]->dtype)) continue;
         d = op->rule(y, g, i);
-        if (d && !y->cx->failed && !eg__sweep_like(&s, y, "rule", d, y->in[i], i)) return false;
+        if (d && !y->cx->failed && !eg__check_cotangent(&s, y, "rule", d, y->in[i], i))
+            return false;
         dx[i] = eg_ones_like(y->in[i]);
     }
     d = op->jvp && !y->cx->failed ? op->jvp(y, dx) : NULL;
-    return !y->cx->failed && (!d || eg__sweep_like(&s, y, "jvp", d, y, -1));
+    return !y->cx->failed && (!d || eg__check_cotangent(&s, y, "jvp", d, y, -1));
 }
 
 /* -- samples: "3x4, 5:i4, 2x3:b, ()" ---------------------------------------------------------- */

@@ -9,15 +9,15 @@
 #include <math.h>
 #include <string.h>
 
-/* operands: x, then gain and bias where there are */
+/* The attribute of all four rows. Operands: x (then g), then gain and bias where there are. */
 typedef struct norm {
-    int inner;
-    bool center, gain, bias;
-    double eps;
-    eg_memo *memo;
+    int inner;       /* how many of the last axes are normalised together */
+    bool center;     /* the mean is subtracted: layer norm */
+    bool gain, bias; /* is there such an operand? */
+    double eps;      /* added to the variance */
 } norm;
-static const norm sampled = { 1, true, false, false, 1e-5, NULL },
-                  sampled_rms = { 1, false, false, false, 1e-5, NULL };
+static const norm sampled = { 1, true, false, false, 1e-5 },
+                  sampled_rms = { 1, false, false, false, 1e-5 };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
 static eg_tensor *norm_slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
@@ -280,15 +280,15 @@ static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
 static eg_tensor *gradient_both(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, true, true, true, 1e-5 }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_rms(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, false, true, false, 1e-5 }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_bias(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL);
+    return norm_gradient(&(norm){ 2, true, false, true, 1e-5 }, x[0], x[1], NULL);
 }
 static const eg_sample gradient_samples[] = {
     { gradient_both, "3x4, 3x4, 4", 0, 0 },
@@ -330,24 +330,26 @@ static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, co
 }
 static bool normalise_forward(eg_tensor *y)
 {
-    norm *a = (norm *)y->attr;
-    if (eg__recording(y->cx) && (a->gain || a->bias) && !(a->memo = eg__memo(y->cx))) return false;
+    const norm *a = y->attr;
+    if (eg__recording(y->cx) && (a->gain || a->bias) && !eg_node_save(y, sizeof(eg_memo)))
+        return false;
     return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL,
                     eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
-/* A sweep that wants dx, which it asks for first, is given dgain and dbias with it. */
+/* A sweep asks for dx first; dgain and dbias come from the same pass, and wait in a memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
-    if (a->memo && eg__remembered(a->memo, g)) return a->memo->d[i];
-    if (i == 0 && a->memo) {
+    eg_memo *memo = y->saved;
+    if (memo && eg__remembered(memo, g)) return memo->d[i];
+    if (i == 0 && memo) {
         eg_tensor *d = norm_gradient(a, y->in[0], g, gain_of(y, 1));
         if (!eg_ok(d)) return d;
-        a->memo->d[0] = norm_part_of(d, d, 0);
-        if (a->gain) a->memo->d[1] = norm_part_of(d, d, 1);
-        if (a->bias) a->memo->d[1 + a->gain] = norm_part_of(d, d, 2);
-        eg__remember(a->memo, g);
-        return a->memo->d[0];
+        memo->d[0] = norm_part_of(d, d, 0);
+        if (a->gain) memo->d[1] = norm_part_of(d, d, 1);
+        if (a->bias) memo->d[1 + a->gain] = norm_part_of(d, d, 2);
+        eg__remember(memo, g);
+        return memo->d[0];
     }
     if (i == 0) return norm_slope(a, y->in[0], g, gain_of(y, 1));
     return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL,
@@ -406,7 +408,6 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
     int n = 1;
     with.gain = gain;
     with.bias = bias;
-    with.memo = NULL;
     if (gain) operand[n++] = eg__contiguous_rows(gain, a->inner);
     if (bias) operand[n++] = eg__contiguous_rows(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);

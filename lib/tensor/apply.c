@@ -92,10 +92,10 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
                           op->arity, count);
-    return eg__apply(cx, op, attr, attr_size, count, xs);
+    return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
-eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count,
-                     eg_tensor *const *xs)
+eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
+                     int count, eg_tensor *const *xs)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
@@ -124,6 +124,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->attr = memcpy(m + at, attr, attr_size);
         y->attr_size = (uint32_t)attr_size;
     }
+    y->saved = saved;
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
     const bool ok = apply_made(y, is_complex);
@@ -176,4 +177,11 @@ eg_tensor *eg_operand(const eg_tensor *y, int i)
 }
 int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
+void *eg_node_save(eg_tensor *y, size_t bytes)
+{
+    if (!eg_ok(y)) return NULL;
+    y->saved = eg__alloc_in(y->home, bytes ? bytes : 1);
+    return y->saved ? memset(y->saved, 0, bytes) : NULL;
+}
+void *eg_node_saved(const eg_tensor *y) { return y ? y->saved : NULL; }
 const eg_op *eg_op_of(const eg_tensor *y) { return y ? y->op : NULL; }

@@ -10,9 +10,10 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
-/* eg_apply of operands that eg__check_all has seen */
-eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count,
-                     eg_tensor *const *);
+/* eg_apply of operands that eg__check_all has seen. `saved` is y->saved while the row's shape() and
+ * forward() run and afterwards; NULL: nothing is saved yet. */
+eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, void *saved,
+                     int count, eg_tensor *const *);
 /* of the operands, as eg_apply found them */
 static inline uint64_t *eg__versions(const eg_tensor *y)
 {
