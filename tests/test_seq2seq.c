@@ -45,8 +45,8 @@ TEST(it_learns_and_says_what_evaluation_saw)
     char in[16], out[16];
     eg_example e;
     for (int k = 0; !eg_trainer_test(t, k, &e); k++) {
-        eg_data_write(d, e.inputs, e.input, in, sizeof in);
-        eg_data_write(d, e.outputs, e.output, out, sizeof out);
+        eg_data_decode(d, e.inputs, e.input, in, sizeof in);
+        eg_data_decode(d, e.outputs, e.output, out, sizeof out);
         right += !strcmp(eg_trainer_predict(t, in), out);
     }
     ck_assert_int_eq(right, s.exact); /* sources padded in a batch, alone when asked */
@@ -112,7 +112,7 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
         char in[16], said[64], greedy[64];
         eg_example e;
         eg_trainer_test(t, k, &e);
-        eg_data_write(t->data, e.inputs, e.input, in, sizeof in);
+        eg_data_decode(t->data, e.inputs, e.input, in, sizeof in);
         strcpy(said, eg_trainer_generate(t, .prompt = in, .beam = 5));
         strcpy(greedy, eg_trainer_generate(t, .prompt = in));
         e.input[e.inputs] = EG_SEP;
@@ -127,7 +127,7 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
         eg_nograd(cx, was);
         eg_assert_ok(cx);
         char right[64];
-        eg_data_write(t->data, (int)d->sequence->count, d->sequence->tokens, right, sizeof right);
+        eg_data_decode(t->data, (int)d->sequence->count, d->sequence->tokens, right, sizeof right);
         ck_assert_str_eq(said, right);
         differ += strcmp(said, greedy) != 0;
     }
@@ -145,7 +145,7 @@ TEST(a_text_beyond_its_context)
     const char *said = eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
     ck_assert_uint_eq(strlen(said), 40);
     int32_t tokens[64];
-    eg_data_read(t->data, "abc", 64, tokens);
+    eg_data_encode(t->data, "abc", 64, tokens);
     eg_nograd(cx, true);
     eg_eval(cx);
     for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {

@@ -42,19 +42,19 @@ TEST(any_bytes_are_a_text)
     close(mkstemp(path));
     eg_data *d = eg_data_corpus_of(cx, odd, sizeof odd - 1, "odd");
     eg_assert_ok(cx);
-    ck_assert(eg_data_free(d) && eg_data_decoder(d) && !eg_data_text(d));
+    ck_assert(eg_data_is_text(d) && eg_data_wants_decoder(d) && !eg_data_pairs_text(d));
     /* é and € are one symbol each, the surrogate is three bytes */
     ck_assert_int_eq(eg_data_size(d), 27);
     ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 17);
-    size_t n = eg_data_write(d, (int)d->count, d->tokens, out, sizeof out);
+    size_t n = eg_data_decode(d, (int)d->count, d->tokens, out, sizeof out);
     ck_assert_uint_eq(n, sizeof odd - 1);
     ck_assert(!memcmp(out, odd, n));
-    ck_assert_uint_eq(eg_data_write(d, (int)d->count, d->tokens, out, 4), n);
+    ck_assert_uint_eq(eg_data_decode(d, (int)d->count, d->tokens, out, 4), n);
     ck_assert(!memcmp(out, "a\0b", 4));
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 1 });
     ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     ck_assert_int_eq(eg_trainer_save(t, path), 0);
-    eg_trainer *again = eg_trainer_load(cx, path, .answers = true);
+    eg_trainer *again = eg_trainer_load(cx, path, .inference_only = true);
     ck_assert_msg(again != NULL, "%s", eg_error(cx));
     ck_assert_int_eq(eg_data_symbols(eg_trainer_data(again)), EG_FIRST + 17);
     size_t bytes[2];
@@ -376,7 +376,7 @@ LOOP_TEST(a_resumed_text_has_the_same_bits, 2)
     unlink(text);
     ck_assert_ptr_null(eg_trainer_load(cx, parts, 0));
     eg_assert_error(cx, "No such file");
-    ck_assert_ptr_nonnull(eg_trainer_load(cx, parts, .answers = true));
+    ck_assert_ptr_nonnull(eg_trainer_load(cx, parts, .inference_only = true));
     eg_close(cx);
     unlink(whole), unlink(parts);
 }
@@ -442,7 +442,7 @@ TEST(memory_may_end_anywhere)
         good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) &&
                eg_trainer_generate(t, .length = 9) &&
                eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) &&
-               eg_trainer_load(cx, path, .answers = true);
+               eg_trainer_load(cx, path, .inference_only = true);
         ck_assert(!cx || good == !eg_error(cx));
         eg_close(cx);
     }

@@ -443,7 +443,7 @@ static bool right_addition(const eg_data *d, const eg_example *e)
 {
     char text[64];
     int a, b, sum = 0;
-    eg_data_write(d, e->inputs, e->input, text, sizeof text);
+    eg_data_decode(d, e->inputs, e->input, text, sizeof text);
     for (int k = e->outputs - 1; k >= 0; k--) sum = 10 * sum + digit(d, e->output[k]);
     return sscanf(text, "%3d+%3d", &a, &b) == 2 && a + b == sum && e->outputs == 4 &&
            e->inputs == 7;
@@ -496,7 +496,7 @@ LOOP_TEST(tasks_are_right, 8) /* each by a second program; pure functions of see
     ck_assert_str_eq(task->name, cases[_i].name);
     ck_assert_ptr_eq(eg_task_find(task->name), task);
     eg_data *d = eg_data_task(cx, task);
-    ck_assert(eg_data_decoder(d) == cases[_i].decoder && eg_data_size(d) == 0);
+    ck_assert(eg_data_wants_decoder(d) == cases[_i].decoder && eg_data_size(d) == 0);
     eg_example e, again;
     int held = 0, differ = 0;
     for (uint64_t k = 0; k < 5000; k++) {
@@ -544,7 +544,7 @@ static char *roman(void) /* 1 … 60, tab-separated */
 TEST(pairs_in_any_order)
 {
     eg_data *d = eg_data_parse(cx, roman(), "roman.tsv");
-    ck_assert(eg_data_size(d) == 60 && eg_data_decoder(d) &&
+    ck_assert(eg_data_size(d) == 60 && eg_data_wants_decoder(d) &&
               eg_data_symbols(d) == 10 + 4 + EG_FIRST);
     int seen[61] = { 0 }, changed = 0;
     for (uint64_t k = 0; k < 180; k++) {
@@ -553,16 +553,16 @@ TEST(pairs_in_any_order)
         eg_data_example(d, 9, k, &e);
         eg_data_example(d, 9, (k + 60) % 180, &other);
         changed += memcmp(&e, &other, sizeof e) != 0;
-        eg_data_write(d, e.inputs, e.input, text, sizeof text);
+        eg_data_decode(d, e.inputs, e.input, text, sizeof text);
         ck_assert_int_eq(seen[atoi(text)]++, k / 60); /* each once before any comes again */
     }
     ck_assert_int_gt(changed, 150);
     int32_t tokens[8];
-    ck_assert_int_eq(eg_data_read(d, "42", 8, tokens), 2);
+    ck_assert_int_eq(eg_data_encode(d, "42", 8, tokens), 2);
     ck_assert_str_eq(eg_data_symbol(d, tokens[0]), "4");
-    ck_assert_int_eq(eg_data_read(d, "4x", 8, tokens), -1);
+    ck_assert_int_eq(eg_data_encode(d, "4x", 8, tokens), -1);
     eg_assert_error(cx, "roman.tsv: the symbol \"x\" is not in the vocabulary of 14");
-    ck_assert_int_eq(eg_data_read(d, "123", 2, tokens), -1);
+    ck_assert_int_eq(eg_data_encode(d, "123", 2, tokens), -1);
     eg_assert_error(cx, "more than 2 symbols");
 }
 
@@ -575,9 +575,9 @@ TEST(pairs_of_words)
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 1 + 20 + 60 + 1);
     int32_t tokens[8];
-    ck_assert_int_eq(eg_data_read(d, " to  c go7", 8, tokens), 3);
+    ck_assert_int_eq(eg_data_encode(d, " to  c go7", 8, tokens), 3);
     char out[40];
-    ck_assert_uint_eq(eg_data_write(d, 3, tokens, out, sizeof out), 8);
+    ck_assert_uint_eq(eg_data_decode(d, 3, tokens, out, sizeof out), 8);
     ck_assert_str_eq(out, "to c go7");
 }
 
@@ -647,8 +647,8 @@ TEST(reverse_is_learned)
     for (int k = 0; k < 40; k++) {
         ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
         ck_assert(eg_data_held_out(d, &e));
-        eg_data_write(d, e.inputs, e.input, input, sizeof input);
-        eg_data_write(d, e.outputs, e.output, output, sizeof output);
+        eg_data_decode(d, e.inputs, e.input, input, sizeof input);
+        eg_data_decode(d, e.outputs, e.output, output, sizeof output);
         right += !strcmp(eg_trainer_predict(t, input), output);
     }
     ck_assert_int_ge(right, 38);
@@ -732,8 +732,8 @@ TEST(greedy_decoding_is_evaluation) /* a half-trained decoder: sequence by seque
         eg_example e;
         char in[40], out[40];
         eg_trainer_test(t, k, &e);
-        eg_data_write(d, e.inputs, e.input, in, sizeof in);
-        eg_data_write(d, e.outputs, e.output, out, sizeof out);
+        eg_data_decode(d, e.inputs, e.input, in, sizeof in);
+        eg_data_decode(d, e.outputs, e.output, out, sizeof out);
         right += !strcmp(eg_trainer_predict(t, in), out);
     }
     eg_assert_ok(cx);
@@ -777,7 +777,7 @@ TEST(saturated_heads_are_measured)
             eg_example e;
             char input[EG_LONGEST + 1] = "";
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
-            eg_data_write(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
+            eg_data_decode(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
             const eg_head *h =
                 eg_heads(eg_select_axis(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
                          .spec = "[h] i j", .top = 1);
@@ -838,7 +838,7 @@ TEST(pairs_travel_in_the_file)
     eg_trainer *again = eg_trainer_load(cx, path, 500);
     ck_assert_msg(again != NULL, "%s", eg_error(cx));
     ck_assert_str_eq(eg_data_name(eg_trainer_data(again)), "roman.tsv");
-    ck_assert_str_eq(eg_data_text(eg_trainer_data(again)), roman());
+    ck_assert_str_eq(eg_data_pairs_text(eg_trainer_data(again)), roman());
     ck_assert(eg_trainer_config(again)->steps == 500 &&
               !strcmp(eg_trainer_config(again)->model, "decoder"));
     char first[64];

@@ -121,7 +121,7 @@ static int run(const command *c, int count, char **word)
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     eg_score s;
-    bool text = t && eg_data_free(eg_trainer_data(t));
+    bool text = t && eg_data_is_text(eg_trainer_data(t));
     if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
     if (!status && !isfinite(s.loss)) status = say_loss(s.loss);
     if (!status) line(&s, text);

@@ -52,18 +52,19 @@ static int run(const command *c, int count, char **word)
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
         return say("--beam draws nothing; leave --temperature, --top-k and --top-p out");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     size_t bytes = 0;
     o.how.size = sizeof o.how, o.how.trainer = t, o.how.seed = (uint64_t)o.seed,
     o.how.bytes = &bytes;
-    if (t && !o.how.prompt && !eg_data_free(eg_trainer_data(t))) {
+    if (t && !o.how.prompt && !eg_data_is_text(eg_trainer_data(t))) {
         eg_close(cx);
         return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
     }
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
     int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
-        if (eg_data_free(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
+        if (eg_data_is_text(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
         fwrite(text, 1, bytes, stdout);
         putchar('\n');
     }

@@ -57,7 +57,8 @@ static int run(const command *c, int count, char **word)
                    program());
     if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     if (t && !status && w.count == 1) status = answer_lines(cx, t);

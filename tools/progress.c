@@ -54,7 +54,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
                      .first = now.step,
                      .goal = o->goal,
                      .start = seconds(),
-                     .text = eg_data_free(eg_trainer_data(t)) };
+                     .text = eg_data_is_text(eg_trainer_data(t)) };
     g->whole = -1;
     g->unseen = now.held;
     g->guess = log(eg_data_symbols(eg_trainer_data(t)));

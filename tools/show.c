@@ -12,8 +12,8 @@ enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
-    eg_data_write(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
-    eg_data_write(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
+    eg_data_decode(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
+    eg_data_decode(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
     return true;
 }
 
@@ -58,7 +58,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
     const char *model = eg_trainer_config(t)->model;
     bool decoder = strcmp(model, "decoder") == 0, apart = strcmp(model, "seq2seq") == 0;
     int32_t token[EG_LONGEST];
-    int inputs = eg_data_read(d, input, EG_LONGEST, token);
+    int inputs = eg_data_encode(d, input, EG_LONGEST, token);
     const char *const *row;
     /* layer h i j */
     eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);
@@ -77,7 +77,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
         for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
     } else {
         const char *answer = eg_trainer_predict(t, input);
-        v->rows = v->columns = answer ? eg_data_read(d, answer, EG_LONGEST, token) : 0;
+        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_LONGEST, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
     if (v->rows < 1) return false; /* an answer without symbols */
@@ -130,7 +130,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
+        if (plain(&e, eg_data_pairs_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
             chosen = k;
             break;
         }
@@ -200,7 +200,7 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
         printf("no gradient was clipped");
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
     if (p->best < 0 || p->best_step == p->step) return;
-    const bool text = eg_data_free(eg_trainer_data(t));
+    const bool text = eg_data_is_text(eg_trainer_data(t));
     printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step,
            text ? p->best / log(2) : p->best, text ? " bits a character" : "",
            p->stopped ? "; stopped early" : "");

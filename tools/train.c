@@ -251,7 +251,7 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
     eg_saved has = eg_trainer_saved(t, path);
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
-    if (!has.there || o->force) return true;
+    if (!has.exists || o->force) return true;
     if (!has.checkpoint)
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
@@ -333,8 +333,9 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_data *d = eg_trainer_data(t);
-    const eg_task *task = eg_data_text(d) || eg_data_free(d) ? NULL : eg_task_find(eg_data_name(d));
-    bool text = eg_data_free(d);
+    const eg_task *task =
+        eg_data_pairs_text(d) || eg_data_is_text(d) ? NULL : eg_task_find(eg_data_name(d));
+    bool text = eg_data_is_text(d);
     if (task)
         printf("%s: %s\n", task->name, task->about);
     else if (text)
@@ -390,7 +391,7 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
-    bool of_file = eg_data_text(d) || eg_data_free(d); /* a checkpoint can name it alone */
+    bool of_file = eg_data_pairs_text(d) || eg_data_is_text(d); /* a checkpoint can name it alone */
     if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
     if (!try_outputs(cx, t, o, path, from, &u.kept) ||
         !progress_open(&u.g, t, o->log, o->resume != NULL))

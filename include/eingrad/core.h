@@ -336,76 +336,7 @@ EG_API eg_tensor *eg_imag(eg_tensor *z);   /* eg_assign to one writes into z */
 
 #ifdef __cplusplus
 } /* extern "C" */
-inline eg_ctx *eg_open(eg_open_args a = eg_open_args())
-{
-    a.size = sizeof a;
-    return eg_open_with(&a);
-}
-inline eg_dtype eg_type_of_(const float *) { return EG_F32; }
-inline eg_dtype eg_type_of_(const double *) { return EG_F64; }
-inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
-inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
-inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
-inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
-template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *)
-{
-    static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
-    return EG_C128;
-}
-#define EG_CXX_DIMS_(call)                     \
-    const int64_t dims_[] = { (int64_t)d... }; \
-    const int rank_ = (int)sizeof...(d);       \
-    return call
-/* a pointer or an array, a temporary one too */
-template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
-{
-    EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d)
-{
-    EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d)
-{
-    EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d)
-{
-    EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_));
-}
-template <class... D_> inline double eg_get(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_get_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_view_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
-{
-    const int axes_[] = { (int)d... };
-    return eg_permute_n(x, (int)sizeof...(d), axes_);
-}
-#undef EG_CXX_DIMS_
+#define EG_CXX_CORE_
+#include <eingrad/cxx.h>
 #endif
 #endif

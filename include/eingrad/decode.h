@@ -66,16 +66,11 @@ EG_API const eg_decoded *eg_decode_with(const eg_decode_args *);
 #ifndef __cplusplus
 #define eg_decode(...) \
     eg_decode_with(&(eg_decode_args){ .size = sizeof(eg_decode_args), __VA_ARGS__ })
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_decoded *eg_decode(eg_ctx *cx, eg_next *next, void *user,
-                                   eg_decode_args o = eg_decode_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.next = next;
-    o.user = user;
-    return eg_decode_with(&o);
-}
+#define EG_CXX_DECODE_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -92,24 +92,7 @@ EG_API const eg_explained *eg_explain_shapes(eg_ctx *, const char *spec, bool br
 
 #ifdef __cplusplus
 } /* extern "C" */
-template <class... X_> inline const eg_explained *eg_explain(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o;
-    o.spec = spec;
-    o.count = (int)sizeof...(x);
-    o.operands = xs;
-    return eg_explain_with(&o);
-}
-inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operands,
-                            eg_plan_args o = eg_plan_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.count = count;
-    o.operands = operands;
-    return eg_plan_new_with(&o);
-}
+#define EG_CXX_EINSUM_
+#include <eingrad/cxx.h>
 #endif
 #endif

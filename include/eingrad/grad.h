@@ -211,17 +211,11 @@ EG_API int eg_report_print(FILE *, const eg_report *);
 
 #ifndef __cplusplus
 #define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
-                                     eg_gradcheck_args o = eg_gradcheck_args())
-{
-    o.size = sizeof o;
-    o.f = f;
-    o.user = user;
-    o.count = count;
-    o.xs = xs;
-    return eg_gradcheck_with(&o);
-}
+#define EG_CXX_GRAD_
+#include <eingrad/cxx.h>
 #endif
 #endif

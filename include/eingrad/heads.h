@@ -69,45 +69,11 @@ EG_API eg_tensor *eg_attention_similarity_with(const eg_attention_args *, const 
                                  (head)) /* ("h", spec, q, k, v, …) */
 #define eg_heads(...) \
     eg_heads_with(EG_ARGS_(eg_heads_args, __VA_ARGS__)) /* (weights, "b [h] i j", .top = 5) */
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args())
-{
-    o.size = sizeof o;
-    o.weights = weights;
-    return eg_heads_with(&o);
-}
-inline eg_tensor *eg_attention_mass(const char *region, const char *spec, eg_tensor *q,
-                                    eg_tensor *k, eg_tensor *v,
-                                    eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_attention_mass_with(&o, region);
-}
-inline eg_tensor *eg_attention_entropy(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
-                                       eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_attention_entropy_with(&o);
-}
-inline eg_tensor *eg_attention_similarity(const char *head, const char *spec, eg_tensor *q,
-                                          eg_tensor *k, eg_tensor *v,
-                                          eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_attention_similarity_with(&o, head);
-}
+#define EG_CXX_HEADS_
+#include <eingrad/cxx.h>
 #endif
 #endif

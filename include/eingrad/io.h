@@ -127,28 +127,11 @@ EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 #define eg_picture_save(path, ...) \
     eg_picture_save_with((path),   \
                          EG_ARGS_(eg_heatmap_args, __VA_ARGS__)) /* ("map.svg", x, .title = …) */
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
-                          eg_curves_args o = eg_curves_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.count = count;
-    o.curve = curve;
-    return eg_curves_save_with(path, &o);
-}
-inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_heatmap_print_with(file, &o);
-}
-inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_picture_save_with(path, &o);
-}
+#define EG_CXX_IO_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -150,32 +150,11 @@ EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 #define eg_linear_attention(...) eg_linear_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
 #define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline eg_tensor *eg_rotary(const char *spec, eg_tensor *x, eg_rotary_args o = eg_rotary_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_rotary_with(&o);
-}
-inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
-                                      eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_linear_attention_with(&o);
-}
-EG_CXX_NEW_(eg_mha, eg_mha_args)
-inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
-{
-    o.size = sizeof o;
-    o.mha = m;
-    o.query = x;
-    return eg_mha_run_with(&o);
-}
+#define EG_CXX_MHA_
+#include <eingrad/cxx.h>
 #endif
 #endif

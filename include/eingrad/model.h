@@ -163,52 +163,11 @@ EG_API eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *);
 #define eg_seq2seq_decode(...) \
     eg_seq2seq_decode_with(    \
         EG_ARGS_(eg_seq2seq_decode_args, __VA_ARGS__)) /* (net, target, memory, …) */
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-EG_CXX_NEW_(eg_block, eg_block_args)
-EG_CXX_NEW_(eg_transformer, eg_transformer_args)
-EG_CXX_NEW_(eg_seq2seq, eg_seq2seq_args)
-inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x,
-                               eg_block_run_args o = eg_block_run_args())
-{
-    o.size = sizeof o;
-    o.block = m;
-    o.x = x;
-    return eg_block_run_with(&o);
-}
-inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *x,
-                                     eg_transformer_run_args o = eg_transformer_run_args())
-{
-    o.size = sizeof o;
-    o.transformer = m;
-    o.index = x;
-    return eg_transformer_run_with(&o);
-}
-inline eg_tensor *eg_seq2seq_run(const eg_seq2seq *m, eg_tensor *source, eg_tensor *target,
-                                 eg_seq2seq_run_args o = eg_seq2seq_run_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.source = source;
-    o.target = target;
-    return eg_seq2seq_run_with(&o);
-}
-inline eg_tensor *eg_seq2seq_encode(const eg_seq2seq *m, eg_tensor *source,
-                                    eg_seq2seq_run_args o = eg_seq2seq_run_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.source = source;
-    return eg_seq2seq_encode_with(&o);
-}
-inline eg_tensor *eg_seq2seq_decode(const eg_seq2seq *m, eg_tensor *target, eg_tensor *memory,
-                                    eg_seq2seq_decode_args o = eg_seq2seq_decode_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.target = target;
-    o.memory = memory;
-    return eg_seq2seq_decode_with(&o);
-}
+#define EG_CXX_MODEL_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -224,38 +224,7 @@ EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 
 #ifdef __cplusplus
 } /* extern "C" */
-inline eg_params *eg_params_open(eg_ctx *cx, eg_params_args o = eg_params_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    return eg_params_open_with(&o);
-}
-template <class... D_>
-inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_... d)
-{
-    const int64_t dims_[] = { (int64_t)d... };
-    return eg_param_n(p, name, axes, (int)sizeof...(d), dims_);
-}
-#define EG_CXX_NEW_(module, args)                                                \
-    inline module *module##_new(eg_params *p, const char *name, args o = args()) \
-    {                                                                            \
-        o.size = sizeof o;                                                       \
-        o.params = p;                                                            \
-        o.name = name;                                                           \
-        return module##_new_with(&o);                                            \
-    }
-EG_CXX_NEW_(eg_linear, eg_linear_args)
-EG_CXX_NEW_(eg_norm, eg_norm_new_args)
-EG_CXX_NEW_(eg_embedding, eg_embedding_args)
-EG_CXX_NEW_(eg_positions, eg_positions_args)
-EG_CXX_NEW_(eg_ffn, eg_ffn_args)
-inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
-                                   eg_positions_run_args o = eg_positions_run_args())
-{
-    o.size = sizeof o;
-    o.positions = m;
-    o.x = x;
-    return eg_positions_run_with(&o);
-}
+#define EG_CXX_NN_
+#include <eingrad/cxx.h>
 #endif
 #endif

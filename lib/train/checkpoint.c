@@ -167,13 +167,13 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
         names[k] = one->name;
         xs[k] = one->x;
     }
-    const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
+    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
-                                  pairs                   ? "name"
-                                  : eg_data_free(t->data) ? "corpus"
-                                                          : "task",
+                                  pairs                      ? "name"
+                                  : eg_data_is_text(t->data) ? "corpus"
+                                                             : "task",
                                   eg_data_name(t->data),
                                   "model",
                                   t->o.model,
@@ -223,7 +223,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     } texts[] = {
         { "model", t->o.model, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
-        { "pairs", eg_data_text(t->data), false },
+        { "pairs", eg_data_pairs_text(t->data), false },
         { "symbols", eg__data_symbols_text(t->data, owner), false },
     };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && !*out->differs; k++) {
@@ -254,7 +254,7 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
     eg_owner *owner = eg_owner_open(t->cx);
     eg_safetensors *file = eg_safetensors_open(t->cx, path);
     const char *format = file ? eg_safetensors_metadata(file, "format") : NULL;
-    out.there = true;
+    out.exists = true;
     out.checkpoint = format && strncmp(format, "eingrad trainer", 15) == 0;
     if (out.checkpoint && owner) saved_compare(t, file, owner, &out);
     out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
@@ -305,7 +305,7 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (d && !same_data(d, called ? called : o->path, corpus, s, o->path)) return NULL;
     if (d) return d;
     if (pairs) return eg_data_parse(o->cx, pairs, name ? name : o->path);
-    if (corpus && o->answers)
+    if (corpus && o->inference_only)
         return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", s->sum, s->characters);
     if (corpus) {
         d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;

@@ -246,15 +246,15 @@ bool eg_data_held_out(const eg_data *d, const eg_example *e)
 
 /* -- asking ----------------------------------------------------------------------------------- */
 const char *eg_data_name(const eg_data *d) { return d ? d->name : NULL; }
-const char *eg_data_text(const eg_data *d) { return d ? d->text : NULL; }
-bool eg_data_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }
+const char *eg_data_pairs_text(const eg_data *d) { return d ? d->text : NULL; }
+bool eg_data_wants_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }
 int64_t eg_data_size(const eg_data *d) { return d ? d->count : 0; }
 int eg_data_symbols(const eg_data *d) { return d ? d->symbols : 0; }
 const char *eg_data_symbol(const eg_data *d, int token)
 {
     return d && token >= 0 && token < d->symbols ? d->symbol[token].s : NULL;
 }
-bool eg_data_free(const eg_data *d) { return d && d->free_text; }
+bool eg_data_is_text(const eg_data *d) { return d && d->free_text; }
 eg_ctx *eg__data_context(const eg_data *d) { return d ? d->cx : NULL; }
 
 int64_t eg__data_uneven(const eg_data *d)

@@ -42,9 +42,9 @@ static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int6
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
-    int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
+    int64_t n = text && (!input || !*input) ? 0 : eg_data_encode(t->data, input, (int)room, tokens);
     /* as after a line's end */
-    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {
+    if (n == 0 && text && (n = eg_data_encode(t->data, "\n", 1, tokens)) < 0) {
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
     }
@@ -143,12 +143,12 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
 
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
-    size_t n = eg_data_write(t->data, (int)count, tokens, NULL, 0);
+    size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_room) {
         t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
         t->answer_room = t->answer ? 2 * (n + 1) : 0;
     }
-    if (t->answer) eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (t->answer) eg_data_decode(t->data, (int)count, tokens, t->answer, t->answer_room);
     if (bytes) *bytes = n;
     return t->answer;
 }

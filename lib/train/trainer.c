@@ -23,7 +23,7 @@ static int64_t trainer_integer(int64_t given, int64_t otherwise)
 static bool model_kind(eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
-    if (!o->model) o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
+    if (!o->model) o->model = eg_data_wants_decoder(o->data) ? "decoder" : "encoder";
     const eg__kind *kind = eg__kind_find(o->model);
     if (!kind)
         eg_fail_as(cx, EG_ERROR_NOTATION,

@@ -166,7 +166,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
-int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
+int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
         eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the %s to read is NULL", d->name,
@@ -194,7 +194,7 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
     return count;
 }
 
-size_t eg_data_write(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
+size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
 {
     size_t at = 0;
     for (int k = 0; d && k < count; k++) {
