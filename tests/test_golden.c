@@ -206,6 +206,35 @@ static eg_tensor *(*const layouts[])(eg_tensor *) = { as_is, turned, gapped };
 
 GROUP("golden", .setup = open_file, .teardown = close_file)
 
+/* -- what a result was made of ----------------------------------------------------------------- */
+typedef struct seen {
+    const eg_tensor *at[4096];
+    int count;
+    const eg_op *row[512];
+    int rows;
+} seen;
+static void visit(seen *s, const eg_tensor *t)
+{
+    for (int k = 0; k < s->count; k++)
+        if (s->at[k] == t) return;
+    ck_assert_int_lt(s->count, 4096);
+    s->at[s->count++] = t;
+    const eg_op *row = eg_op_of(t);
+    int k = 0;
+    while (k < s->rows && s->row[k] != row) k++;
+    if (row && k == s->rows) s->row[s->rows++] = row;
+    for (int i = 0; i < eg_operands(t); i++) visit(s, eg_operand(t, i));
+}
+static bool reads(const eg_tensor *y, const eg_tensor *x)
+{
+    static seen s;
+    s.count = s.rows = 0;
+    visit(&s, y);
+    for (int k = 0; k < s.count; k++)
+        if (s.at[k] == x) return true;
+    return false;
+}
+
 /* -- cases without numbers of PyTorch ---------------------------------------------------------- */
 #define HOW                                                                                   \
     "python3 tests/reference/goldens.py tests/data/golden.safetensors asks PyTorch for them " \
@@ -229,9 +258,9 @@ static eg_tensor *call_case(void *user, eg_tensor *const *x)
 static void by_differences(int c)
 {
     const char *name = cases[c].name;
-    eg_tensor *x[OPERANDS], *y;
-    const int n = operands_of(c, x);
-    y = cases[c].call(x);
+    eg_tensor *x[OPERANDS];
+    int n = operands_of(c, x);
+    eg_tensor *y = cases[c].call(x);
     ck_assert_msg(eg_ok(y),
                   "%s: golden.safetensors has no numbers of it, and %d operands of (3, 4) "
                   "do not suit: %s\n" HOW,
@@ -240,6 +269,7 @@ static void by_differences(int c)
                   "%s: golden.safetensors has no numbers of it, and without a gradient "
                   "nothing else says what is right\n" HOW,
                   name);
+    while (n > 1 && !reads(y, x[n - 1])) n--;
     const eg_report *r = eg_gradcheck(call_case, &c, n, x, .order = 2);
     ck_assert_msg(r && r->passed, "%s: %s", name, r ? r->text : eg_error(cx));
     fprintf(stderr,
@@ -364,24 +394,6 @@ static const char *const elsewhere[][2] = {
     { "attention_lse", "its .lse: test_attention.c" },
     { "attention_product", "NaN that masks forbid: test_flash.c" },
 };
-typedef struct seen {
-    const eg_tensor *at[4096];
-    int count;
-    const eg_op *row[512];
-    int rows;
-} seen;
-static void visit(seen *s, const eg_tensor *t)
-{
-    for (int k = 0; k < s->count; k++)
-        if (s->at[k] == t) return;
-    ck_assert_int_lt(s->count, 4096);
-    s->at[s->count++] = t;
-    const eg_op *row = eg_op_of(t);
-    int k = 0;
-    while (k < s->rows && s->row[k] != row) k++;
-    if (row && k == s->rows) s->row[s->rows++] = row;
-    for (int i = 0; i < eg_operands(t); i++) visit(s, eg_operand(t, i));
-}
 TEST(every_row_is_reached)
 {
     static seen s;

@@ -24,8 +24,9 @@ static inline void as_stored(eg_tensor *y, const double *value, int count, eg_te
 }
 /* clang-format off */
 #define GRADIENTS(...) (const double *const[]){ __VA_ARGS__ }
-#define OPERANDS(...) \
-    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]){ __VA_ARGS__ }
+#define OPERANDS(...)                                                 \
+    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), \
+    (eg_tensor *[]){ __VA_ARGS__ }
 /* clang-format on */
 
 /* x[at] = v of a float tensor that is row-major */
