@@ -35,7 +35,7 @@ int main(void)
     good = eg_axes("batch head pos width", h, NULL, &heads, NULL, &width) && good;
     printf("heads %d of width %d\n", (int)heads, (int)width);
 
-    /* sizes must agree, 1 included: nothing broadcasts unasked */
+    /* sizes must agree; a size of 1 does not broadcast unless .broadcast asks for it */
     eg_einsum("ibhd,jbhd->ijbh", q, eg_ones(cx, 3, 1, 2, 5));
     printf("%s\n", eg_error(cx));
     eg_close(cx);

@@ -40,7 +40,7 @@ int main(void)
            eg_sum("s [t]", eg_select_axis(eg_select_axis(eg_softmax("n h s [t]", s), 0, 0), 0, 0)),
            3, third);
 
-    /* heads are merged behind the place: n h s d -> n s (h d); a reshape alone mixes places */
+    /* heads are merged as the last axis, n h s d -> n s (h d); a reshape alone mixes places */
     eg_tensor *o = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 12, 1), 1, 2, 3, 2);
     static const double merged[] = { 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 },
                         mixed[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
@@ -55,8 +55,7 @@ int main(void)
            eg_item(eg_var(NULL, eg_scale(dot, 0.25))));
     good = good && fabs(eg_item(eg_var(NULL, eg_scale(dot, 0.25))) - 1) < 0.05;
 
-    /* S ≠ T, and a query with no key to look at: its heads give 0, so that only b_o is left; no NaN
-     */
+    /* S ≠ T, and a query without a key: its heads give 0, and only b_o is left; no NaN */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.1);
     bool some[1][2][3] = { { { true, true, false }, { false, false, false } } };

@@ -1,6 +1,6 @@
-/* 09: from one head to many. Z = softmax(QKᵀ/√d_k)V; h heads with a matrix each, or one stacked
- * tensor: the same numbers and gradients. Self-attention is attention whose three inputs are one
- * tensor; its gradient is the sum of three paths. */
+/* 09: from one head to many: Z = softmax(QKᵀ/√d_k)V. With a matrix for each of h heads, or with one
+ * stacked tensor, results and gradients are the same. Self-attention is attention whose three
+ * inputs are one tensor; its gradient is the sum of three paths. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* 12: a score function of your own. The task: repeat the symbol of three places before. Without
  * positions q·k cannot know what "three before" means; a learned number for every distance, added
- * to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are capped softly, c
- * tanh(s/c), so that no head saturates. Both are eingrad operations, so their gradients come along.
- */
+ * to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are limited by c
+ * tanh(s/c), so that no head saturates. Both are operations of eingrad and therefore have
+ * gradients. */
 #include <eingrad.h>
 #include <stdlib.h>
 

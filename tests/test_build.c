@@ -1,5 +1,5 @@
-/* The build itself: what was compiled is what the version says, and the probes of configure meant
- * what they said. */
+/* test_build.c: the version is that of the package, and what configure found out about the compiler
+ * is true. */
 #include <config.h>
 #include <eingrad.h>
 #include "tests.h"

@@ -1,4 +1,4 @@
-/* test_core.c: lifetimes, errors, memory: what a context promises. */
+/* test_core.c: contexts: lifetimes of tensors, errors, memory, threads. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif

@@ -1,7 +1,7 @@
 /* test_golden.c: the public functions on tensors, all of them, against PyTorch's numbers: value,
  * gradient and gradient of the gradient, on contiguous operands and on permuted and sliced ones
- * (tests/reference/goldens.py made the data); derivatives of the third order; and header and table
- * against each other: no function without a case, no row that no function reaches. */
+ * (tests/reference/goldens.py made the data); derivatives of the third order. And that
+ * headers and table agree: no function without a case, no row that no function reaches. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart (rows
- * 0.12, 4.7, 4.14, 4.20). */
+/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>

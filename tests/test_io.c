@@ -1,5 +1,5 @@
-/* Files: .npy and safetensors in both directions, malformed ones, writing that is whole or not at
- * all, heat maps. */
+/* test_io.c: files: .npy and safetensors in both directions, malformed ones, writing that is whole
+ * or not at all, heat maps. */
 #include <eingrad/io.h>
 #include <fcntl.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Extreme values of every integer option of the public structs: an error that is one line, or a
- * result; never undefined behaviour, which the sanitizers' build reports. Memory is limited, so
- * that a large size is refused and not taken. */
+/* test_limits.c: extreme values of every integer option of the public structs: an error that is one
+ * line, or a result; never undefined behaviour, which the sanitizers' build reports. Memory is
+ * limited, so that a large size is refused and not taken. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. Numbers are
- * the business of test_einsum.c. */
+/* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. The
+ * numbers are tested in test_einsum.c. */
 #include <eingrad/check.h>
 #include <eingrad/einsum.h>
 #include <notation/notation.h>

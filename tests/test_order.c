@@ -1,4 +1,4 @@
-/* test_order.c: the sequence of pairs against every sequence there is. */
+/* test_order.c: the order of pairs of a contraction, compared with all possible orders. */
 #include <math.h>
 #include <string.h>
 #include "einsum/einsum.h"

@@ -106,7 +106,7 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
     static const char *const models[] = { "decoder", "seq2seq" };
     eg_trainer *t = small(models[_i], 0);
     for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    bool apart = t->kind->apart;
+    bool apart = t->kind->has_source;
     int differ = 0;
     for (int k = 0; k < 30; k++) {
         char in[16], said[64], greedy[64];
@@ -258,7 +258,8 @@ LOOP_TEST(a_cache_gives_the_full_pass, 4)
         eg__batch all = b, one = b;
         all.length = n, one.tokens = tokens + n - 1;
         eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
-        eg_tensor *cached = eg_select_axis(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
+        eg_tensor *cached =
+            eg_select_axis(t->kind->next_logits(&t->net, cx, &one, memory, cache), 1, 0);
         eg_assert_ok(cx);
         eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
     }

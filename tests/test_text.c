@@ -1,5 +1,5 @@
-/* test_text.c: language models of a text, and what training has beside the steps: parts of a batch,
- * early stop, the best checkpoint. */
+/* test_text.c: language models of a text, and what training offers beside its steps: parts of a
+ * batch, early stop, the best checkpoint. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif

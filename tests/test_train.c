@@ -787,7 +787,7 @@ TEST(saturated_heads_are_measured)
         for (int j = 0; j < HEADS; j++) ck_assert_double_eq_tol(largest[j], sum[j] / rows, 1e-5);
     }
     ck_assert_int_eq(eg_trainer_saturation(t, NULL), -1);
-    eg_assert_error(cx, "saturation: there is no room for the result");
+    eg_assert_error(cx, "saturation: the result is NULL");
 }
 
 /* what the trainer fills in: the end, the warm-up, d_model, the scale of noam */

@@ -9,13 +9,15 @@ typedef struct attend {
 } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out", OUTPUT, "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 'o', "out", OUTPUT, "FILE", "a picture, .png or .svg (default: heat maps in the terminal)",
+      AT(out) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
     { 0 }
 };
 
+/* Draws every head's weights on the input, to a file or the terminal; the exit status. */
 static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
 {
     const char *const *rows, *const *columns;

@@ -1,9 +1,10 @@
 /* heads.c: the heads of a model in a table, under their heat maps. */
 #include "tools.h"
 
-enum { WIDEST = 16 }; /* heads whose likeness is printed */
+enum { WIDEST = 16 }; /* heads of which the similarity is printed, at most */
 
-/* Between two sequences there is no own place, no neighbour and no distance. */
+/* The table where queries and keys are two sequences, so that a query has no own place among the
+ * keys, no neighbours and no distance. */
 static void table_apart(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
@@ -21,6 +22,7 @@ static void table(const eg_head *h, int64_t layer, int64_t heads)
             100 * h->saturated);
 }
 
+/* The matrix of the heads' similarity. */
 static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
 {
     eg_tensor *s = eg_head_similarity("[h] i j", w), *mean = eg_head_diversity("[h] i j", w);

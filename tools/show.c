@@ -1,4 +1,5 @@
-/* show.c: what the newcomer sees at the end of `train`. */
+/* show.c: what `train` prints when it is done: answers, a heat map, a check of the gradients, and
+ * what to type next. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
 
-/* of the test set, as text */
+/* The k-th example of the test set as text; false past the end. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
@@ -157,7 +158,8 @@ static bool best_map(eg_trainer *t, char *shown_input)
 }
 
 /* -- what to type next ------------------------------------------------------------------------ */
-static void quoted(const char *s) /* one word of a shell */
+/* Prints s as one word of a shell. */
+static void quoted(const char *s)
 {
     static const char plain_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
@@ -170,6 +172,7 @@ static void quoted(const char *s) /* one word of a shell */
     putchar('\'');
 }
 
+/* Commands to try next. */
 static void next(eg_trainer *t, const char *path, const char *input)
 {
     static const char data[] = "examples/data/dates.tsv";
@@ -190,6 +193,7 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
+/* How often the gradient was clipped, and at which step the held-out loss was smallest. */
 static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
     double limit = eg_trainer_config(t)->clip_norm;
@@ -216,7 +220,7 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
            p->seconds, seconds() - g->start, path);
 }
 
-/* -- a text: how well it is foretold, and how it may go on ------------------------------------ */
+/* -- a text: how well it is predicted, and a continuation ------------------------------------- */
 static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
                      const eg_progress *p, const progress *g)
 {

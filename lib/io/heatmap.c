@@ -7,7 +7,7 @@
 static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
 {
     char dims[EG_RANK_MAX * 22];
-    eg_fail_as(cx, EG_ERROR_FILE, "%s: operand 1 is %s, but %s", who,
+    eg_fail_as(cx, EG_ERROR_SHAPE, "%s: operand 1 is %s, but %s", who,
                eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
     return false;
 }
@@ -20,7 +20,7 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
     if (!eg_ok(x))
-        eg_fail_as(cx, EG_ERROR_FILE,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: operand 1 has no values: it failed, or its scope was popped", who);
     if (!eg_ok(x) || eg_error(cx)) return false;
     if (rank != 2 && rank != 3)

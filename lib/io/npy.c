@@ -250,7 +250,7 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
     eg_tensor *y = open ? read_array(in) : NULL;
     eg__file_close(in);
     return y ? y
-             : eg_fail_as(in->cx, EG_ERROR_MISUSE,
+             : eg_fail_as(in->cx, EG_ERROR_FILE,
                           "npy: cannot be read"); /* the first sentence stays */
 }
 

@@ -161,7 +161,7 @@ static bool st_check_tensors(eg_ctx *cx, const char *path, int count, const char
         if (eg_context(xs[k]) != cx)
             return st_refuse(cx, path, EG_ERROR_MISUSE, "another context owns tensor", names[k]);
         if (!eg__encoding_of(eg_type(xs[k]))->dtype)
-            return st_refuse(cx, path, EG_ERROR_UNSUPPORTED,
+            return st_refuse(cx, path, EG_ERROR_DTYPE,
                              "c128 is not written; save eg_real and eg_imag of tensor", names[k]);
     }
     return true;

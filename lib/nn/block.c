@@ -94,7 +94,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     const eg_block *m = a->block;
     if (!m) return eg__nn_absent("block", a->x);
     if (!m->cross != !a->memory)
-        return eg_fail_as(eg_context(a->x), EG_ERROR_NOTATION,
+        return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
     eg_tensor *x = a->x;

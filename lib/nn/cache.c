@@ -101,7 +101,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
     if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail_as(cx, EG_ERROR_INDEX,
+        eg_fail_as(cx, EG_ERROR_SHAPE,
                    "cache: the batches to pick are one row of numbers, at least one, but the index "
                    "has %d ax%s and %lld",
                    eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
@@ -113,7 +113,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
         const slot *s = cache_seen(c, k);
         if (!s || !s->taken) continue;
         if (!s->axis) {
-            eg_fail_as(cx, EG_ERROR_NOTATION,
+            eg_fail_as(cx, EG_ERROR_MISUSE,
                        "cache: its keys have no batch that could be picked; they come from the "
                        "layout of one sequence");
             bad = -1;

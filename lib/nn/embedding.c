@@ -79,7 +79,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_told("positions", m->name, a->x, before, NULL);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
     if (a->offset < 0 || end > m->length)
-        return eg_fail_as(eg_context(a->x), EG_ERROR_NOTATION,
+        return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);
     eg_tensor *y =

@@ -152,7 +152,8 @@ static saved checkpoint_of(const eg_trainer *t)
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
-static int save(eg_trainer *t, const char *path, eg_owner *owner)
+/* Writes parameters, optimiser state and metadata; owner: what is made for that. */
+static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int count = eg_params_count(t->params), states = 0, n = 0;
     while (eg_opt_state(t->opt, states)) states++;
@@ -196,7 +197,7 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     if (!t || eg_error(t->cx)) return -1;
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
-    int bad = owner ? save(t, path, owner) : -1;
+    int bad = owner ? checkpoint_save(t, path, owner) : -1;
     eg_pop(t->cx, m);
     return bad;
 }
@@ -213,7 +214,8 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
                  has ? has : "unknown", text);
 }
 
-/* A name in the metadata of pairs or of a text is where they lay: they are compared themselves. */
+/* Fills in out->differs, if anything does. Of pairs and of a text the metadata's name is the path
+ * they had, which may change: they are compared themselves. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
@@ -235,7 +237,8 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         else
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
-    for (int k = 0; k < FIELDS; k++) /* the planned steps decide the warm-up too */
+    /* first the end of the schedule, from which defaults of other fields follow */
+    for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))
             saved_compare_number(&fields[k], &own, file, out);
     for (int k = 0; k < FIELDS; k++) saved_compare_number(&fields[k], &own, file, out);
@@ -259,12 +262,14 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
     if (out.checkpoint && owner) saved_compare(t, file, owner, &out);
     out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
     eg_safetensors_close(file);
-    eg_clear(t->cx); /* what cannot be read is no checkpoint */
+    eg_clear(t->cx); /* a file that cannot be read is no checkpoint, and no error */
     eg_pop(t->cx, m);
     return out;
 }
 
 /* -- load ------------------------------------------------------------------------------------- */
+/* True if d is what the checkpoint was trained on: for pairs and tasks by name, for a text by its
+ * length and hash; else recorded. */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s,
                       const char *path)
 {
@@ -292,6 +297,8 @@ static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const cha
     return !eg_error(cx);
 }
 
+/* The data of the checkpoint: the caller's if given, else pairs from the metadata, a text from its
+ * path, or a task of the table. */
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"),
@@ -322,6 +329,7 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     return eg_data_task(o->cx, eg_task_find(task));
 }
 
+/* True if the context has the parameters' dtype and the counts fit each other; else recorded. */
 static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
 {
     if (s->dtype != (int64_t)eg_default_type(cx))
@@ -350,8 +358,8 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* Counts are within 0 and the first, the steps, which are at most 2^53; the learning rate is what
- * eg_opt_set_lr takes; moments are finite. */
+/* True if counts are within 0 and the first of them, the steps, which are at most 2^53, the
+ * learning rate is one that eg_opt_set_lr takes, and moments are finite; else recorded. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
@@ -370,12 +378,13 @@ static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const cha
     return !eg_error(cx);
 }
 
+/* Reads the optimiser's state, each tensor after a check of its sizes and numbers. */
 static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *path)
 {
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
         if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
-            continue; /* a file of before: no step skipped a parameter */
+            continue; /* older files have none: no step skipped a parameter */
         int at = eg_safetensors_find(file, one->name);
         eg_tensor *x = eg_safetensors_at(file, at);
         bool real = eg_type(one->x) == eg_params_type(t->params);

@@ -1,5 +1,5 @@
-/* vocabulary.c: symbols and their numbers. A symbol is a character of UTF-8, a word, or, of a free
- * text, a byte that is no UTF-8. */
+/* vocabulary.c: symbols and their tokens. A symbol is a character of UTF-8, a word, or, in one text
+ * to continue, a byte that is no UTF-8. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
@@ -28,6 +28,7 @@ uint64_t eg__hash(uint64_t h, const char *s, size_t n)
     return h;
 }
 
+/* The size of a regular file is known before; a pipe is read into memory that doubles. */
 char *eg__data_file(eg_data *d, const char *path, size_t *count)
 {
     struct stat about;
@@ -57,6 +58,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 }
 
 /* -- vocabulary ------------------------------------------------------------------------------- */
+/* Where the symbol's token is in the hash table, or the empty slot for it. */
 static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
@@ -66,6 +68,7 @@ static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
     }
 }
 
+/* Doubles the room for symbols, and the hash table with it. */
 static bool vocabulary_grow(eg_data *d)
 {
     int room = d->room ? 2 * d->room : 64;
@@ -79,8 +82,8 @@ static bool vocabulary_grow(eg_data *d)
     return true;
 }
 
-/* Zeroed room for a symbol's text, one behind the other: an owner gives 64 bytes at least, a word
- * has few. */
+/* Zeroed room for a symbol's text, cut from larger pieces: an owner gives 64 bytes at least, and
+ * most symbols have few. */
 static char *symbol_text(eg_data *d, size_t room)
 {
     enum { TEXTS = 4096 };
@@ -113,7 +116,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
     eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    if (d && !name) eg_fail_as(cx, EG_ERROR_FILE, "data: the name is NULL");
+    if (d && !name) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
     if (!copy) return NULL;
     strcpy(copy, name);
@@ -126,7 +129,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 }
 
 /* -- the vocabulary as text ------------------------------------------------------------------- */
-/* may stand in a line of UTF-8 as it is */
+/* True if byte k may stand in a line of UTF-8 as it is. */
 static bool is_plain(const eg__symbol *one, size_t k)
 {
     unsigned char c = (unsigned char)one->s[k];
@@ -169,7 +172,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
-        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the %s to read is NULL", d->name,
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s to read is NULL", d->name,
                    text ? "room for what there is" : "text");
     if (!d || !text || !tokens) return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
@@ -177,13 +180,13 @@ int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         int32_t t = n < 0 ? 0 : *vocabulary_slot(d, symbol, (size_t)n);
         if (n < 0)
-            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input is not UTF-8", d->name);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input is not UTF-8", d->name);
         else if (!t)
-            eg_fail_as(d->cx, EG_ERROR_FILE,
+            eg_fail_as(d->cx, EG_ERROR_MISUSE,
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
         else if (count >= room)
-            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input has more than %d symbols", d->name,
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbols", d->name,
                        room);
         else {
             tokens[count++] = t;
