@@ -203,19 +203,17 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
 }
 
-/*    name    smallest index  rule           equation                           gradient */
+/* X(name, rule, equation, gradient) */
 /* clang-format off */
-#define EXTREMES(X)                                                                       \
-    X(max,    false,   false, extreme_rule,  "y = max x",                                 \
-      "dx = g [x = y] / ties")                                                            \
-    X(min,    true,    false, extreme_rule,  "y = min x",                                 \
-      "dx = g [x = y] / ties")                                                            \
-    X(argmax, false,   true,  eg_zero_rule,  "y = first index of max x",        "dx = 0") \
-    X(argmin, true,    true,  eg_zero_rule,  "y = first index of min x",        "dx = 0") \
-    X(any,    false,   false, eg_zero_rule,  "y = x1 or x2 or …",               "dx = 0") \
-    X(all,    true,    false, eg_zero_rule,  "y = x1 and x2 and …",             "dx = 0")
+#define EXTREMES(X)                                                       \
+    X(max,    extreme_rule, "y = max x",                "dx = g [x = y] / ties") \
+    X(min,    extreme_rule, "y = min x",                "dx = g [x = y] / ties") \
+    X(argmax, eg_zero_rule, "y = first index of max x", "dx = 0")         \
+    X(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")         \
+    X(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")         \
+    X(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
 /* clang-format on */
-#define ROW(NAME, SMALLEST, INDEX, RULE, EQUATION, GRADIENT)                                       \
+#define ROW(NAME, RULE, EQUATION, GRADIENT)                                                        \
     static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }        \
     static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); } \
     static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 },                      \
@@ -232,33 +230,42 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
                                      .samples = NAME##_samples,                                    \
                                      .forward_c128 = extreme_forward };
 EXTREMES(ROW)
-static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest,
-                                bool index)
+/* Of no elements there is no extreme, and no first index of one. */
+static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
+                             bool index)
 {
-    return eg__focus_outer(
-        f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return reduce_refused(x);
+    const extreme a = { f.inner, smallest, index };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
 }
-#define OF_SOME(NAME, SMALLEST, INDEX)                                             \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                           \
-    {                                                                              \
-        eg_focus f;                                                                \
-        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return reduce_refused(x); \
-        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);                \
-    }
-#define OF_TRUTH(NAME, SMALLEST)                                                                \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                        \
-    {                                                                                           \
-        eg_focus f;                                                                             \
-        if (!eg__focus(&f, #NAME, spec, x)) return reduce_refused(x);                           \
-        return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), \
-                             SMALLEST, false);                                                  \
-    }
-OF_SOME(max, false, false)
-OF_SOME(min, true, false)
-OF_SOME(argmax, false, true)
-OF_SOME(argmin, true, true)
-OF_TRUTH(any, false)
-OF_TRUTH(all, true)
+eg_tensor *eg_max(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&max_op, spec, x, false, false);
+}
+eg_tensor *eg_min(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&min_op, spec, x, true, false);
+}
+eg_tensor *eg_argmax(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmax_op, spec, x, false, true);
+}
+eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmin_op, spec, x, true, true);
+}
+/* The extreme of truths, those of numbers being x ≠ 0. */
+static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
+{
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x)) return reduce_refused(x);
+    eg_tensor *truth = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
+    const extreme a = { f.inner, smallest, false };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &truth));
+}
+eg_tensor *eg_any(const char *spec, eg_tensor *x) { return truth_of(&any_op, spec, x, false); }
+eg_tensor *eg_all(const char *spec, eg_tensor *x) { return truth_of(&all_op, spec, x, true); }
 
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
 typedef struct lse_job {
