@@ -1,8 +1,9 @@
-/* join.c: tensors laid side by side, margins, running sums. */
+/* join.c: tensors joined along an axis, by letter or number; margins; running sums. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* A part of y: from `start` on, `size` long, along one axis. dim is room for the sizes. */
+/* The part of y from `start` on, `size` long, along one axis, not recorded. dim: room for its
+ * sizes. */
 static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t size, int64_t *dim)
 {
     eg_tensor t = *y;

@@ -13,7 +13,7 @@ typedef struct rank_job {
     bool descending;
 } rank_job;
 
-/* Does place a come before place b? A NaN is larger than every number, and equals stay in their
+/* True if place a comes before place b. A NaN is larger than every number, and equals stay in their
  * order, so no two places are equal: any method of sorting gives the one order there is. Complex
  * numbers stand by their real parts. */
 #define BEFORE(S, T, REAL)                                                                   \
@@ -149,7 +149,7 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
         return o.x ? eg__poison(o.x->cx) : NULL;
     const int64_t n = eg__row_length(f.x, 1);
     if (o.k < 0 || o.k > n)
-        return eg_fail_as(o.x->cx, EG_ERROR_NOTATION,
+        return eg_fail_as(o.x->cx, EG_ERROR_INDEX,
                           "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
                           (long long)o.k, (long long)n);
     return sorted(&f, o.k, !o.smallest, true, o.order);

@@ -100,7 +100,8 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source);
 
 /* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */
-/* 0 … rank − 1; −1 is the last; −1 after a message */
+/* The number of the axis, from 0 to rank − 1, of one that may count from the end (−1 is the last);
+ * −1 after an error. */
 int eg__axis(const char *who, eg_tensor *x, int axis);
 /* An axis of x as the caller of an operation named it: by number, or by a letter in the brackets of
  * a string (eg__focus_named). What an operation refuses is told in the caller's terms. */
@@ -126,7 +127,7 @@ eg_tensor *eg__select(const eg_named_axis *, int64_t index);
 eg_tensor *eg__slice(const eg_named_axis *, int64_t start, int64_t stop, int64_t step);
 int eg__split(const eg_named_axis *, int count, const int64_t *sizes, eg_tensor **parts);
 eg_tensor *eg__unfold(const eg_named_axis *, int64_t size, int64_t step);
-/* did a view that leaves elements of its operand out make t? */
+/* True if t was made by a view that leaves elements of its operand out. */
 bool eg__view_selects(const eg_tensor *t);
 /* True if t is a view of its operand and x has become the same view of x; else x is as it was. dim
  * and stride are room for EG_RANK_MAX of each. Records nothing. */

@@ -9,15 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
+/* An axis of x or of y. */
 typedef struct axis {
-    int64_t size, at;
-    int a, b;
+    int64_t size;
+    int64_t at; /* x's: the origin along it; y's: its step along axis a of x, and along b */
+    int a, b;   /* y's alone: axes of x, or −1 */
 } axis;
+/* The attribute of a view and of its adjoint. */
 typedef struct map {
-    const eg_op *row; /* the view it belongs to */
-    int nx, ny;
-    axis axis[2 * EG_RANK_MAX]; /* x's, then y's */
+    const eg_op *row;           /* the view's */
+    int nx, ny;                 /* the ranks of x and y */
+    axis axis[2 * EG_RANK_MAX]; /* those of x, then those of y */
 } map;
 static size_t map_size(const map *m)
 {
@@ -101,7 +103,7 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
-/* Sizes and strides of x seen through m; returns the offset of y's first element. */
+/* Writes sizes and strides of x seen through m; returns the offset of y's first element. */
 static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
@@ -125,8 +127,8 @@ static bool view_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* The inverse of m if it is one to one: every axis of x longer than 1 is walked whole, by one axis
- * of y. */
+/* True if m is one to one, that is if every axis of x longer than 1 is walked whole by one axis of
+ * y; `back` is then its inverse. */
 static bool inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
@@ -152,7 +154,6 @@ static bool inverse(const map *m, map *back)
     return true;
 }
 
-/* Views whose adjoint is a tensor of zeros with a few numbers in it. */
 bool eg__view_selects(const eg_tensor *t)
 {
     map back;
@@ -188,7 +189,7 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
         eg__add_to(target, g);
         return;
     }
-    /* added one place after the other, so that the rest shows each element once */
+    /* Add along one axis place by place, so that what is added at once shows each element once. */
     int along = target->rank - 1;
     while (along >= 0 && repeats(target, along)) along--;
     for (int r = target->rank; along < 0;)
