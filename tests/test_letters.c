@@ -232,20 +232,20 @@ TEST(refusals_name_the_letter)
     REFUSED(eg_select("b l", x, 0), EG_ERROR_NOTATION, "no index stands in brackets");
     REFUSED(eg_select("[b l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
     REFUSED(eg_select("[b] [l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
-    REFUSED(eg_select("b [l] d", x, 0), EG_ERROR_NOTATION, "operand 1 has rank 2");
-    REFUSED(eg_select("l [l]", eg_view(y, 15, 1), 0), EG_ERROR_NOTATION, "index 'l' is 15");
+    REFUSED(eg_select("b [l] d", x, 0), EG_ERROR_SHAPE, "operand 1 has rank 2");
+    REFUSED(eg_select("l [l]", eg_view(y, 15, 1), 0), EG_ERROR_SHAPE, "index 'l' is 15");
     REFUSED(eg_select("l [l]", RAMP(cx, 2, 2), 0), EG_ERROR_NOTATION, "stands twice");
     REFUSED(eg_select("b [l] -> l", x, 0), EG_ERROR_NOTATION, "no axis of the result");
     REFUSED(eg_select("b [l] -> q", x, 0), EG_ERROR_NOTATION, "q");
     REFUSED(eg_select("b [l", x, 0), EG_ERROR_NOTATION, "'[' is not closed");
-    REFUSED(eg_select("b [1]", x, 0), EG_ERROR_NOTATION, "axis 1");
-    REFUSED(eg_select(NULL, x, 0), EG_ERROR_NOTATION, "select: no string was given");
-    REFUSED(eg_slice(NULL, x, 0, 1, 1), EG_ERROR_NOTATION, "slice: no string was given");
-    REFUSED(eg_flip(NULL, x), EG_ERROR_NOTATION, "flip: no string was given");
-    REFUSED(eg_pad(NULL, x, 0, 1, 1), EG_ERROR_NOTATION, "pad: no string was given");
-    REFUSED(eg_unfold(NULL, x, 1, 1), EG_ERROR_NOTATION, "unfold: no string was given");
-    REFUSED(eg_concat(NULL, x, x), EG_ERROR_NOTATION, "concat: no string was given");
-    REFUSED(eg_stack(NULL, x, x), EG_ERROR_NOTATION, "stack: no string was given");
+    REFUSED(eg_select("b [1]", x, 0), EG_ERROR_SHAPE, "axis 1");
+    REFUSED(eg_select(NULL, x, 0), EG_ERROR_MISUSE, "select: no string was given");
+    REFUSED(eg_slice(NULL, x, 0, 1, 1), EG_ERROR_MISUSE, "slice: no string was given");
+    REFUSED(eg_flip(NULL, x), EG_ERROR_MISUSE, "flip: no string was given");
+    REFUSED(eg_pad(NULL, x, 0, 1, 1), EG_ERROR_MISUSE, "pad: no string was given");
+    REFUSED(eg_unfold(NULL, x, 1, 1), EG_ERROR_MISUSE, "unfold: no string was given");
+    REFUSED(eg_concat(NULL, x, x), EG_ERROR_MISUSE, "concat: no string was given");
+    REFUSED(eg_stack(NULL, x, x), EG_ERROR_MISUSE, "stack: no string was given");
     REFUSED(eg_slice("[b] l", x, 0, 1, 0), EG_ERROR_MISUSE,
             "slice: the step along axis 'b' of size 2 is 0\n  [b] l\n   ^");
     REFUSED(eg_slice("[b] l -> l b", x, 0, 1, 1), EG_ERROR_NOTATION, "there is no output to name");
@@ -286,7 +286,7 @@ TEST(refused_joins_name_the_operand)
             "  ^      operand 2 is (3, 5)");
     REFUSED(eg_concat("... [d]", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE,
             "concat: under '...' operand 2 has 3 axes, operand 1 2");
-    REFUSED(eg_concat("b [d]", x, eg_unsqueeze(y, 0)), EG_ERROR_NOTATION, "operand 2 has rank 3");
+    REFUSED(eg_concat("b [d]", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE, "operand 2 has rank 3");
     REFUSED(eg_concat("b [d]", x, eg_cast(x, EG_F32)), EG_ERROR_DTYPE, "operand 2 is f32");
     REFUSED(eg_concat("b [d], b [d]", x, x), EG_ERROR_NOTATION, "2 operands");
     REFUSED(eg_concat("b d", x, x), EG_ERROR_NOTATION, "no index stands in brackets");
@@ -295,11 +295,11 @@ TEST(refused_joins_name_the_operand)
     REFUSED(eg_concat("b [d]", x, NULL), EG_ERROR_MISUSE, "concat: operand 2 is NULL");
     REFUSED(eg_stack("b [n] d", x, y), EG_ERROR_SHAPE,
             "stack: index 'b' is 2 in operand 1 but 3 in operand 2");
-    REFUSED(eg_stack("b [n] d", x, eg_unsqueeze(y, 0)), EG_ERROR_NOTATION,
+    REFUSED(eg_stack("b [n] d", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE,
             "stack: operand 2 has rank 3: (1, 3, 5), the string names 2 axes beside the new one\n"
             "  b [n] d\n"
             "     ^");
-    REFUSED(eg_stack("b [n] d ...", x, eg_select_axis(y, 0, 0)), EG_ERROR_NOTATION,
+    REFUSED(eg_stack("b [n] d ...", x, eg_select_axis(y, 0, 0)), EG_ERROR_SHAPE,
             "operand 2 has rank 1: (5,), the string names at least 2 axes");
     REFUSED(eg_stack("b n d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     REFUSED(eg_stack("[b n] d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");

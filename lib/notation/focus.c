@@ -33,6 +33,7 @@ eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
     return same ? x : eg_permute_n(x, rank, order);
 }
 
+/* Outer axes keep their order, then come the bracketed ones in theirs. */
 bool eg__focus_items(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
@@ -129,6 +130,7 @@ eg_tensor *eg__merge(const eg_bound_term *t, eg_tensor *y)
                ? y
                : eg_reshape_n(y, t->rank, dim);
 }
+/* Undoes the permutation and merges groups. */
 eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
 {
     const int n = f->outer + f->inner;
@@ -161,6 +163,8 @@ bool eg__focus_no_output(const eg_focus *f)
 }
 bool eg__focus_one(const eg_focus *f) { return eg__focus_axis(f) && eg__focus_no_output(f); }
 
+/* An axis of the operand that is a group with brackets inside counts for both sides, each with its
+ * part of the size. */
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 {
     const eg_bound *b = f->bound;
@@ -203,7 +207,7 @@ eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
         for (int k = 0; k < f->outer; k++) {
-            const eg_letter *l = &t->item[f->item[k]];
+            const eg_term_item *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
                 return eg__refuse(b, 0, f->item[k],
                                   "index '%.*s' is neither in brackets nor in the output",

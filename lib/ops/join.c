@@ -175,7 +175,7 @@ static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *cons
     bool dots = false, index = false;
     eg_caret mark = { t->at, t->stop - t->at };
     for (int k = t->begin; k < t->end; k++) {
-        const eg_letter *item = &p->item[k];
+        const eg_term_item *item = &p->item[k];
         if (item->bracket) {
             index = item->axis < p->axes && !item->group && p->axis[item->axis].size < 0;
             mark = (eg_caret){ item->at, index ? p->axis[item->axis].length : 1 };
@@ -208,7 +208,7 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     int place = 0;
     eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx || !eg__check_all(cx, "stack", count, x)) return eg__poison(cx);
-    if (!spec) return eg_fail_as(cx, EG_ERROR_NOTATION, "stack: no string was given");
+    if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
     if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) each[k] = eg_unsqueeze(x[k], place);
