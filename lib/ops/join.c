@@ -194,8 +194,8 @@ static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *cons
         const int rank = t->slots - 1 - (t->dots > 0);
         char dims[256];
         if (t->dots ? x[k]->rank >= rank : x[k]->rank == rank) continue;
-        return eg__caret(
-                   cx, "stack", spec, 1, &mark, NULL, NULL,
+        return eg__caret_as(
+                   cx, EG_ERROR_SHAPE, "stack", spec, 1, &mark, NULL, NULL,
                    "operand %d has rank %d: %s, the string names %s%d ax%s beside the new one",
                    k + 1, x[k]->rank, eg__dims_text(x[k], dims, sizeof dims),
                    t->dots ? "at least " : "", rank, rank == 1 ? "is" : "es"),
