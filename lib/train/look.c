@@ -161,6 +161,7 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
     return t->answer;
 }
 
+/* The prompt as a question, decoded under evaluation, as text. */
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
@@ -261,6 +262,8 @@ static void label(const eg_trainer *t, const char **to, int64_t count, const int
     for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
 }
 
+/* Runs the model on the input, of a decoder with its own answer, and stacks the weights of the
+ * part. */
 eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
 {
@@ -310,6 +313,7 @@ static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }
 
+/* Means of the largest weight, as eg_heads gives them for each attention. */
 int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
     if (!t || eg_error(t->cx)) return -1;

@@ -134,6 +134,7 @@ static double noam_scale(const eg_trainer_args *o)
                : 1;
 }
 
+/* Fills in the defaults, which depend on the data. False after refusing an option. */
 static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = o->data->task;
@@ -339,6 +340,8 @@ eg_progress eg_trainer_now(const eg_trainer *t)
 }
 
 /* -- evaluation ------------------------------------------------------------------------------- */
+/* Runs over the test set in batches, without history and dropout; puts the state of the context
+ * back. */
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
     if (!t || eg_error(t->cx)) return -1;
