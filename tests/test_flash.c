@@ -191,7 +191,7 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
     eg_set_draws(cx, draw);
     eg_tensor *z = attend(c, &m, EG_FUSED, NULL);
     eg_assert_ok(cx);
-    ck_assert_str_eq(eg_op_of(y)->name, "einsum");
+    ck_assert_str_ne(eg_op_of(y)->name, "attention");
     close_to(c, "y", z, y, tolerance);
     eg_set_draws(cx, draw);
     ck_assert_msg(same_bits(z, attend(c, &m, EG_FUSED, &w)),
@@ -274,7 +274,7 @@ LOOP_TEST(as_pytorch, sizeof ref_sdpa / sizeof *ref_sdpa)
                          !strcmp(option, "lengths") ? lengths : NULL },
             .form = n % 2 ? EG_FUSED : EG_UNFUSED);
         eg_assert_ok(cx);
-        ck_assert_str_eq(eg_op_of(y)->name, n % 2 ? "attention" : "einsum");
+        ck_assert_int_eq(strcmp(eg_op_of(y)->name, "attention") == 0, n % 2);
         y = eg_rearrange(layouts[l].y, y);
         sums_are(name, l, 0, y, ref_sdpa[_i].sums[0]);
         eg_grad(y, g, bias ? 4 : 3, x, dx);
@@ -405,6 +405,57 @@ TEST(nan_stays)
     eg_tensor *y = eg_attention("id,jd,je->ie", q, k, v, .form = EG_FUSED);
     ck_assert_double_eq(eg_item(eg_sum(NULL, eg_isnan(y))), 3);
     ck_assert(isnan(eg_get(y, 7, 0)));
+    eg_close(cx);
+}
+
+/* A NaN in the cotangent of query 2 reaches the keys and values that this query attends to, and no
+ * others; of the queries it reaches that one alone. Both forms. */
+LOOP_TEST(a_nan_cotangent_stays_with_its_query, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 6, 3), eg_normal(cx, 0, 1, 8, 3),
+                       eg_normal(cx, 0, 1, 8, 2) },
+              *g[] = { eg_normal(cx, 0, 1, 6, 2), NULL }, *d[2][3];
+    put(g[0], 0, 2, 1);
+    g[1] = eg_copy(g[0]);
+    put(g[1], NAN, 2, 1);
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i",
+                                .form = _i ? EG_FUSED : EG_UNFUSED);
+    for (int k = 0; k < 2; k++) ck_assert(!eg_grad(y, g[k], 3, x, d[k]));
+    eg_assert_ok(cx);
+    for (int k = 0; k < 3; k++)
+        for (int j = 0; j < eg_dim(x[k], 0); j++)
+            for (int c = 0; c < eg_dim(x[k], 1); c++) {
+                const bool sees = k == 0 ? j == 2 : j <= 2;
+                if (!sees)
+                    ck_assert_double_eq(eg_get(d[1][k], j, c), eg_get(d[0][k], j, c));
+                else if (k < 2 || c == 1)
+                    ck_assert_double_nan(eg_get(d[1][k], j, c));
+            }
+    eg_close(cx);
+}
+
+/* .score may mask, too: a key whose scores it replaces may be NaN, and no gradient sees it. */
+static eg_tensor *replaced(void *mask, eg_tensor *scores)
+{
+    return eg_where(mask, scores, eg_full_n(eg_context(scores), eg_type(scores), -3, 0, NULL));
+}
+TEST(what_score_replaces_may_be_nan)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 6, 3), eg_normal(cx, 0, 1, 8, 3),
+                       eg_normal(cx, 0, 1, 8, 2) },
+              *d[2][3], *y[2];
+    eg_tensor *mask = eg_ne(eg_arange(cx, EG_F64, 0, 8, 1), eg_full_n(cx, EG_F64, 5, 0, NULL));
+    for (int k = 0; k < 2; k++) {
+        x[1] = eg_copy(x[1]);
+        put(x[1], k ? NAN : 0, 5, 1);
+        y[k] = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .score = replaced, .user = mask);
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(y[k])), NULL, 3, x, d[k]));
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(y[1], y[0], 0);
+    for (int k = 0; k < 3; k++) eg_assert_close(d[1][k], d[0][k], 0);
     eg_close(cx);
 }
 
