@@ -140,6 +140,35 @@ TEST(a_failure_has_a_code)
     eg_clear(NULL);
 }
 
+/* A module of a user's reads its options as the library does. */
+TEST(options_that_are_not_given_keep_their_defaults)
+{
+    typedef struct options {
+        size_t size;
+        int width;
+        double rate;
+    } options;
+    const options defaults = { sizeof defaults, 7, 8 };
+    options own = defaults, given = { offsetof(options, rate), 1, 2 };
+    eg_options(&own, sizeof own, &given); /* of a caller whose struct ended before rate */
+    ck_assert(own.width == 1 && own.rate == 8);
+    eg_options(&own, sizeof own, NULL);
+    ck_assert(own.width == 1 && own.rate == 8);
+    char newer[2 * sizeof own];
+    memset(newer, 0x55, sizeof newer);
+    given.size = sizeof newer;
+    memcpy(newer, &given, sizeof given);
+    struct {
+        options own;
+        char behind;
+    } guarded = { defaults, 'x' };
+    eg_options(&guarded.own, sizeof guarded.own, newer);
+    ck_assert(guarded.own.width == 1 && guarded.own.rate == 2 && guarded.behind == 'x');
+
+    ck_assert(eg_option(0, 3) == 3 && eg_option(EG_OFF, 3) == 0 && eg_option(-5, 3) == -5);
+    ck_assert(eg_option(NAN, 3) != eg_option(NAN, 3));
+}
+
 TEST(null_flows_through)
 {
     eg_clear(NULL);

@@ -224,11 +224,11 @@ LOOP_TEST(batches_that_continue_rows, 4)
             put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
         for (int64_t i = 0; i < B_ * C_ * D * E; i++) put(dtype, c, i, 7);
         memcpy(twin, c, bytes);
-        const eg_axis axis[] = { { E, F * B_ * D, 0, 1, true, false, true },
-                                 { F, B_ * D, 1, 0, true, true, false },
-                                 { B_, D, 0, C_ * D * E, true, false, true },
-                                 { D, 1, 0, E, true, false, true },
-                                 { C_, 0, F, D * E, false, true, true } };
+        const eg_axis axis[] = { { E, { { F * B_ * D, 0, 1 } }, true, false, true },
+                                 { F, { { B_ * D, 1, 0 } }, true, true, false },
+                                 { B_, { { D, 0, C_ * D * E } }, true, false, true },
+                                 { D, { { 1, 0, E } }, true, false, true },
+                                 { C_, { { 0, F, D * E } }, false, true, true } };
         eg_threads(cx, 1);
         ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, true));
         eg_threads(cx, 2);
@@ -265,9 +265,9 @@ TEST(no_operand_is_copied)
     ck_assert(a && b && c);
     for (int64_t i = 0; i < 2 * (int64_t)M * K; i++) a[i] = (float)(i % 3);
     for (int64_t i = 0; i < 2 * (int64_t)N * K; i++) b[i] = (float)(i % 5);
-    const eg_axis axis[] = { { M, 2 * K, 0, N, true, false, true },
-                             { N, 0, 2, 1, false, true, true },
-                             { K, 2, 2 * N, 0, true, true, false } };
+    const eg_axis axis[] = { { M, { { 2 * K, 0, N } }, true, false, true },
+                             { N, { { 0, 2, 1 } }, false, true, true },
+                             { K, { { 2, 2 * N, 0 } }, true, true, false } };
     const size_t before = eg_stats(cx).bytes;
     ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, false));
     const size_t used = eg_stats(cx).bytes - before;
@@ -323,22 +323,23 @@ TEST(sizes_zero_and_one)
 {
     eg_ctx *cx = eg_open();
     double a[4] = { 2, 3, 4, 5 }, b[4] = { 7, 8, 9, 10 }, c[4] = { 1, 1, 1, 1 };
-    const eg_axis none[] = { { 2, 1, 0, 1, true, false, true }, { 0, 2, 1, 0, true, true, false } };
+    const eg_axis none[] = { { 2, { { 1, 0, 1 } }, true, false, true },
+                             { 0, { { 2, 1, 0 } }, true, true, false } };
     ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, true));
     ck_assert(c[0] == 1 && c[1] == 1);
     ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, false));
     ck_assert(c[0] == 0 && c[1] == 0 && c[2] == 1);
-    const eg_axis nothing[] = { { 0, 1, 0, 1, true, false, true },
-                                { 2, 2, 1, 0, true, true, false } };
+    const eg_axis nothing[] = { { 0, { { 1, 0, 1 } }, true, false, true },
+                                { 2, { { 2, 1, 0 } }, true, true, false } };
     ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, false));
     ck_assert(c[2] == 1);
     ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false)); /* scalars */
     ck_assert(c[0] == 14);
     ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, true));
     ck_assert(c[0] == 16);
-    const eg_axis ones[] = { { 1, 99, 0, 99, true, false, true },
-                             { 1, 99, 99, 0, true, true, false },
-                             { 2, 0, 1, 1, false, true, true } };
+    const eg_axis ones[] = { { 1, { { 99, 0, 99 } }, true, false, true },
+                             { 1, { { 99, 99, 0 } }, true, true, false },
+                             { 2, { { 0, 1, 1 } }, false, true, true } };
     ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, false));
     ck_assert(c[0] == 14 && c[1] == 16);
     eg_close(cx);
@@ -348,13 +349,13 @@ TEST(integers_wrap_in_i64)
 {
     eg_ctx *cx = eg_open();
     int64_t a[2] = { INT64_MAX, INT64_MAX }, b[2] = { 2, 3 }, c;
-    const eg_axis k = { 2, 1, 1, 0, true, true, false };
+    const eg_axis k = { 2, { { 1, 1, 0 } }, true, true, false };
     ck_assert(eg__pair(cx, EG_I64, 1, &k, a, b, &c, false));
     ck_assert_int_eq(c, INT64_MAX - 4);
     int32_t i[2] = { INT32_MAX, INT32_MAX }, j[2] = { INT32_MAX, 1 };
     ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, false));
     ck_assert_int_eq(c, (int64_t)INT32_MAX * INT32_MAX + INT32_MAX);
-    const eg_axis none = { 0, 1, 1, 0, true, true, false };
+    const eg_axis none = { 0, { { 1, 1, 0 } }, true, true, false };
     c = -1;
     ck_assert(eg__pair(cx, EG_I32, 1, &none, i, j, &c, false));
     ck_assert_int_eq(c, 0);
@@ -369,9 +370,9 @@ TEST(long_sums_are_accurate)
     float *a = malloc(N * sizeof *a), c = 0;
     ck_assert_ptr_nonnull(a);
     for (int i = 0; i < N; i++) a[i] = 0.1f;
-    const eg_axis sum = { N, 1, 0, 0, true, false, false },
-                  rows[] = { { N / 16, 16, 0, 0, true, false, false },
-                             { 16, 1, 0, 1, true, false, true } };
+    const eg_axis sum = { N, { { 1, 0, 0 } }, true, false, false },
+                  rows[] = { { N / 16, { { 16, 0, 0 } }, true, false, false },
+                             { 16, { { 1, 0, 1 } }, true, false, true } };
     ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
     ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);
     float r[16];
@@ -404,10 +405,10 @@ LOOP_TEST(far_batches, 2)
     for (int64_t i = 0; i < Z * A_STEP; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
     for (int64_t i = 0; i < Z * B_STEP; i++)
         put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
-    const eg_axis axis[] = { { M, -1, 0, 1, true, false, true },
-                             { N, 0, K + GAP, M, false, true, true },
-                             { K, M, -1, 0, true, true, false },
-                             { Z, -A_STEP, B_STEP, C_STEP, true, true, true } };
+    const eg_axis axis[] = { { M, { { -1, 0, 1 } }, true, false, true },
+                             { N, { { 0, K + GAP, M } }, false, true, true },
+                             { K, { { M, -1, 0 } }, true, true, false },
+                             { Z, { { -A_STEP, B_STEP, C_STEP } }, true, true, true } };
     const char *a0 = a + w * ((Z - 1) * A_STEP + M - 1), *b0 = b + w * (K - 1);
     ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, false));
     for (int64_t z = 0; z < Z; z++) {
@@ -438,8 +439,8 @@ LOOP_TEST(blis_arch_type_is_checked, 11)
             unsetenv("BLIS_ARCH_TYPE");
         const char *why = eg__kernel_why(), *now = getenv("BLIS_ARCH_TYPE");
         float a[2] = { 2, 3 }, b[2] = { 5, 7 }, c[4];
-        const eg_axis axis[] = { { 2, 1, 0, 2, true, false, true },
-                                 { 2, 0, 1, 1, false, true, true } };
+        const eg_axis axis[] = { { 2, { { 1, 0, 2 } }, true, false, true },
+                                 { 2, { { 0, 1, 1 } }, false, true, true } };
         eg_ctx *cx = eg_open();
         bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) &&
                     eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;

@@ -392,26 +392,34 @@ typedef struct bind_cached {
     _Alignas(16) size_t bytes;
 } bind_cached;
 enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
-static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask_option *masks,
-                     int n, eg_tensor *const *xs)
+/* The key of a call in the plan memory: its strings, the options that binding reads, and the
+ * operands that are there. False if it has none: .lengths are looked at in every call. */
+typedef struct call_key {
+    eg_plan_key key;
+    eg_key_text text;
+    eg_tensor *x[8];
+} call_key;
+static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
+                          const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {
-    eg_key key;
-    uint64_t scale;
-    key.n = 0;
-    key.fits = !o->lengths.x; /* lengths are looked at */
-    memcpy(&scale, &o->scale, sizeof scale);
-    eg__key_word(&key, (uint64_t)n | 3u << 24); /* 3: an attention */
-    eg__key_word(&key, scale);
-    eg__key_word(&key, (uint64_t)o->offset);
-    for (int k = 0; k < MASKS; k++) eg__key_word(&key, (uint64_t)masks[k].term);
-    eg__key_bytes(&key, strlen(spec), spec);
-    eg__key_bytes(&key, o->where ? strlen(o->where) : 0, o->where);
-    eg__key_word(&key, o->where != NULL);
-    for (int k = 0; k < n; k++) {
-        eg__key_word(&key, xs[k] ? (uint64_t)xs[k]->rank | (uint64_t)xs[k]->dtype << 8 : 0);
-        if (xs[k]) eg__key_words(&key, xs[k]->rank, xs[k]->dim);
-    }
-    return key;
+    uint8_t there = 0;
+    int count = 0, term[MASKS];
+    for (int k = 0; k < n; k++)
+        if (xs[k]) {
+            there |= (uint8_t)(1 << k);
+            c->x[count++] = xs[k];
+        }
+    for (int k = 0; k < MASKS; k++) term[k] = masks[k].term;
+    c->text.length = 0;
+    c->text.fits = !o->lengths.x;
+    eg__key_put(&c->text, sizeof o->scale, &o->scale);
+    eg__key_put(&c->text, sizeof o->offset, &o->offset);
+    eg__key_put(&c->text, sizeof term, term);
+    eg__key_put(&c->text, 1, &there);
+    eg__key_put(&c->text, strlen(spec) + 1, spec);
+    if (o->where) eg__key_put(&c->text, strlen(o->where) + 1, o->where);
+    c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
+    return c->text.fits;
 }
 /* True if nothing was split, merged or taken from a diagonal: operands and result are those of the
  * call. Only such calls are cached. */
@@ -428,11 +436,11 @@ static bool as_given(const roles *r, const eg_attention_plan *a, int n, eg_tenso
     }
     return same;
 }
-static void remember(const roles *r, const eg_key *key, const eg_attention_plan *a,
+static void remember(const roles *r, const eg_plan_key *key, const eg_attention_plan *a,
                      const int *order)
 {
     const size_t bytes = eg__attention_bytes(a);
-    bind_cached *k = eg__cache_add(r->bound->cx, key, sizeof *k + bytes);
+    bind_cached *k = eg__plans_add(r->bound->cx, key, sizeof *k + bytes);
     if (!k) return;
     memcpy(k->order, order, sizeof k->order);
     k->bytes = bytes;
@@ -551,8 +559,9 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     const char *spec =
         eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
     if (!spec) return eg__poison(cx);
-    const eg_key key = key_of(&o, spec, masks, n, xs);
-    const bind_cached *m = eg__cache_find(cx, &key);
+    call_key key;
+    const bool keyed = attention_key(&key, &o, spec, masks, n, xs);
+    const bind_cached *m = keyed ? eg__plans_find(cx, &key.key) : NULL;
     eg_attention_plan *a =
         m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
     if (!a) return eg__poison(cx);
@@ -566,8 +575,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                              [EG_TERM_SLOPES] = masks[ALIBI].term,
                              [EG_TERM_KEEP] = masks[KEEP].term };
         for (int t = 0; t <= EG_TERM_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
-    } else if (as_given(&r, a, n, xs))
-        remember(&r, &key, a, order);
+    } else if (keyed && as_given(&r, a, n, xs))
+        remember(&r, &key.key, a, order);
     if (x[EG_TERM_KEEP] && x[EG_TERM_KEEP]->dtype != EG_BOOL &&
         !eg_ok(x[EG_TERM_KEEP] = eg_cast(x[EG_TERM_KEEP], EG_BOOL)))
         return eg__poison(cx);

@@ -1,16 +1,16 @@
 /* pair.c: what a contraction of two operands is, and who does it.
  *
- * Axes of size 1 go, axes that lie together in every operand fuse, and each of the rest has a role
- * by where it moves: batch (a, b, c)   m (a, c)   n (b, c)   k (a, b)   and unshared (a alone, or b
- * alone), which is summed before anything else. An operand that an axis does not move in (stride 0:
- * broadcast) counts as not having it.
+ * Axes of size 1 are dropped, and axes that are one run in every operand are fused. Each of the
+ * rest has a role by the tensors in which its stride is not 0: batch (a, b, c)   m (a, c)   n (b,
+ * c)   k (a, b)   unshared (a alone, or b alone) An operand is summed over its unshared axes before
+ * anything else.
  *
  * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is
  * run as often as one likes. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* x outside y: does x continue y in every operand? */
+/* True if x, outside of y, and y are one run in every operand. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
@@ -122,7 +122,7 @@ static void exchange(eg_pairing *p)
         }
 }
 
-/* Not a matrix product: the axes of c, and those that are summed */
+/* Plans what is no matrix product by the axes of c and those that are summed over. */
 static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool two)
 {
     eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
@@ -155,9 +155,10 @@ typedef struct roles {
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
 
-/* Free axes that do not fuse: with one of them along vectors (c is contiguous there) and one along
- * columns, the others can be batches, and direct.c does what would be packed and scattered number
- * by number. False: they are single already, or too short for that. */
+/* Where m or n has several axes that do not fuse: keeps one of each, that of m along vectors (c is
+ * contiguous there), and makes the others batches. direct.c then computes what gemm.c would have to
+ * scatter number by number. False, and nothing is changed, if there is one of each already, or if
+ * the axes are too short for that. */
 static bool spill_to_batches(roles *r, eg_dtype dtype)
 {
     enum { SHORTEST = 8, LEAST_WORK = 2048 };
@@ -191,6 +192,7 @@ static bool spill_to_batches(roles *r, eg_dtype dtype)
     }
     return true;
 }
+/* Sets the four lists of a product, of which the pairing has none yet, and chooses the kernel. */
 static void pair_product(eg_pairing *p, const roles *r)
 {
     eg_gemm *g = &p->gemm;
@@ -222,6 +224,8 @@ size_t eg__pairing_bytes(int axes)
     return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
 }
 
+/* Drops axes of size 1, fuses those that are one run everywhere, sums over those that one operand
+ * alone has, and gives the rest their roles. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
     eg_axis x[EG_AXES_MAX];
@@ -290,6 +294,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     pair_product(p, &role);
 }
 
+/* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
+ * kernel. */
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
 {
     const eg_dtype dtype = p->gemm.dtype;

@@ -1,10 +1,11 @@
 /* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles:
- * dots, matrix times vector, reductions, traces. Along: the operand is nearest along k, each result
- * is a row's dot. Across: it is nearest along a free axis, whole rows are added.
+ * dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is one of k, and
+ * each result is the dot of a row. Across: its nearest axis is a free one, and whole rows are
+ * added.
  *
- * Sums are trees, so that the error grows with log k: blocks of a fixed size, combined in pairs as
- * a binary counter carries; and long sums have parts of a fixed number of blocks, which threads may
- * share. The tree depends on sizes and strides alone. */
+ * Sums are trees, so that the error grows with log k: blocks of a fixed size are combined in pairs,
+ * as a binary counter carries, and long sums are cut into parts of a fixed number of blocks, which
+ * threads share. The tree depends on sizes and strides alone. */
 #include "contraction/gemm.h"
 #include <string.h>
 
@@ -22,7 +23,7 @@ typedef struct plan {
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
 } plan;
 
-/* halves onto halves: the sum of a vector's lanes, in lane 0 */
+/* adds one half of a vector to the other, again and again: the sum of its lanes ends in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
 #define REAL         float
 #define HALVES(x)                                                 \
@@ -72,6 +73,7 @@ static int sum_nearest(const eg_axes *l)
     return best;
 }
 
+/* Decides between along and across, and cuts the sum into blocks and parts. */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
              const void *b, void *c, bool add)
 {

@@ -187,6 +187,8 @@ static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool 
     *c = add ? *c + *part : *part;
 }
 
+/* One part of one result (along), or of a stretch of neighbouring results (across): into c, or
+ * into `partial` if there are several parts. */
 static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add,
                        REAL *partial)
 {
@@ -226,6 +228,7 @@ typedef struct NAME(job) {
     REAL *c, *partial;
     bool add;
 } NAME(job);
+/* One thread's share of the units. */
 static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
@@ -248,6 +251,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
 }
 
+/* Shares the units among threads and adds up the parts. False after "out of memory". */
 static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
 {
     REAL *partial = NULL;

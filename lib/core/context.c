@@ -89,8 +89,8 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
 #endif
     return chunk_new(cx, need);
 }
-/* `used` only falls when chunks are released, so that its peak is looked for there and where it is
- * asked for. */
+/* `used` falls only where chunks are released, so it is enough to look for its peak there and where
+ * it is asked for. */
 static void note_peak(eg_usage *u)
 {
     if (u->used > u->used_peak) u->used_peak = u->used;
@@ -105,7 +105,8 @@ static void data_release(eg_ctx *cx, eg__chunk **list)
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
 #else
-        /* taken oldest last, found first again: the next step takes them in the same order */
+        /* the chunk that was taken first ends up in front: the next step takes them in the same
+         * order */
         c->next = cx->spare_data;
         cx->spare_data = c;
 #endif
@@ -256,11 +257,13 @@ const char *eg_type_name(eg_dtype t)
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
+/* Checks the options, then makes a context in one block of the given allocator. NULL after an
+ * error, which the thread keeps: there is no context to record it in. */
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
+    eg_clear(NULL); /* so that eg_error(NULL) tells of this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",
                    eg_type_name(o.dtype));
@@ -334,8 +337,8 @@ void eg__brief_close(eg_ctx *cx)
     give_back(cx);
 }
 
-/* The first failure of this thread that found no context: no operand, or no eg_open that succeeded.
- * Empty: there was none. */
+/* The first failure of this thread that had no context to be recorded in; empty if there was none.
+ */
 static _Thread_local char homeless[512];
 static _Thread_local eg_code homeless_code;
 
@@ -422,6 +425,8 @@ eg_mark eg_push(eg_ctx *cx)
     return (eg_mark){ a, a->serial };
 }
 
+/* Ends the scope of the mark and all scopes that were left open inside it. Its memory goes to the
+ * pool of the context, not to the allocator. */
 void eg_pop(eg_ctx *cx, eg_mark m)
 {
     if (!cx || !m.scope) return;

@@ -37,8 +37,8 @@ static bool affine_shape(eg_tensor *y)
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
-/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without
- * a loop's preparations */
+/* y = b, repeated over y's first axes. Few numbers that are row-major are copied without planning a
+ * loop. */
 enum { FEW = 1 << 13 };
 static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
@@ -73,13 +73,13 @@ static bool affine_forward(eg_tensor *y)
                            (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
                            out_of(y));
 }
-/* The cotangents of x and W are those of the einsum, and known under the same name. */
+/* The cotangents of x and W are those of the einsum, and remembered under the same keys. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const affine *a = y->attr;
     const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    const eg_call_key w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
+    const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
                             y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_lookup(y->cx, &w);
@@ -125,8 +125,8 @@ static const eg_op affine_op = {
     .forward_c128 = affine_forward,
 };
 
-/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
- * groups, nor integers. */
+/* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
+ * output repeats. */
 static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
@@ -146,8 +146,8 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
 {
     return c ? eg__call_apply(cx, &affine_op, c, c->attr, c->attr_size, 3, x) : eg__poison(cx);
 }
-/* planning may end r */
-static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_spec_labels *r,
+/* Planning may evict r from the plan memory, so its letters are copied first. */
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_plan_key *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {
     union {
@@ -171,6 +171,8 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_call_key *what, const eg_s
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        x);
 }
+/* Looks the call up, else reads the spec and plans it. What the row does not know becomes an
+ * einsum and a sum. */
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
     eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };
@@ -178,8 +180,8 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
-    const eg_call_key what = { EG_AFFINE, 3, strlen(spec), spec, given };
-    const eg_call *c = eg__call_find(cx, &what);
+    const eg_plan_key what = { EG_KEY_AFFINE, 3, strlen(spec), spec, given };
+    const eg_call *c = eg__plans_find(cx, &what);
     if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)

@@ -1,5 +1,5 @@
-/* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a
- * context that is closed again. */
+/* plan.c: eg_plan: a program and the shapes it is for, in one block of malloc. A context of its own
+ * serves while it is made. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
-/* Do the strides lead to places that 64 bits count in bytes? */
+/* True if 64 bits count the bytes from the first to the last element that the strides reach. */
 static bool reachable(const eg_shape *s)
 {
     int64_t reach = 0, step;
@@ -29,6 +29,7 @@ static bool reachable(const eg_shape *s)
     }
     return reach <= INT64_MAX / 16;
 }
+/* A view of one element: nothing reads its values. */
 eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
@@ -66,6 +67,8 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, dim, stride };
 }
 
+/* Refuses what einsum would refuse, and copies the shapes and the program into one block. NULL
+ * after an error, recorded in cx. */
 static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
@@ -74,14 +77,9 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be planned",
                           o->count, EG_EINSUM_MAX),
                NULL;
-    for (int k = 0; k < o->count; k++) {
+    for (int k = 0; k < o->count; k++)
         if (!eg_ok(given[k] = eg__shape_only(cx, &o->operands[k]))) return NULL;
-        if (given[k]->dtype != given[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
-                              eg_type_name((eg_dtype)given[0]->dtype), k + 1,
-                              eg_type_name((eg_dtype)given[k]->dtype)),
-                   NULL;
-    }
+    if (!eg__einsum_dtypes(cx, o->count, given)) return NULL;
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
     if (!eg__is_float(dtype) && dtype != EG_I64)
         return eg_fail_as(cx, EG_ERROR_DTYPE,
@@ -103,13 +101,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_contraction task = {
-        dtype,
-        o->count,
-        in,
-        &to,
-        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
-    };
+    const eg_contraction task = { dtype, o->count, in, &to,
+                                  eg__order_of(o->path, o->steps, o->limit) };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =
@@ -154,7 +147,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     return good ? 0 : -1;
 }
 
-/* -- tensors: looked at before ---------------------------------------------------------------- */
+/* -- runs on tensors, which are checked ------------------------------------------------------- */
 static bool is(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
@@ -162,8 +155,8 @@ static bool is(const eg_tensor *x, const eg_shape *s)
         if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
     return true;
 }
-/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what
- * the plan is for */
+/* Says why operand k + 1, or out (k = −1), cannot be used, or how it differs from what the plan is
+ * for. Returns −1. */
 static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];
@@ -183,6 +176,7 @@ static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, 
              eg__sizes_text(s->rank, s->stride, strides[1], sizeof strides[1]));
     return -1;
 }
+/* Compares every tensor with the shape that was planned for, then runs the plan. */
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why,
                    size_t room)
 {

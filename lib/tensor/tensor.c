@@ -64,6 +64,7 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
     return eg__sizes_text(x->rank, x->dim, buffer, room);
 }
 
+/* Sizes of 0 count as 1 here, so that the strides of an empty tensor fit as well. */
 bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) {
@@ -202,7 +203,7 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
-        eg_fail_as(y->cx, EG_ERROR_SHAPE,
+        eg_fail_as(y->cx, EG_ERROR_MISUSE,
                    "result: a tensor that is there already; only a row's shape() declares one");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
