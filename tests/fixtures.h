@@ -40,6 +40,27 @@ static inline void *failing(void *user, void *p, size_t old_size, size_t new_siz
     return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
 }
 
+/* Element k is k. f64. */
+static inline eg_tensor *ramp_n(eg_ctx *cx, int rank, const int64_t *dims)
+{
+    eg_tensor *x = eg_full_n(cx, EG_F64, 0, rank, dims);
+    double *p = eg_mut_f64(x);
+    for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = (double)k;
+    return x;
+}
+#define RAMP(cx, ...) ramp_n((cx), EG_DIMS_(__VA_ARGS__))
+
+/* Asserts the values of x, of any dtype, in row-major order; NaN equals NaN. */
+#define SHOWS(x, ...)                                                                       \
+    do {                                                                                    \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));      \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                        \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));              \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++)                                         \
+            ck_assert_msg(have_[k_] == want_[k_] || (isnan(have_[k_]) && isnan(want_[k_])), \
+                          "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
+    } while (0)
+
 /* Element k is 2 sin(0.7 k + s): the operands of tests/reference. f64. */
 static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *dims)
 {
@@ -48,9 +69,7 @@ static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *d
     for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = 2 * sin(0.7 * (double)k + s);
     return x;
 }
-#define wave(cx, s, ...)                                                           \
-    wave_n((cx), (s), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
-           (int64_t[]){ __VA_ARGS__ })
+#define wave(cx, s, ...) wave_n((cx), (s), EG_DIMS_(__VA_ARGS__))
 
 /* Draws every parameter from a normal distribution, biases and gains too. */
 static inline void randomise(eg_params *p, double deviation)
@@ -58,6 +77,8 @@ static inline void randomise(eg_params *p, double deviation)
     for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, deviation);
 }
 
+static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+static inline bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
 static inline double largest_difference(eg_tensor *a, eg_tensor *b)
 {
     return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));

@@ -508,7 +508,6 @@ static void outcome_of(const forbidding *f, const law *l, eg_form form, bool tur
     ck_assert(!eg_grad(eg_add(sum, eg_sum(NULL, eg_mul(o->d[2], l->move[2]))), NULL, 3, x, o->dd));
     eg_assert_ok(eg_context(o->y));
 }
-static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
 /* Random numbers for the axes that `letters` name; NULL without letters. */
 static eg_tensor *drawn(eg_ctx *cx, eg_dtype type, const forbidding *f, const char *letters,

@@ -1,21 +1,8 @@
 /* test_index.c: gather, scatter, one-hot; concat, stack, pad; running sums; triangles. */
 #include <eingrad/check.h>
 #include <stdlib.h>
-#include "gradcheck/gradcheck.h"
+#include "fixtures.h"
 #include "tests.h"
-
-static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
-{
-    return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
-}
-#define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
-#define SHOWS(x, ...)                                                                          \
-    do {                                                                                       \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));         \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                           \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                 \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]); \
-    } while (0)
 
 /* -- gather ----------------------------------------------------------------------------------- */
 TEST(at_reads_rows)

@@ -2,8 +2,6 @@
 #include "tests.h"
 #include "wave.h"
 
-static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
-
 /* -- losses ----------------------------------------------------------------------------------- */
 GROUP("losses")
 

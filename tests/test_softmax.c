@@ -3,9 +3,6 @@
 #include "tests.h"
 #include "wave.h"
 
-static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
-static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
-
 GROUP("softmax")
 
 TEST(softmax_is_as_stored)

@@ -5,22 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "gradcheck/gradcheck.h"
+#include "tensor/tensor.h"
+#include "fixtures.h"
 #include "tests.h"
 
-static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
-{
-    return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
-}
-#define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
-/* The values of x in row-major order. */
-#define SHOWS(x, ...)                                                                          \
-    do {                                                                                       \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(x);                            \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                           \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                 \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]); \
-    } while (0)
 #define SHAPE(x, ...)                                                                       \
     do {                                                                                    \
         const int64_t want_[] = { __VA_ARGS__ };                                            \
@@ -149,12 +137,12 @@ TEST(view_exists_exactly_where_it_can)
         for (int how = 0; how < 6; how++)
             for (int to = 0; to < SHAPES; to++) {
                 eg_mark m = eg_push(cx);
-                eg_tensor *x = ramp(cx, shapes[from].rank, shapes[from].dim);
+                eg_tensor *x = ramp_n(cx, shapes[from].rank, shapes[from].dim);
                 if (how & 1) x = eg_transpose(x, 0, -1);
                 if (how == 2) x = eg_flip_axis(x, 0);
                 if (how == 3) x = eg_flip_axis(x, -1);
                 if (how == 4)
-                    x = eg_slice_axis(ramp(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2),
+                    x = eg_slice_axis(ramp_n(cx, 2, (int64_t[]){ 48, 1 }), 0, EG_END, EG_END, 2),
                     x = eg_view_n(x, shapes[from].rank, shapes[from].dim);
                 if (how == 5)
                     x = eg_expand_n(eg_scalar(cx, 1), shapes[from].rank, shapes[from].dim);

@@ -26,8 +26,11 @@ typedef struct eg_attention_args {
     eg_tensor *q, *k, *v;
     const char *where;
     eg_masked keep, bias;
-    /* added to the last letter of `where` that is no key, and to i in alibi: a cache's length */
+    /* the places before the first query, as in a cache: the query's index in `where` and alibi
+     * begins there, and its size |i| counts them, too */
     int64_t offset;
+    /* which index that is, "i"; needed where `where` has more than one that is not attended over */
+    const char *offset_letter;
     double scale;        /* 1/√(product of the letters that only query and key share) */
     double dropout;      /* on the weights, after the softmax */
     eg_tensor **weights; /* out: the weights before dropout, letters of `weights_axes` */
@@ -54,7 +57,9 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* the predicate as bool over `axes` */
+/* The predicate as bool over `axes`, "b i [j]" (brackets: the keys; where there are none, the last
+ * axis). offset is added to the index of the predicate that has no brackets, and to its size; with
+ * an offset there may be only one. */
 EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset,
                                 const int64_t *sizes);
 /* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's

@@ -193,8 +193,11 @@ typedef struct eg_softmax_args {
     eg_tensor *x;
     const char *where;
     eg_masked keep, bias;
-    /* added to the last letter of `where` that is not bracketed (the query): a cache's length */
+    /* the places before the first query, as in a cache: the query's index in `where` begins there,
+     * and its size |i| counts them, too */
     int64_t offset;
+    /* which index that is, "i"; needed where `where` has more than one that is not bracketed */
+    const char *offset_letter;
 } eg_softmax_args;
 /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
 EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);

@@ -273,6 +273,27 @@ static bool distances(eg_attention_plan *a, const roles *r)
     return false;
 }
 
+/* True if the index that .offset moves in the predicate is the query of the distance: one offset
+ * moves one index. Else records an error. */
+static bool moves_distance(const eg_attention_plan *a, const roles *r, const eg_masking *mask)
+{
+    const eg_bound *b = r->bound;
+    int s = 0;
+    while (a->score[s] != a->slope_query) s++;
+    const eg_axis_name *query = &b->axis[r->score[s]];
+    const char *letter = mask->offset_letter;
+    const bool same = letter ? strlen(letter) == (size_t)query->length &&
+                                   !memcmp(letter, query->text, strlen(letter))
+                             : a->moved < 0 || a->moved == s;
+    if (same || !mask->offset) return true;
+    return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                      "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
+                      "another index that it could move; say .offset_letter = \"%.*s\"",
+                      (long long)mask->offset, query->length, query->text,
+                      letter ? letter : mask->where, query->length, query->text),
+           false;
+}
+
 /* The terms that softmax lacks; −1: there is none. */
 typedef struct extra_terms {
     int alibi, lengths;
@@ -319,7 +340,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms 
         a->label[EG_TERM_Y][a->rank[EG_TERM_Y]++] = a->score[s];
     }
     if (extra.lengths >= 0) x[EG_TERM_LENGTHS] = lengths(a, r, &b->term[extra.lengths]);
-    if (extra.alibi >= 0 && !distances(a, r)) return NULL;
+    if (extra.alibi >= 0 && (!distances(a, r) || !moves_distance(a, r, mask))) return NULL;
     for (int t = 0; t < EG_TERMS; t++)
         if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
@@ -417,6 +438,8 @@ static bool attention_key(call_key *c, const eg_attention_args *o, const char *s
     eg__key_put(&c->text, sizeof term, term);
     eg__key_put(&c->text, 1, &there);
     eg__key_put(&c->text, strlen(spec) + 1, spec);
+    const char *letter = o->offset_letter ? o->offset_letter : "";
+    eg__key_put(&c->text, strlen(letter) + 1, letter);
     if (o->where) eg__key_put(&c->text, strlen(o->where) + 1, o->where);
     c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
     return c->text.fits;
@@ -500,6 +523,7 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
                               .axis = r->score,
                               .where = o->where,
                               .offset = o->offset,
+                              .offset_letter = o->offset_letter,
                               .keep = masks[KEEP].term,
                               .bias = masks[BIAS].term,
                               .elsewhere = o->alibi.x != NULL };

@@ -126,20 +126,13 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* letters, or blank-separated names */
-static int axes_in(const char *axes)
+/* How many axes the string names; −1 after an error: it is not one term. */
+static int params_axes(eg_params *p, const char *axes)
 {
-    int letters = 0, words = 0, longest = 0, run = 0;
-    for (const char *s = axes;; s++) {
-        if (*s && *s != ' ') {
-            letters++;
-            words += run++ == 0;
-        } else {
-            longest = run > longest ? run : longest;
-            run = 0;
-            if (!*s) return words > 1 && longest > 1 ? words : letters;
-        }
-    }
+    const eg_spec *s = eg_spec_parse(eg_params_context(p), "param", axes);
+    if (s && (s->terms != 1 || s->arrow))
+        eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
+    return s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
 }
 
 /* Names are unique; list and hash table double as they fill up. */
@@ -185,10 +178,12 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
                           name);
-    if (axes_in(axes) != rank)
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
+    const int named = params_axes(p, axes);
+    if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
+    if (named != rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
-                          name, axes, axes_in(axes), rank);
+                          name, axes, named, rank);
     if (rank && !dims)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
                           name);
@@ -302,6 +297,24 @@ char *eg__nn_text(eg_params *p, const char *format, ...)
     va_end(again);
     va_end(values);
     return out;
+}
+
+const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y)
+{
+    const eg_spec *const both[] = { a, b };
+    return eg__nn_spec(eg_spec_join(b ? 2 : 1, both, y));
+}
+
+bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
+{
+    if (!s) return false;
+    if (s->terms != terms || s->arrow != arrow)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1, "%s", wanted), false;
+    for (int k = 0; k < terms + arrow; k++)
+        for (int i = 0; i < s->term[k].items; i++)
+            if (s->term[k].item[i].index < 0 || s->term[k].item[i].group)
+                return eg_spec_fail(s, EG_ERROR_NOTATION, k, i, "%s", wanted), false;
+    return true;
 }
 
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)

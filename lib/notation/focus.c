@@ -33,6 +33,7 @@ eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
     return same ? x : eg_permute_n(x, rank, order);
 }
 
+/* Outer axes keep their order, then come the bracketed ones in theirs. */
 bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
@@ -73,6 +74,7 @@ bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
     return true;
 }
 
+/* Undoes the permutation and merges groups. */
 eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
 {
     const int n = f->outer + f->inner;
@@ -113,6 +115,8 @@ bool eg__focus_one(const eg_focus *f)
     return false;
 }
 
+/* An axis of the operand that is a group with brackets inside counts for both sides, each with its
+ * part of the size. */
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 {
     const eg_bound *b = f->bound;
@@ -154,7 +158,7 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
         for (int k = 0; k < f->outer; k++) {
-            const eg_letter *l = &t->item[f->item[k]];
+            const eg_term_item *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
                 return eg__refuse(b, 0, f->item[k],
                                   "index '%.*s' is neither in brackets nor in the output",

@@ -37,15 +37,19 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- numbers ---------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-/* a row: axes merged, steps in bytes */
+/* One row as its axes lie in memory, neighbours that are one run merged. */
+typedef struct eg_strip_axis {
+    int64_t size, step; /* in bytes */
+} eg_strip_axis;
 typedef struct eg_strip {
-    int rank, width;
-    int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX];
+    int rank, width; /* width: bytes of an element */
+    int64_t n;       /* elements */
+    eg_strip_axis axis[EG_RANK_MAX];
 } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
 static inline bool eg__strip_contiguous(const eg_strip *s)
 {
-    return s->rank == 1 && s->step[0] == s->width;
+    return s->rank == 1 && s->axis[0].step == s->width;
 }
 /* in place where contiguous */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
@@ -147,13 +151,15 @@ typedef struct eg_masking {
     const char *where; /* NULL: none */
     int keep, bias;    /* terms of the bound string; −1: none */
     int64_t offset;
-    bool elsewhere; /* the offset moves something besides */
+    const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;            /* the offset moves something besides */
 } eg_masking;
 /* false after a message: a letter that the scores lack */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* false after a message: letters or types that do not fit */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* false after a message; moved: the place in axis that .offset moves, −1: none */
+/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
+ * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
 /* bool; NULL after a message */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,

@@ -91,63 +91,35 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
     s->width = eg__width[x->dtype];
     s->n = 1;
     for (int r = x->rank - inner; r < x->rank; r++) {
-        int64_t size = x->dim[r], step = x->stride[r] * s->width;
+        const int64_t size = x->dim[r], step = x->stride[r] * s->width;
+        eg_strip_axis *last = s->axis + (s->rank ? s->rank - 1 : 0);
         s->n *= size;
         if (size == 1) continue;
-        if (s->rank && s->step[s->rank - 1] == step * size) {
-            s->dim[s->rank - 1] *= size;
-            s->step[s->rank - 1] = step;
-        } else {
-            s->dim[s->rank] = size;
-            s->step[s->rank++] = step;
-        }
+        if (s->rank && last->step == step * size)
+            *last = (eg_strip_axis){ last->size * size, step };
+        else
+            s->axis[s->rank++] = (eg_strip_axis){ size, step };
     }
-    if (s->rank == 0) {
-        s->rank = 1;
-        s->dim[0] = s->n;
-        s->step[0] = s->width;
-    }
+    if (s->rank == 0) s->axis[s->rank++] = (eg_strip_axis){ s->n, s->width };
 }
 
 /* Copies count elements from number `start` on between the strip and a contiguous buffer. */
 static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer, bool out)
 {
-    int64_t at[EG_RANK_MAX], rest = start;
-    for (int r = s->rank; r-- > 0; rest /= s->dim[r]) {
-        at[r] = rest % s->dim[r];
-        row += at[r] * s->step[r];
-    }
-    const int last = s->rank - 1;
-    const int64_t step = s->step[last];
-#define PASS(T)                                                                        \
-    for (int64_t k = 0; k < run; k++) {                                                \
-        T *inside = (T *)(void *)(row + k * step), *outside = (T *)(void *)buffer + k; \
-        if (out)                                                                       \
-            *inside = *outside;                                                        \
-        else                                                                           \
-            *outside = *inside;                                                        \
-    }
-    while (count > 0) {
-        int64_t run = s->dim[last] - at[last];
-        if (run > count) run = count;
-        if (s->width == 4)
-            PASS(uint32_t)
-        else if (s->width == 8)
-            PASS(uint64_t)
-        else if (s->width == 16)
-            PASS(double complex)
+    const eg_strip_axis *last = &s->axis[s->rank - 1];
+    const int64_t *axes = (const int64_t *)(const void *)s->axis;
+    int64_t index[EG_RANK_MAX], at, from = start % last->size;
+    eg__axes_to(s->rank - 1, axes, 2, 1, start / last->size, index, &at);
+    for (; count > 0; from = 0) {
+        const int64_t run = eg__min64(last->size - from, count);
+        char *p = row + at + from * last->step;
+        if (out)
+            eg__move(s->width, run, p, last->step, buffer, s->width);
         else
-            PASS(uint8_t)
+            eg__move(s->width, run, buffer, s->width, p, last->step);
         buffer += run * s->width;
         count -= run;
-        row -= at[last] * step;
-        at[last] = 0;
-        for (int r = last; r-- > 0;) {
-            row += s->step[r];
-            if (++at[r] < s->dim[r]) break;
-            row -= s->step[r] * s->dim[r];
-            at[r] = 0;
-        }
+        eg__axes_next(s->rank - 1, axes, 2, 1, index, &at);
     }
 }
 eg_tensor *eg__rowwise(eg_tensor *x, int inner)
@@ -187,8 +159,9 @@ void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, 
 
 double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
 {
-    for (int r = s->rank; r-- > 0; k /= s->dim[r]) row += k % s->dim[r] * s->step[r];
-    return (double complex *)(void *)row;
+    int64_t at;
+    eg__axes_to(s->rank, (const int64_t *)(const void *)s->axis, 2, 1, k, NULL, &at);
+    return (double complex *)(void *)(row + at);
 }
 
 /* -- is every number tame? */
@@ -226,30 +199,24 @@ bool eg__tame(const eg_tensor *x)
 /* -- every row, shared among threads ---------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;
-    const int64_t *dim;
     const eg_tensor *const *x;
-    int64_t step[EG_ROW_OPERANDS][EG_RANK_MAX];
+    int64_t axis[EG_RANK_MAX][1 + EG_ROW_OPERANDS]; /* size, then steps in bytes */
     eg_row_body *body;
     const void *user;
 } walk;
 
 static void some_rows(const walk *w, int64_t from, int64_t to)
 {
-    char *p[EG_ROW_OPERANDS];
-    int64_t at[EG_RANK_MAX], rest = from;
-    for (int k = 0; k < w->operands; k++) p[k] = w->x[k]->data;
-    for (int r = w->outer; r-- > 0; rest /= w->dim[r]) {
-        at[r] = rest % w->dim[r];
-        for (int k = 0; k < w->operands; k++) p[k] += at[r] * w->step[k][r];
-    }
+    enum { PITCH = 1 + EG_ROW_OPERANDS };
+    int64_t index[EG_RANK_MAX], at[EG_ROW_OPERANDS];
+    eg__axes_to(w->outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, from, index,
+                at);
     for (int64_t row = from; row < to; row++) {
+        char *p[EG_ROW_OPERANDS];
+        for (int k = 0; k < w->operands; k++) p[k] = w->x[k]->data + at[k];
         w->body(w->user, row, p);
-        for (int r = w->outer; r-- > 0;) {
-            for (int k = 0; k < w->operands; k++) p[k] += w->step[k][r];
-            if (++at[r] < w->dim[r]) break;
-            for (int k = 0; k < w->operands; k++) p[k] -= w->step[k][r] * w->dim[r];
-            at[r] = 0;
-        }
+        eg__axes_next(w->outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, index,
+                      at);
     }
 }
 
@@ -267,13 +234,19 @@ static void piece_of_rows(void *user, int64_t piece, int thread)
 void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *body, const void *user)
 {
-    walk w = {
-        .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user
-    };
+    walk w;
+    w.outer = outer;
+    w.operands = operands;
+    w.x = x;
+    w.body = body;
+    w.user = user;
     const int64_t rows = eg__count(outer, x[0]->dim);
     if (rows == 0) return;
-    for (int k = 0; k < operands; k++)
-        for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
+    for (int r = 0; r < outer; r++) {
+        w.axis[r][0] = x[0]->dim[r];
+        for (int k = 0; k < operands; k++)
+            w.axis[r][1 + k] = x[k]->stride[r] * eg__width[x[k]->dtype];
+    }
     int team = eg__team(cx, rows * (work + 8), 1 << 18);
     if (team <= 1 || rows < 2) {
         some_rows(&w, 0, rows);

@@ -390,20 +390,52 @@ eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const i
     return eg__alias(m, rank, size, stride, 0);
 }
 
+/* The axis of the scores that .offset moves: the one that .offset_letter names, or the only one of
+ * the predicate that is not attended over; −1 if there is none, −2 after an error. */
+static int moved_axis(const eg_masking *o, const eg_predicate *where)
+{
+    const eg_bound *b = o->bound;
+    const int outer = o->rank - o->inner;
+    const unsigned others = outer < 32 ? (1u << outer) - 1 : ~0u,
+                   uses = where ? eg__where_uses(where) & others : 0,
+                   in = uses    ? uses
+                        : where ? eg__where_sizes(where) & others
+                                : 0;
+    if (o->offset_letter) {
+        const size_t n = strlen(o->offset_letter);
+        for (int r = 0; r < outer; r++) {
+            const eg_axis_name *a = &b->axis[o->axis[r]];
+            if ((size_t)a->length == n && !memcmp(a->text, o->offset_letter, n))
+                return (in | (where ? eg__where_sizes(where) : 0)) >> r & 1 ? r : -1;
+        }
+        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                          "%s: .offset_letter is '%.40s', which is no index of the queries", b->who,
+                          o->offset_letter),
+               -2;
+    }
+    if (o->offset && in & (in - 1))
+        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                          "%s: .offset is %lld, but \"%s\" has more than one index that it could "
+                          "move; say which with .offset_letter",
+                          b->who, (long long)o->offset, o->where),
+               -2;
+    return in ? 31 - __builtin_clz(in) : -1;
+}
+
 bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved)
 {
     const eg_bound *b = o->bound;
     const eg_axis_name *name[EG_RANK_MAX] = { NULL };
+    eg_predicate *p = NULL;
     int64_t last;
     *where = NULL;
-    *moved = -1;
     for (int r = 0; r < o->rank; r++) name[r] = &b->axis[o->axis[r]];
-    if (o->where && !(*where = eg__where_parse(b->cx, b->who, o->where, o->rank, name)))
-        return false;
-    for (int r = 0; o->where && r < o->rank - o->inner; r++)
-        if (eg__where_uses(*where) >> r & 1) *moved = r;
+    if (o->where && !(p = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
+    *where = p;
+    *moved = moved_axis(o, p);
+    if (*moved < -1) return false;
     if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail_as(b->cx, EG_ERROR_INDEX,
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
                    "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
                    (long long)o->offset, (long long)name[*moved]->size);
     else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
@@ -414,6 +446,7 @@ bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved
         eg_fail_as(b->cx, EG_ERROR_MISUSE,
                    "%s: .offset is %lld, but there is no .where that it could move", b->who,
                    (long long)o->offset);
+    if (*moved >= 0) eg__where_lengthen(p, *moved, o->offset);
     return !eg__failed(b->cx);
 }
 
@@ -537,9 +570,11 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     int n = 1;
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
-    eg_masking m = {
-        .where = o.where, .offset = o.offset, .keep = masks[0].term, .bias = masks[1].term
-    };
+    eg_masking m = { .where = o.where,
+                     .offset = o.offset,
+                     .offset_letter = o.offset_letter,
+                     .keep = masks[0].term,
+                     .bias = masks[1].term };
     eg_focus f;
     if (!spec ||
         !(m.bound = eg__bind_called(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL, called)) ||
