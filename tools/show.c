@@ -19,6 +19,7 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
 }
 
 /* -- five predictions ------------------------------------------------------------------------- */
+/* A table of some test inputs, the model's answers and the truth. */
 static bool predictions(eg_trainer *t)
 {
     char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
@@ -222,6 +223,7 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
 }
 
 /* -- a text: how well it is predicted, and a continuation ------------------------------------- */
+/* The end of `train --text`: bits a character, a text of the model's own, what to type next. */
 static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
                      const eg_progress *p, const progress *g)
 {

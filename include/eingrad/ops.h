@@ -322,7 +322,10 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_log_softmax(...)       eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_layernorm(...)         eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 #define eg_rmsnorm(...)           eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
-#define eg_cross_entropy(...)     eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+/* clang-format off */
+#define eg_cross_entropy(...) \
+    eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+/* clang-format on */
 #endif
 
 #ifdef __cplusplus

@@ -225,7 +225,7 @@ static eg_tensor *lengths(eg_attention_plan *a, const roles *r, const eg_bound_t
                           "attention: .lengths is %s; lengths are i32 or i64",
                           eg_type_name(x->dtype));
     if (r->inner != 1)
-        return eg_fail_as(b->cx, EG_ERROR_INDEX,
+        return eg_fail_as(b->cx, EG_ERROR_UNSUPPORTED,
                           "attention: .lengths counts along one index, but there are %d to attend "
                           "over; use .keep",
                           r->inner);
@@ -265,7 +265,7 @@ static bool distances(eg_attention_plan *a, const roles *r)
                           "attention: .offset is %lld, too far for .alibi", (long long)a->offset),
                false;
     if (queries == 1 && r->inner == 1 && !has(a, EG_TERM_SLOPES, a->slope_key)) return true;
-    eg_fail_as(r->bound->cx, EG_ERROR_INDEX,
+    eg_fail_as(r->bound->cx, EG_ERROR_NOTATION,
                "attention: .alibi counts the distance of one query index from one key index, which "
                "are not the slopes'; "
                "here are %d and %d",
@@ -372,7 +372,7 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
     if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score returned NULL");
     if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
-        return eg_fail_as(s->cx, EG_ERROR_DTYPE,
+        return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                           "attention: .score returned %s %s for scores that are %s %s",
                           eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
                           eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
@@ -560,7 +560,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                           "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
                           dropout);
     if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
                           (int)o.form);
     if (o.form == EG_FUSED && o.score)

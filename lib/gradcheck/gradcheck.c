@@ -16,21 +16,25 @@ static double check_allowed(const eg__trial *c, const eg__slope *n, double scale
 {
     return c->o.rtol * fabs(n->n) + c->o.atol * scale + n->err;
 }
+/* True if 0 in place of the analytic value would have been refused. */
 static bool covered(const eg__trial *c, const eg__slope *n, double scale)
 {
     return fabs(n->n) > check_allowed(c, n, scale);
 }
+/* Whether the analytic value a agrees with the numeric one, n. */
 static eg_verdict verdict_of(const eg__trial *c, double a, const eg__slope *n, double scale)
 {
-    const double slack = check_allowed(c, n, scale), jump = fabs(n->right - n->left);
+    const double allowed = check_allowed(c, n, scale), jump = fabs(n->right - n->left);
     const double low = fmin(n->left, n->right), high = fmax(n->left, n->right);
     if (isnan(a)) return EG_WRONG;
     if (!isfinite(n->n) || !isfinite(n->err)) return EG_NOISE;
     const bool kink = n->bend > 0.6 && jump > 1e-4 * fmax(scale, fabs(n->n));
-    if (kink && a >= low - slack - 0.02 * jump && a <= high + slack + 0.02 * jump) return EG_KINK;
-    if (fabs(a - n->n) <= slack) return EG_RIGHT;
+    if (kink && a >= low - allowed - 0.02 * jump && a <= high + allowed + 0.02 * jump)
+        return EG_KINK;
+    if (fabs(a - n->n) <= allowed) return EG_RIGHT;
     return c->again || n->err > 1e-2 * fmax(fabs(n->n), 1e-3 * scale) ? EG_NOISE : EG_WRONG;
 }
+/* For qsort: the worst entry first. */
 static int worse(const void *p, const void *q)
 {
     const eg_entry *a = p, *b = q;
@@ -81,9 +85,10 @@ static bool column(eg__trial *c, int64_t k, double *direction, const double *a, 
     return true;
 }
 
-/* -- an input without a covered entry: does another point test it? WRONG or UNTESTED if so; NOISE:
- * none is clear; ZERO */
-static eg_verdict check_look(eg__trial *c, int input, const char *where, eg_entry *worst)
+/* -- an input without a covered entry: does another point test it? ---------------------------- */
+/* The verdict at the present point, `where`: WRONG, with the worst entry, or UNTESTED if the input
+ * can be tested there; NOISE if no entry is clear; ZERO if all are zero. */
+static eg_verdict recheck_at(eg__trial *c, int input, const char *where, eg_entry *worst)
 {
     eg_mark m = eg_push(c->cx);
     const int64_t n = column_count(c), outs = c->outs;
@@ -106,9 +111,9 @@ static eg_verdict check_look(eg__trial *c, int input, const char *where, eg_entr
             continue;
         e[k].verdict = verdict_of(c, e[k].analytic, &s[k], scale);
         e[k].at = where;
-        const double apart = fabs(e[k].analytic - e[k].numeric);
+        const double error = fabs(e[k].analytic - e[k].numeric);
         if (e[k].verdict == EG_WRONG &&
-            (found != EG_WRONG || apart > fabs(worst->analytic - worst->numeric))) {
+            (found != EG_WRONG || error > fabs(worst->analytic - worst->numeric))) {
             found = EG_WRONG;
             *worst = e[k];
         } else if (e[k].verdict == EG_RIGHT && covered(c, &s[k], scale) && found != EG_WRONG)
@@ -119,7 +124,8 @@ static eg_verdict check_look(eg__trial *c, int input, const char *where, eg_entr
     eg_pop(c->cx, m);
     return found;
 }
-static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entry *worst)
+/* The same at points near zero, and at one drawn again, until one shows something. */
+static eg_verdict recheck_elsewhere(eg__trial *c, int input, const char **where, eg_entry *worst)
 {
     eg_ctx *cx = c->cx;
     static const char *const name[] = { "scaled by 0.1", "scaled by 0.01",
@@ -137,7 +143,7 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
                                        : kept[cell] * (turn ? 0.01 : 0.1);
         }
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *kept);
-        found = check_look(c, input, name[turn], worst);
+        found = recheck_at(c, input, name[turn], worst);
         /* f refuses that point */
         if (cx->failed && strncmp(eg_error(cx), "out of memory", 13) != 0) {
             eg_clear(cx);
@@ -153,7 +159,8 @@ static eg_verdict elsewhere(eg__trial *c, int input, const char **where, eg_entr
 }
 
 /* -- one order -------------------------------------------------------------------------------- */
-/* An input that no entry covers: why? */
+/* Finds out why no entry covers input k, with a note for the report, and returns its verdict.
+ * *worst is the entry that another point shows wrong. */
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p, eg_entry *worst)
 {
     const bool along = c->o.directions > 0;
@@ -161,7 +168,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
     char ends[512];
     /* linear in it: zero, and the slopes agree */
     if (r->order > 1 && !p->alive) return EG_ZERO;
-    const eg_verdict v = elsewhere(c, k, &where, worst);
+    const eg_verdict v = recheck_elsewhere(c, k, &where, worst);
     if (!p->alive) eg__sites_text(p->cut, p->cuts, ends, sizeof ends);
     switch (v) {
     case EG_WRONG:
@@ -197,6 +204,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
     }
 }
 
+/* Notes on what makes the check itself weaker: no determinism, casts, paths that end. */
 static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
@@ -224,106 +232,156 @@ static void findings(eg__trial *c, eg_report *r, const eg__path *path)
                         c->unsupported);
 }
 
+/* Differences instead of the complex step, and tolerances to match. */
 static void by_differences(eg__trial *c)
 {
     c->o.oracle = EG_DIFFERENCES;
     c->o.rtol = fmax(c->o.rtol, 1e-7);
     c->o.atol = fmax(c->o.atol, 1e-9);
 }
-static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
+/* One order of a check, and what its report is made of. */
+typedef struct order_run {
+    eg_report *r;
+    eg_verdict *input; /* by input */
+    bool *tested;      /* by input: some entry of it is covered */
+    eg__path *path;    /* by input */
+    eg_entry *all;     /* the entries, then one for each input that another point shows wrong */
+    eg__slope *s;      /* by entry */
+    double *a;         /* the gradient: a[out · vars + var] */
+    double *direction; /* room for one */
+    double scale;      /* the largest numeric value */
+    int64_t entries, listed;
+} order_run;
+static bool order_open(eg__trial *c, order_run *o, int order, const eg_report *higher)
 {
     eg_ctx *cx = c->cx;
-    const int count = c->o.count;
-    const int64_t n = column_count(c), entries = n * c->outs;
-    eg_report *r = eg__alloc(cx, sizeof *r);
-    eg_verdict *input = eg__alloc(cx, (size_t)(count + 1) * sizeof *input);
+    const size_t count = (size_t)c->o.count + 1;
+    o->entries = o->listed = column_count(c) * c->outs;
+    o->r = eg__alloc(cx, sizeof *o->r);
     char *words = eg__alloc(cx, EG_CHECK_TEXT);
-    eg_entry *all = eg__alloc(cx, (size_t)(entries + count + 1) * sizeof *all);
-    eg__slope *s = eg__alloc(cx, (size_t)(entries + 1) * sizeof *s);
-    double *a = eg__alloc(cx, (size_t)(c->outs * c->vars + 1) * sizeof *a);
-    double *direction = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *direction);
-    eg__path *path = eg__alloc(cx, (size_t)(count + 1) * sizeof *path);
-    if (!r || !input || !words || !all || !s || !a || !direction || !path) return NULL;
-    *r = (eg_report){ .passed = true,
-                      .entries = entries,
-                      .input = input,
-                      .text = words,
-                      .entry = all,
-                      .order = order,
-                      .higher = higher };
-    bool tested[EG_CHECK_INPUTS] = { false };
-    double scale = 0;
+    o->input = eg__alloc(cx, count * sizeof *o->input);
+    o->tested = eg__alloc(cx, count * sizeof *o->tested);
+    o->path = eg__alloc(cx, count * sizeof *o->path);
+    o->all = eg__alloc(cx, ((size_t)o->entries + count) * sizeof *o->all);
+    o->s = eg__alloc(cx, (size_t)(o->entries + 1) * sizeof *o->s);
+    o->a = eg__alloc(cx, (size_t)(c->outs * c->vars + 1) * sizeof *o->a);
+    o->direction = eg__alloc(cx, (size_t)(c->cells + 1) * sizeof *o->direction);
+    if (!o->r || !words || !o->input || !o->tested || !o->path || !o->all || !o->s || !o->a ||
+        !o->direction)
+        return false;
+    *o->r = (eg_report){ .passed = true,
+                         .entries = o->entries,
+                         .input = o->input,
+                         .text = words,
+                         .entry = o->all,
+                         .order = order,
+                         .higher = higher };
+    return true;
+}
 
-    eg_mark m = eg_push(cx);
+/* Walks the tape for the inputs' paths, and finds the analytic and numeric value of every entry. */
+static bool order_measure(eg__trial *c, order_run *o)
+{
+    const eg_mark m = eg_push(c->cx);
     eg_tensor *y = eg__trial_call(c);
-    const bool walked = y && eg__paths(c, y, path);
-    eg_pop(cx, m);
-    if (!walked || !eg__trial_gradient(c, a)) return NULL;
+    const bool walked = y && eg__paths(c, y, o->path);
+    eg_pop(c->cx, m);
+    if (!walked || !eg__trial_gradient(c, o->a)) return false;
     if (c->probe->cast.name) c->unit = 6e-8;
-    for (int64_t k = 0; k < n; k++) {
-        if (!column(c, k, direction, a, s + k * c->outs, all + k * c->outs)) {
-            if (cx->failed || !c->unsupported) return NULL;
-            by_differences(c);
+    for (int64_t k = 0; k < column_count(c); k++) {
+        if (!column(c, k, o->direction, o->a, o->s + k * c->outs, o->all + k * c->outs)) {
+            if (c->cx->failed || !c->unsupported) return false;
+            by_differences(c); /* from the first column on */
             k = -1;
-            scale = 0;
+            o->scale = 0;
             continue;
         }
         for (int64_t e = k * c->outs; e < (k + 1) * c->outs; e++)
-            if (fabs(s[e].n) > scale) scale = fabs(s[e].n);
+            if (fabs(o->s[e].n) > o->scale) o->scale = fabs(o->s[e].n);
     }
-    for (int k = 0; k < count; k++) input[k] = eg_size(c->o.xs[k]) ? EG_RIGHT : EG_EMPTY;
-    for (int64_t k = 0; k < entries; k++) {
-        eg_entry *e = &all[k];
-        const double apart = fabs(e->analytic - e->numeric), most = check_allowed(c, &s[k], scale);
-        e->verdict = verdict_of(c, e->analytic, &s[k], scale);
+    return true;
+}
+
+/* The verdict on every entry, and by them on every input; which inputs are tested. */
+static void order_judge(eg__trial *c, order_run *o)
+{
+    eg_report *r = o->r;
+    for (int k = 0; k < c->o.count; k++) {
+        o->input[k] = eg_size(c->o.xs[k]) ? EG_RIGHT : EG_EMPTY;
+        o->tested[k] = false;
+    }
+    for (int64_t k = 0; k < o->entries; k++) {
+        eg_entry *e = &o->all[k];
+        const double error = fabs(e->analytic - e->numeric),
+                     allowed = check_allowed(c, &o->s[k], o->scale);
+        e->verdict = verdict_of(c, e->analytic, &o->s[k], o->scale);
         r->right += e->verdict == EG_RIGHT;
-        r->covered += covered(c, &s[k], scale);
-        tested[e->input] |= covered(c, &s[k], scale);
-        if (scale > 0) r->worst = fmax(r->worst, apart / scale);
-        if (most > 0) r->margin = fmax(r->margin, apart / most);
-        if (!isfinite(apart)) r->worst = r->margin = INFINITY;
-        if (eg__fails(e->verdict) && (input[e->input] == EG_RIGHT || e->verdict == EG_WRONG))
-            input[e->input] = e->verdict;
+        r->covered += covered(c, &o->s[k], o->scale);
+        o->tested[e->input] |= covered(c, &o->s[k], o->scale);
+        if (o->scale > 0) r->worst = fmax(r->worst, error / o->scale);
+        if (allowed > 0) r->margin = fmax(r->margin, error / allowed);
+        if (!isfinite(error)) r->worst = r->margin = INFINITY;
+        if (eg__fails(e->verdict) && (o->input[e->input] == EG_RIGHT || e->verdict == EG_WRONG))
+            o->input[e->input] = e->verdict;
     }
     /* an input whose memory is another one's is tested with it */
-    for (int k = 0; k < count; k++)
-        for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !tested[k]; j++)
-            tested[k] = tested[c->var[c->var_of[k][j]].input];
-    int64_t listed = entries;
-    for (int k = 0; k < count; k++)
-        if (input[k] == EG_EMPTY) eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
-    for (int k = 0; k < count && c->size; k++)
-        if (input[k] == EG_RIGHT && !tested[k] &&
-            (input[k] = uncovered(c, r, k, &path[k], &all[listed])) == EG_WRONG)
-            listed++;
+    for (int k = 0; k < c->o.count; k++)
+        for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !o->tested[k]; j++)
+            o->tested[k] = o->tested[c->var[c->var_of[k][j]].input];
+    for (int k = 0; k < c->o.count; k++)
+        if (o->input[k] == EG_EMPTY)
+            eg__report_note(c, r, EG_RIGHT, k, "empty: it has no elements");
+    for (int k = 0; k < c->o.count && c->size; k++)
+        if (o->input[k] == EG_RIGHT && !o->tested[k] &&
+            (o->input[k] = uncovered(c, r, k, &o->path[k], &o->all[o->listed])) == EG_WRONG)
+            o->listed++;
+}
+
+/* What the entries do not show: forward mode, which rule is wrong, the complex step beside
+ * differences, mutants; and whether all of it passes. False after an error. */
+static bool order_beyond_entries(eg__trial *c, order_run *o)
+{
+    eg_report *r = o->r;
+    const bool first = r->order == 1;
     bool wrong = false, cut = false;
-    for (int k = 0; k < count; k++) {
-        wrong |= input[k] == EG_WRONG;
-        cut |= path[k].cuts > 0;
+    for (int k = 0; k < c->o.count; k++) {
+        wrong |= o->input[k] == EG_WRONG;
+        cut |= o->path[k].cuts > 0;
     }
-    if (cx->failed || (!c->probe->cast.name && !eg__forward(c, r, a)) ||
-        (wrong && order == 1 && !eg__blame(c, r, cut)))
-        return NULL;
-    if (c->o.oracle == EG_COMPLEX_STEP && order == 1 && c->size && !eg__off_tape(c, r)) return NULL;
-    findings(c, r, path);
-    for (int k = 0; k < count; k++) r->passed &= !eg__fails(input[k]);
+    if (c->cx->failed || (!c->probe->cast.name && !eg__forward(c, r, o->a)) ||
+        (wrong && first && !eg__blame(c, r, cut)))
+        return false;
+    if (c->o.oracle == EG_COMPLEX_STEP && first && c->size && !eg__off_tape(c, r)) return false;
+    findings(c, r, o->path);
+    for (int k = 0; k < c->o.count; k++) r->passed &= !eg__fails(o->input[k]);
     for (int k = 0; k < r->notes; k++) r->passed &= !eg__fails(r->note[k].verdict);
-    if (r->passed && c->o.mutate && order == 1) {
-        if (!eg__mutate(c, scale, r) || cx->failed) return NULL;
+    if (r->passed && c->o.mutate && first) {
+        if (!eg__mutate(c, o->scale, r) || c->cx->failed) return false;
         r->passed = r->survivors == 0;
     }
-    qsort(all, (size_t)listed, sizeof *all, worse);
-    r->shown = listed < EG_CHECK_SHOWN ? (int)listed : EG_CHECK_SHOWN;
+    return true;
+}
+
+/* The report of one order; NULL after an error. */
+static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
+{
+    order_run o = { .scale = 0 };
+    if (!order_open(c, &o, order, higher) || !order_measure(c, &o)) return NULL;
+    order_judge(c, &o);
+    if (!order_beyond_entries(c, &o)) return NULL;
+    qsort(o.all, (size_t)o.listed, sizeof *o.all, worse);
+    o.r->shown = o.listed < EG_CHECK_SHOWN ? (int)o.listed : EG_CHECK_SHOWN;
     if (order == 1) {
-        r->calls = *c->calls;
-        r->sweeps = *c->sweeps;
+        o.r->calls = *c->calls;
+        o.r->sweeps = *c->sweeps;
     }
-    eg__report_write(c, r, path);
-    if (higher) r->passed &= higher->passed;
-    return r;
+    eg__report_write(c, o.r, o.path);
+    if (higher) o.r->passed &= higher->passed;
+    return o.r;
 }
 
 /* -- all of them ------------------------------------------------------------------------------ */
+/* f of the next order: Σ ⟨∂L/∂x, V⟩ of this one. */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -342,6 +400,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     return sum ? sum : eg__poison(c->cx);
 }
 
+/* The reports of all orders, the highest first, since each holds the one above it. */
 static const eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
@@ -364,7 +423,8 @@ static const eg_report *orders(eg__trial *first)
     return r;
 }
 
-/* "A, B" (or "i j, j k") has one for each input at most. */
+/* True, after an error, if a list such as "A, B" or "i j, j k" has more parts than there are
+ * inputs. */
 static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, const char *what)
 {
     int n, more = o->count;
@@ -375,6 +435,7 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
                    more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
+/* True if the arguments can be used; else records an error. */
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     if (!o->f)

@@ -75,7 +75,7 @@ static bool agrees(eg_ctx *cx, const eg_op *op)
         const eg_report *r = eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
         if (!r) return false;
         if (r->passed) continue;
-        eg_fail_as(cx, EG_ERROR_NOTATION,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of "
                    "float operand %d is %g, "
                    "and %g by differences",

@@ -1,4 +1,4 @@
-/* params.c: a list of named tensors, their first values, and copying by name. */
+/* params.c: a list of named tensors, their initial values, and copying by name. */
 #include "nn.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -135,6 +135,7 @@ static int params_axes(eg_params *p, const char *axes)
     return s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
 }
 
+/* Names are unique; list and hash table double as they fill up. */
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
@@ -160,6 +161,7 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     return true;
 }
 
+/* Checks name, axes and sizes, then the expected file, before memory is taken. */
 eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
                       const int64_t *dims)
 {
@@ -215,6 +217,7 @@ eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
     return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
 }
 
+/* Assigns under eg_nograd, so that parameters stay leaves. */
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);

@@ -37,10 +37,10 @@ static double complex moments_c128(const eg_batch *b, const double complex *x, d
     *mean = 0;
     for (int64_t k = 0; b->center && k < b->n; k++) *mean += x[k] / (double)b->n;
     for (int64_t k = 0; k < b->n; k++) squares += (x[k] - *mean) * (x[k] - *mean);
-    const double complex spread = squares / (double)b->n + b->c;
-    return spread == 0 ? 0 : 1 / csqrt(spread);
+    const double complex variance = squares / (double)b->n + b->c;
+    return variance == 0 ? 0 : 1 / csqrt(variance);
 }
-/* Every row by `run`; of rows without elements there is nothing. */
+/* Calls `run` for every row of y, x and, of three operands, g; rows without elements give 0. */
 static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias,
                      eg_inner *run, eg_inner *run_c128)
 {
@@ -52,10 +52,9 @@ static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg
                          .gain = gain ? gain->data : NULL,
                          .bias = bias ? bias->data : NULL };
     if (b.n)
-        eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run,
-                    &b, 4 * b.n);
-    else
-        eg__fill(y, 0);
+        return eg__batches(y, y->in[0]->rank - a->inner, operands, x,
+                           y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
+    eg__fill(y, 0);
     return true;
 }
 
@@ -101,7 +100,6 @@ static const eg_op rstd_op = {
 };
 static eg_tensor *deviation(const norm *a, eg_tensor *x)
 {
-    x = eg__contiguous_rows(x, a->inner);
     return eg_apply(&rstd_op, a, sizeof *a, 1, &x);
 }
 
@@ -169,9 +167,7 @@ static eg_tensor *norm_slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tenso
     with.gain = gain;
     with.bias = false;
     return eg_apply(&slope_op, &with, sizeof with, gain ? 3 : 2,
-                    (eg_tensor *[]){ eg__contiguous_rows(x, a->inner),
-                                     eg__contiguous_rows(g, a->inner),
-                                     gain ? eg__contiguous_rows(gain, a->inner) : NULL });
+                    (eg_tensor *[]){ x, g, gain ? eg__contiguous_rows(gain, a->inner) : NULL });
 }
 
 /* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ
@@ -404,7 +400,7 @@ static const eg_op normalise_op = {
 static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
 {
     norm with = *a;
-    eg_tensor *operand[3] = { eg__contiguous_rows(x, a->inner) };
+    eg_tensor *operand[3] = { x };
     int n = 1;
     with.gain = gain;
     with.bias = bias;

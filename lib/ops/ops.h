@@ -78,36 +78,31 @@ enum { EG_ROW_OPERANDS = 4 };
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *, const void *user);
 
-/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row
- * to row. For any number of elements. */
+/* A function of several rows (eg_inner): p[k] is the first row in operand k, step[k] the bytes from
+ * row to row. Every row is contiguous and may have any number of elements. */
+#define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
+/* What most of them want to know, as `user`. */
 typedef struct eg_batch {
-    int64_t n;
-    bool masked, log, center;
+    int64_t n;        /* elements of a row */
+    int masks;        /* softmax: operands 2 … are so many masks */
+    bool log, center; /* softmax: its logarithm; norm: less the mean */
     double c;
-    const void *gain, *bias;
+    const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
 } eg_batch;
-#define EG_ROW(T, k, r) \
-    ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k, in a batch's loop */
-/* x if each of its rows is contiguous, else a recorded row-major copy. */
-eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
-/* x[0] is written */
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *,
+/* Calls `run` for all rows: x[0], which is written, and the other operands have `outer` axes in
+ * common; what further axes an operand has are its rows. A row that is not contiguous is gathered
+ * first, and written back if it is the result's. work: additions that a row costs. False after an
+ * error. */
+bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* x, or a recorded copy of it in which each row is contiguous */
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
-    double (*top)(int64_t n, const void *x); /* max x, whatever is NaN; −inf of none */
     /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
     bool (*tame)(int64_t n, const void *x);
-    /* keep ? x : −inf */
-    void (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);
-    /* y = keep ? y : fill */
-    void (*erase)(int64_t n, const uint8_t *keep, double fill, void *y);
-    /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
-    void (*shift)(int64_t n, const void *x, double top, void *y);
-    /* y = e^(x − shift); Σ y */
-    double (*expsum)(int64_t n, const void *x, double shift, void *y);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
     /* y gain + bias in place; NULL: without */
@@ -118,8 +113,7 @@ typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as d
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
     double (*at)(const void *x, int64_t k);               /* x[k] */
     /* rows, user: an eg_batch */
-    /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
-    eg_inner *softmax;
+    eg_inner *softmax;                           /* y, x, masks: of c x; log: its logarithm */
     eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), g one number for a row */

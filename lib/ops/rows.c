@@ -129,18 +129,6 @@ eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner)
     eg__strip(&s, x, inner);
     return eg__strip_contiguous(&s) ? x : eg_contiguous(x);
 }
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
-                 const void *user, int64_t work)
-{
-    eg_tensor rows[EG_ROW_OPERANDS];
-    const eg_tensor *all[EG_ROW_OPERANDS];
-    for (int k = 0; k < operands; k++) {
-        rows[k] = *x[k];
-        rows[k].rank = (uint8_t)outer;
-        all[k] = &rows[k];
-    }
-    eg__loop_work(y->cx, operands, all, run, user, work);
-}
 const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count,
                            void *buffer)
 {
@@ -220,38 +208,133 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
 }
 
+/* Rows that are gathered for a function of contiguous ones, several at a time if they are short. */
+typedef struct gathering {
+    eg_inner *run;
+    const void *user;
+    int operands;
+    int block; /* rows at a time; if it is 1, contiguous ones stay where they are */
+    eg_strip strip[EG_ROW_OPERANDS];
+    int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
+    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL: the operand's rows stay */
+    int64_t each;                   /* bytes from one thread's buffers to the next one's */
+    struct gathered *now;
+} gathering;
+/* What a thread has gathered so far, and where the results go. */
+typedef struct gathered {
+    int count;
+    char *at[EG_ROW_OPERANDS], *result[EG_CHUNK];
+} gathered;
+static void gathered_run(const gathering *g)
+{
+    gathered *now = g->now;
+    if (now->count) g->run(now->count, now->at, g->bytes, g->user);
+    for (int r = 0; r < now->count && g->buffer[0]; r++)
+        pass(&g->strip[0], now->result[r], 0, g->strip[0].n, now->at[0] + r * g->bytes[0], true);
+    now->count = 0;
+}
+static void gathered_row(const void *user, int64_t row, char *const *p)
+{
+    const gathering *g = user;
+    gathered *now = g->now;
+    (void)row;
+    now->result[now->count] = p[0];
+    for (int k = 0; k < g->operands; k++) {
+        now->at[k] = g->buffer[k] ? g->buffer[k] : p[k];
+        if (k && g->buffer[k])
+            pass(&g->strip[k], p[k], 0, g->strip[k].n, now->at[k] + now->count * g->bytes[k],
+                 false);
+    }
+    if (++now->count == g->block) gathered_run(g);
+}
+
 typedef struct shared {
     walk *w;
+    const gathering *g; /* NULL: the rows are read where they are */
     int64_t rows, pieces;
 } shared;
 static void piece_of_rows(void *user, int64_t piece, int thread)
 {
-    (void)thread;
     const shared *s = user;
-    some_rows(s->w, s->rows * piece / s->pieces, s->rows * (piece + 1) / s->pieces);
+    const int64_t from = s->rows * piece / s->pieces, to = s->rows * (piece + 1) / s->pieces;
+    if (!s->g) {
+        some_rows(s->w, from, to);
+        return;
+    }
+    walk w = *s->w;
+    gathered now;
+    gathering g = *s->g;
+    now.count = 0;
+    g.now = &now;
+    for (int k = 0; k < g.operands; k++)
+        if (g.buffer[k]) g.buffer[k] += thread * g.each;
+    w.user = &g;
+    some_rows(&w, from, to);
+    gathered_run(&g);
 }
 
+/* Walks over all rows with `team` threads. */
+static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
+{
+    const int64_t rows = eg__count(w->outer, w->x[0]->dim);
+    const bool many = team > 1 && rows > 1;
+    shared s = { .w = w,
+                 .g = g,
+                 .rows = rows,
+                 .pieces = !many             ? 1
+                           : rows < 4 * team ? rows
+                                             : 4 * team };
+    for (int r = 0; r < w->outer; r++) {
+        w->axis[r][0] = w->x[0]->dim[r];
+        for (int k = 0; k < w->operands; k++)
+            w->axis[r][1 + k] = w->x[k]->stride[r] * eg__width[w->x[k]->dtype];
+    }
+    if (many)
+        eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
+    else if (rows)
+        piece_of_rows(&s, 0, 0);
+}
+static int rows_team(eg_ctx *cx, int outer, const eg_tensor *x, int64_t work)
+{
+    return eg__team(cx, eg__count(outer, x->dim) * (work + 8), 1 << 18);
+}
 void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *body, const void *user)
 {
-    walk w;
-    w.outer = outer;
-    w.operands = operands;
-    w.x = x;
-    w.body = body;
-    w.user = user;
-    const int64_t rows = eg__count(outer, x[0]->dim);
-    if (rows == 0) return;
-    for (int r = 0; r < outer; r++) {
-        w.axis[r][0] = x[0]->dim[r];
-        for (int k = 0; k < operands; k++)
-            w.axis[r][1 + k] = x[k]->stride[r] * eg__width[x[k]->dtype];
+    walk w = { .outer = outer, .operands = operands, .x = x, .body = body, .user = user };
+    rows_by(cx, rows_team(cx, outer, x[0], work), &w, NULL);
+}
+bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
+                 const void *user, int64_t work)
+{
+    gathering g = { .run = run, .user = user, .operands = operands };
+    eg_tensor rows[EG_ROW_OPERANDS];
+    const eg_tensor *all[EG_ROW_OPERANDS];
+    int64_t at[EG_ROW_OPERANDS], longest = 1;
+    bool contiguous = true;
+    for (int k = 0; k < operands; k++) {
+        rows[k] = *x[k];
+        rows[k].rank = (uint8_t)outer;
+        all[k] = &rows[k];
+        eg__strip(&g.strip[k], x[k], x[k]->rank - outer);
+        contiguous &= eg__strip_contiguous(&g.strip[k]);
+        g.bytes[k] = g.strip[k].n * g.strip[k].width;
+        if (g.strip[k].n > longest) longest = g.strip[k].n;
     }
-    int team = eg__team(cx, rows * (work + 8), 1 << 18);
-    if (team <= 1 || rows < 2) {
-        some_rows(&w, 0, rows);
-        return;
+    if (contiguous) {
+        eg__loop_work(y->cx, operands, all, run, user, work);
+        return true;
     }
-    shared s = { .w = &w, .rows = rows, .pieces = rows < 4 * team ? rows : 4 * team };
-    eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
+    g.block = longest > EG_CHUNK ? 1 : (int)(EG_CHUNK / longest);
+    for (int k = 0; k < operands; k++) {
+        at[k] = g.block == 1 && eg__strip_contiguous(&g.strip[k]) ? -1 : g.each;
+        if (at[k] >= 0) g.each += eg__round_up(g.block * g.bytes[k], 64);
+    }
+    const int team = rows_team(y->cx, outer, x[0], work);
+    char *buffer = eg__scratch(y->cx, EG_SCRATCH_ROWS, (size_t)(team * g.each));
+    if (!buffer) return false;
+    for (int k = 0; k < operands; k++) g.buffer[k] = at[k] < 0 ? NULL : buffer + at[k];
+    walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
+    rows_by(y->cx, team, &w, &g);
+    return true;
 }
