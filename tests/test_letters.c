@@ -310,7 +310,7 @@ TEST(refused_joins_name_the_operand)
     REFUSED(eg_stack("b [...] d", x, x), EG_ERROR_NOTATION,
             "the new axis is one index in brackets");
     REFUSED(eg_stack("b [1] d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
-    REFUSED(eg_stack("n [n] d", x, x), EG_ERROR_NOTATION, "stack: ");
+    REFUSED(eg_stack("n [n] d", x, x), EG_ERROR_SHAPE, "index 'n' is 2 and 1");
     REFUSED(eg_stack("b [n] d, b [n] d", x, x), EG_ERROR_NOTATION, "2 operands");
     REFUSED(eg_stack("", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     eg_close(cx);
