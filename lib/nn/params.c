@@ -129,10 +129,14 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
 /* How many axes the string names; −1 after an error: it is not one term. */
 static int params_axes(eg_params *p, const char *axes)
 {
-    const eg_spec *s = eg_spec_parse(eg_params_context(p), "param", axes);
+    eg_ctx *cx = eg_params_context(p);
+    eg_mark m = eg_push(cx); /* the spec is gone when its axes are counted */
+    const eg_spec *s = eg_spec_parse(cx, "param", axes);
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
-    return s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    const int count = s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    eg_pop(cx, m);
+    return count;
 }
 
 /* Names are unique; list and hash table double as they fill up. */
