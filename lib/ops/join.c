@@ -271,7 +271,7 @@ static const eg_op pad_op = { "pad",
                               pad_samples,
                               .jvp = pad_jvp,
                               .forward_c128 = pad_forward };
-static eg_tensor *padded(const eg_named_axis *a, int64_t before, int64_t after, double value)
+static eg_tensor *pad_along(const eg_named_axis *a, int64_t before, int64_t after, double value)
 {
     const pad p = { a->axis, before, after, value };
     eg_tensor *x = a->x;
@@ -285,7 +285,7 @@ static eg_tensor *padded(const eg_named_axis *a, int64_t before, int64_t after, 
 eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     eg_named_axis a;
-    return eg__axis_numbered(&a, "pad", x, axis) ? padded(&a, before, after, value)
+    return eg__axis_numbered(&a, "pad", x, axis) ? pad_along(&a, before, after, value)
            : x                                   ? eg__poison(x->cx)
                                                  : NULL;
 }
@@ -294,7 +294,7 @@ eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
     eg_focus f;
     eg_named_axis a;
     if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return x ? eg__poison(x->cx) : NULL;
-    return eg__merge(&f.bound->term[0], padded(&a, before, after, value));
+    return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 
 /* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
