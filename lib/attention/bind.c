@@ -354,10 +354,10 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
         want[k] = r->number[b->out.item[k].axis];
         same &= k < a->rank[EG_TERM_Y] && a->label[EG_TERM_Y][k] == want[k];
     }
-    return eg__merge(b, same || !eg_ok(y)
-                            ? y
-                            : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_TERM_Y] },
-                                         b->out.items, want));
+    return eg__merge(&b->out, same || !eg_ok(y)
+                                  ? y
+                                  : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_TERM_Y] },
+                                               b->out.items, want));
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */

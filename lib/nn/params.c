@@ -1,4 +1,4 @@
-/* params.c: a list of named tensors, their first values, and copying by name. */
+/* params.c: a list of named tensors, their initial values, and copying by name. */
 #include "nn.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -129,12 +129,17 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
 /* How many axes the string names; −1 after an error: it is not one term. */
 static int params_axes(eg_params *p, const char *axes)
 {
-    const eg_spec *s = eg_spec_parse(eg_params_context(p), "param", axes);
+    eg_ctx *cx = eg_params_context(p);
+    eg_mark m = eg_push(cx); /* the spec is gone when its axes are counted */
+    const eg_spec *s = eg_spec_parse(cx, "param", axes);
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
-    return s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    const int count = s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    eg_pop(cx, m);
+    return count;
 }
 
+/* Names are unique; list and hash table double as they fill up. */
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
@@ -160,6 +165,7 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     return true;
 }
 
+/* Checks name, axes and sizes, then the expected file, before memory is taken. */
 eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
                       const int64_t *dims)
 {
@@ -215,6 +221,7 @@ eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
     return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
 }
 
+/* Assigns under eg_nograd, so that parameters stay leaves. */
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);

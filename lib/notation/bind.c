@@ -512,13 +512,6 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
 {
     return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
 }
-eg_tensor *eg__merge(const eg_bound *b, eg_tensor *y)
-{
-    const eg_bound_term *o = &b->out;
-    bool changed = false;
-    for (int r = 0; r < o->rank; r++) changed |= o->last[r] - o->first[r] != 1;
-    return changed ? eg_reshape_n(y, o->rank, o->dim) : y;
-}
 
 eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format, ...)
 {

@@ -91,8 +91,6 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
                                 eg_tensor *const *xs, int sizes, const eg_sized *size,
                                 const char *const *called);
-/* y, which has one axis for each item of out, reshaped to the output's groups and ones. */
-eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);
 /* Records a sentence with a caret under that item (−1: under the whole term); term = terms: the
  * output. Returns the poison tensor. */
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...)
@@ -204,13 +202,29 @@ typedef struct eg_focus {
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);
 /* The same of term 0 of a bound string. */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);
-/* True if one axis stands in brackets (and there is no output); else records what is too many. */
+/* The same, but f->x has the term's items in the string's order: nothing is permuted. */
+bool eg__focus_items(eg_focus *, const eg_bound *, eg_tensor *given);
+/* The same of a string, which must not be NULL. Messages call the operand called[0], if `called` is
+ * not NULL. */
+bool eg__focus_in_place(eg_focus *, const char *who, const char *spec, eg_tensor *x,
+                        const char *const *called);
+/* The k-th bracketed axis of f->x, after eg__focus_in_place. Points to *f's bound string. */
+eg_named_axis eg__focus_named(const eg_focus *, int k);
+/* True if one axis stands in brackets; else records a sentence that points at the second. */
 bool eg__focus_axis(const eg_focus *);
-bool eg__focus_one(const eg_focus *);
+/* True if the string has no output; else records a sentence. */
+bool eg__focus_no_output(const eg_focus *);
+bool eg__focus_one(const eg_focus *); /* both */
+/* y has one axis per item of the term: merges the groups and puts the ones back (a reshape), or
+ * returns y itself. Sizes are y's own. */
+eg_tensor *eg__merge(const eg_bound_term *, eg_tensor *y);
+/* eg__refuse with another code than EG_ERROR_NOTATION. */
+eg_tensor *eg__refuse_as(const eg_bound *, eg_code, int term, int item, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /* y, which has x's axes (bracketed sizes may differ), in the operand's own order and groups. */
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
 /* y, which has x's outer axes, in the order of the output or else of the operand. */
-eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);
+eg_tensor *eg__focus_outer(const eg_focus *, eg_tensor *y);
 /* Sizes of the operand's own axes that are (not) in brackets, groups merged. Returns their number.
  */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);

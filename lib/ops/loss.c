@@ -93,7 +93,7 @@ static xent_job job_of(const eg_tensor *y)
     const xent *a = y->attr;
     return (xent_job){ .m = eg__arithmetic(y->dtype),
                        .a = *a,
-                       .b = { .n = eg__last(y->in[0], a->inner) },
+                       .b = { .n = eg__row_length(y->in[0], a->inner) },
                        .width = eg__width[y->dtype] };
 }
 static bool xent_shape(eg_tensor *y)
@@ -116,7 +116,7 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
     const eg_tensor *x = y->in[0], *classes = y->in[1];
-    const int64_t n = eg__last(x, a->inner), rows = eg__count(classes->rank, classes->dim),
+    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(classes->rank, classes->dim),
                   *target = (const int64_t *)(void *)classes->data;
     const double even = a->smoothing / (double)n;
     const int width = eg__width[x->dtype];
@@ -276,7 +276,7 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
     if (!eg_ok(target)) return NULL;
-    const int64_t n = eg__count(rank, want), classes = eg__last(f->x, f->inner),
+    const int64_t n = eg__count(rank, want), classes = eg__row_length(f->x, f->inner),
                   *t = (const int64_t *)(void *)target->data;
     *counted = 0;
     for (int64_t k = 0; k < n; k++) {
@@ -331,7 +331,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!t) return eg__poison(cx);
     eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
-    return o.each ? eg__focus_rest(&f, each)
+    return o.each ? eg__focus_outer(&f, each)
                   : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 

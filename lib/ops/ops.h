@@ -10,29 +10,36 @@
 #include "einsum/einsum.h"
 
 /* -- aligning by letters ---------------------------------------------------------------------- */
-/* recorded views: the term's operand over these axes, the missing ones expanded */
+/* A recorded view of the term's operand that has these axes of the bound string, in this order; an
+ * axis that the term lacks is expanded. */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
-/* the same of x with those n axes */
+/* The same of x, whose axis k is called label[k]; dim: the sizes of the result. */
 eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
                             const uint16_t *axis, const int64_t *dim);
-/* the same, unrecorded, of x shaped as the term's operand */
+/* The same of x, which has the shape of the term's operand, unrecorded. */
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
                            const uint16_t *axis);
 
-/* -- trailing axes, differentiable ------------------------------------------------------------ */
-eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
-eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
-/* Σ a b (b NULL: Σ a) over all but the last axes */
+/* -- axis.c ----------------------------------------------------------------------------------- */
+/* True if spec fits x and has one axis in brackets, which *a is then, and no output; else records a
+ * sentence. *a points into *f. */
+bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
+                       eg_tensor *x);
+
+/* -- over the last `inner` axes, or all but them; differentiable ------------------------------ */
+eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last ones */
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last ones */
+/* Σ a b (b NULL: Σ a) over all but the last ones */
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
-eg_tensor *eg__widen(eg_tensor *y, int inner);   /* y with that many axes of size 1 appended */
-int64_t eg__last(const eg_tensor *x, int inner); /* elements of one row */
+eg_tensor *eg__widen(eg_tensor *y, int inner); /* y with that many axes of size 1 appended */
+int64_t eg__row_length(const eg_tensor *x, int inner); /* elements of one row */
 /* softmax.c; keep: NULL, or bool of x's shape */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
-/* false after a message: x is not f32 or f64 */
+/* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- numbers ---------------------------------------------------------------------------------- */
@@ -51,21 +58,23 @@ static inline bool eg__strip_contiguous(const eg_strip *s)
 {
     return s->rank == 1 && s->axis[0].step == s->width;
 }
-/* in place where contiguous */
+/* Elements start … start + count of a row: where they lie if the row is contiguous, else copied
+ * into the buffer. */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
                            void *buffer);
-/* where to write a chunk … */
+/* Where to write the elements from `start` on: into the row if it is contiguous, else into the
+ * buffer, from where eg__strip_done copies them to the row. */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
-/* … and that it is written */
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
-/* element k of a row of c128, which is read one by one */
+/* Element k of a row of c128. */
 double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);
 
-/* row: its number, row-major; p[k]: the row in operand k */
+/* Works on one row. row: its number, row-major; p[k]: where the row of operand k begins. */
 typedef void eg_row_body(const void *user, int64_t row, char *const *p);
 enum { EG_ROW_OPERANDS = 4 };
-/* x[0] is written; work: additions a row costs */
+/* Calls the body for each row of the operands, which share their first `outer` axes, on several
+ * threads if there is enough to do; x[0] is written. work: what a row costs, in additions. */
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *, const void *user);
 
@@ -88,7 +97,7 @@ typedef struct eg_batch {
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
 /* x, or a recorded copy of it in which each row is contiguous */
-eg_tensor *eg__rowwise(eg_tensor *x, int inner);
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
@@ -148,9 +157,9 @@ typedef struct eg_masking {
     const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
     bool elsewhere;            /* the offset moves something besides */
 } eg_masking;
-/* false after a message: a letter that the scores lack */
+/* False after an error: the term has a letter that the scores lack. */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
-/* false after a message: letters or types that do not fit */
+/* False after an error: letters or types that do not fit. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
 /* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
  * o->axis of the index that .offset moves, −1 if none. False after an error. */
@@ -225,10 +234,10 @@ static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 }
 
 /* -- index.c ---------------------------------------------------------------------------------- */
-bool eg__at_made(const eg_tensor *t); /* did eg_at make t? */
+bool eg__at_made(const eg_tensor *t); /* true if eg_at made t */
 /* t's row on x and index */
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index);
-/* sum[…, index[…], …] += u[…] with t's attributes; false after a message */
+/* sum[…, index[…], …] += u[…], with t's attributes; false after an error */
 bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u);
 
 /* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one
@@ -243,7 +252,7 @@ typedef struct eg__addend {
     int depth;
 } eg__addend;
 
-/* Would t's rule put g into zeros of its operand's shape? */
+/* True if t's rule would put g into zeros of its operand's shape. */
 bool eg__addend_due(const eg_tensor *t);
 /* True if g can be added through t and what lies before it, up to the tensor `depth` operands
  * before t, without a buffer between. */

@@ -79,7 +79,7 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand)
                operand, eg_type_name(x->dtype));
     return false;
 }
-int64_t eg__last(const eg_tensor *x, int inner)
+int64_t eg__row_length(const eg_tensor *x, int inner)
 {
     return eg__count(inner, x->dim + (x->rank - inner));
 }
@@ -122,7 +122,7 @@ static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, cha
         eg__axes_next(s->rank - 1, axes, 2, 1, index, &at);
     }
 }
-eg_tensor *eg__rowwise(eg_tensor *x, int inner)
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner)
 {
     eg_strip s;
     if (!eg_ok(x)) return x;

@@ -61,7 +61,7 @@ static bool softmax_run(eg_tensor *y, bool log)
 {
     const softmax_attr *of = y->attr;
     const eg_batch b = {
-        .n = eg__last(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
+        .n = eg__row_length(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
     };
     const eg_tensor *all[EG_ROW_OPERANDS] = { y };
     for (int k = 0; k < y->count; k++) all[k + 1] = y->in[k];
@@ -78,7 +78,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
     const softmax_attr *of = y->attr;
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_batch b = { .n = eg__last(y, of->inner), .c = of->scale };
+    const eg_batch b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     return !b.n || eg__batches(y, y->rank - of->inner, 3,
                                (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
 }
