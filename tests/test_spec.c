@@ -194,6 +194,8 @@ static const struct {
     { "j <= i", "q", "1", "2", "j <= i" },
     { "j <= i || i < 2", "i", "(i)", NULL, "j <= ((i)) || ((i)) < 2" },
     { "i", "i", "7", NULL, "7" },
+    { "clip(i - j, 0, |i|) < abs(i)", "i", "i + 1", "9", "clip((i + 1) - j, 0, 9) < abs((i + 1))" },
+    { "i < j ? min(i, 4) : -i", "i", "k", NULL, "k < j ? min(k, 4) : -k" },
 };
 LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
 {
@@ -234,6 +236,11 @@ TEST(formulas_as_data)
     ck_assert(f->truth && f->indices == 3 && !strcmp(f->index[0], "j"));
     ck_assert(eg_formula_has(f, "h") && !eg_formula_has(f, "k") && !eg_formula_has(NULL, "h"));
     ck_assert(!formula("i + 1")->truth);
+    f = formula("max(i, 3) == abs(i - |abs|) | 0 <= abs < 4"); /* a function is no index */
+    ck_assert(f->truth && f->indices == 2 && !strcmp(f->index[1], "abs"));
+    ck_assert_str_eq(eg_formula_replace(f, "abs", "a", "8")->text,
+                     "max(i, 3) == abs(i - 8) | 0 <= a < 4");
+    f = formula("j <= i & |h| > i");
     ck_assert_str_eq(eg_formula_and(f, formula("1 < j | i == 0"))->text,
                      "(j <= i & |h| > i) & (1 < j | i == 0)");
     ck_assert(eg_formula_and(NULL, f) == f && eg_formula_and(f, NULL) == f);
@@ -251,6 +258,15 @@ TEST(formulas_as_data)
     eg_assert_error(cx, "mine: a number is asked for, and this is true or false");
     ck_assert_ptr_null(eg_formula_and(f, formula("i")));
     eg_assert_error(cx, "mine: '&' joins truths, and a number stands after it");
+    ck_assert_ptr_null(formula("i < 0.5"));
+    eg_assert_error(cx, "mine: a predicate is made of whole numbers and truths, not of floats");
+    ck_assert_ptr_null(formula("exp(i) < j"));
+    eg_assert_error(cx, "mine: exp makes a float");
+    char many[800] = "i";
+    for (int k = 1; k < 256; k++) strcat(many, "+i");
+    ck_assert_int_eq(formula(many)->places, 256);
+    ck_assert_ptr_null(formula(strcat(many, "+i")));
+    eg_assert_error(cx, "mine: the predicate is too long");
     ck_assert_ptr_null(eg_formula_parse(NULL, "mine", "i"));
 }
 

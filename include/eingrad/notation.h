@@ -100,6 +100,8 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
     ;
 
 /* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number ----------------------- */
+/* docs/expressions.md has the language; here every name that is not called as a function is an
+ * index. */
 typedef struct eg_formula {
     const char *text;
     bool truth;  /* true or false; else a number                                */

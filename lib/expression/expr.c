@@ -572,7 +572,8 @@ static bool gradient_forward(eg_tensor *d)
             add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
     return true;
 }
-/* x as the cotangents of the operands */
+/* Views of x, the cotangents one behind the other, as those of the operands; NULL where an operand
+ * has none. */
 static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
 {
     int64_t at = 0;
@@ -584,6 +585,7 @@ static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
         at += n;
     }
 }
+/* Of complex operands: the cotangents of the composed form, each written to its place in d. */
 static bool gradient_c128(eg_tensor *d)
 {
     const int count = d->count - 1;

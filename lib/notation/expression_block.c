@@ -334,6 +334,8 @@ static void read_row(const block *x, int k, int64_t r, char *to)
     if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
     pad(width, count, all, to);
 }
+/* The values of a read: where the tensor lies if they stand there as they are wanted, else gathered
+ * row by row. */
 static void read_values(const block *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];

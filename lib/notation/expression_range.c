@@ -60,7 +60,7 @@ static eg_interval interval_quotient(eg_interval x, eg_interval y)
                        eg__quotient(x.high, y.low), eg__quotient(x.high, y.high));
     return (eg_interval){ -eg__larger(x), eg__larger(x) };
 }
-static bool certain(eg_interval x, eg_interval y) /* each one number, and the same */
+static bool range_certain(eg_interval x, eg_interval y) /* each one number, and the same */
 {
     return x.low == x.high && y.low == y.high && x.low == y.low;
 }
@@ -87,8 +87,8 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
     case EG_X_MOD: return interval_modulus(x, y);
     case EG_X_MIN: return least_of(x, y);
     case EG_X_MAX: return most_of(x, y);
-    case EG_X_EQ: return (eg_interval){ certain(x, y), x.low <= y.high && y.low <= x.high };
-    case EG_X_NE: return (eg_interval){ x.high < y.low || y.high < x.low, !certain(x, y) };
+    case EG_X_EQ: return (eg_interval){ range_certain(x, y), x.low <= y.high && y.low <= x.high };
+    case EG_X_NE: return (eg_interval){ x.high < y.low || y.high < x.low, !range_certain(x, y) };
     case EG_X_LT: return (eg_interval){ x.high < y.low, x.low < y.high };
     case EG_X_LE: return (eg_interval){ x.high <= y.low, x.low <= y.high };
     case EG_X_GT: return (eg_interval){ x.low > y.high, x.high > y.low };
@@ -204,7 +204,9 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
         limit_node(c, f, m, same ? to : (eg_interval){ -to.high, -to.low });
     }
 }
-static bool leaves(const check *c, int read, int r, eg_interval v)
+/* False after a message: index r of a read, which lies in v, can leave its axis; the message names
+ * the sizes of the letters that it depends on. */
+static bool stays_inside(const check *c, int read, int r, eg_interval v)
 {
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
     const eg_node *n = &c->e->node[read], *i = &c->e->node[n->in[r]];
@@ -265,7 +267,7 @@ static bool look_at(check *c, frame *f, int k)
     if (f->held[k] && n->kind == EG_IS_WHOLE) f->range[k] = common(f->range[k], f->limit[k]);
     f->known[k] = true;
     for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
-        if (!leaves(c, k, r, f->range[n->in[r]])) return false;
+        if (!stays_inside(c, k, r, f->range[n->in[r]])) return false;
     return true;
 }
 

@@ -1,10 +1,12 @@
 /* expression_rows.h: what expressions compute with floats: one line a function.
  *
- *   EG_FUNCTIONS_1(X)   X(CODE, name, y from x, cotangent d from g, x and y, the same two composed
- * of operations of tensors) EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and
- * b, the same composed)
+ *   EG_FUNCTIONS_1(X)   X(CODE, name, y from x, cotangent from g, x and y,
+ *                         the same two composed of operations of tensors)
+ *   EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and of b,
+ *                         the same three composed)
  *
- * The parser reads the names, expression_loops.c the numbers, lib/ops/expr.c the composed columns.
+ * expression.c reads the names, expression_loops.c the loops, lib/expression/expr.c the composed
+ * columns.
  * F(exp) is exp or expf, T the type. Signs of ties and borders are those of the rows of lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
