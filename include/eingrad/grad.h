@@ -141,7 +141,8 @@ typedef enum eg_verdict {
     EG_NOISE,
     EG_UNTESTED,
     EG_ZERO,
-    EG_EMPTY
+    EG_EMPTY,
+    EG_PRECISION
 } eg_verdict;
 typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
@@ -155,7 +156,7 @@ typedef struct eg_gradcheck_args {
      * are refused */
     const char *names;
     const char *axes;  /* "i j, j k": their letters; NULL: numbers only */
-    double rtol, atol; /* 1e-7, 1e-9; with the complex step 1e-11, 1e-12 */
+    double rtol, atol; /* 1e-8, 1e-15; with the complex step 1e-11, 1e-14 */
     int order;         /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th */
     /* > 0: that many random directions of each input instead of every entry: cheap */
     int directions;
@@ -165,6 +166,8 @@ typedef struct eg_gradcheck_args {
     /* also make every cotangent wrong in four ways and demand that the check fails */
     bool mutate;
     eg_oracle oracle; /* what n is */
+    /* a KINK passes where the analytic values are a subgradient, judged jointly */
+    bool kinks;
 } eg_gradcheck_args;
 typedef struct eg_entry {
     int input;
@@ -174,12 +177,20 @@ typedef struct eg_entry {
     int64_t output; /* with .full the element of f's result; else −1 */
     int64_t shared; /* entries of all inputs that lie in this place of memory */
     const char *at; /* NULL: at xs; else the point, as "scaled by 0.1" */
+    /* the rule that is to blame, its operand (from 0) and the user's call; NULL, −1: none found */
+    const char *rule;
+    int operand;
+    const char *call;
 } eg_entry;
 /* a finding; RIGHT: no failure; input −1: of no one input */
 typedef struct eg_note {
     eg_verdict verdict;
     int input;
     const char *text;
+    /* as in eg_entry */
+    const char *rule;
+    int operand;
+    const char *call;
 } eg_note;
 typedef struct eg_report {
     bool passed; /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too */
@@ -187,7 +198,8 @@ typedef struct eg_report {
     int64_t entries, right, covered;
     double worst; /* largest |a − n| / s */
     int shown;
-    const eg_entry *entry;   /* the worst first, at most 16 */
+    /* the worst first: all that fail (at most 65536), else the 16 that used most of their tolerance */
+    const eg_entry *entry;
     const eg_verdict *input; /* one per input */
     const char *text;        /* the report in words, as eg_report_print writes it */
     double margin;           /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
@@ -199,6 +211,10 @@ typedef struct eg_report {
     /* .mutate; harmless: the cotangent stayed what it was */
     int64_t mutants, caught, harmless, survivors;
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
+    /* entries that nothing here could tell from 0: zero on both sides, or too small to be seen; of
+     * these `elsewhere` were tested at another point */
+    int64_t hidden, elsewhere;
+    double noise; /* rounding of L, measured, relative to Σ |f W| */
 } eg_report;
 /* in the open scope; NULL after an error; never prints */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
