@@ -455,6 +455,22 @@ static bool derivative_at(contract *k, eg_tensor *const *x, const char *where)
     return true;
 }
 static bool derivative_here(contract *k) { return derivative_at(k, k->x, ""); }
+/* A factor that is 0 or 1 at this point hides a rule. */
+static bool derivative_moved(contract *k)
+{
+    eg_tensor *x[OPERANDS];
+    for (int i = 0; i < k->t->count; i++) {
+        x[i] = k->x[i];
+        if (x[i]->dtype != EG_F64) continue;
+        if (!(x[i] = leaf_copy(k->x[i]))) return true;
+        double *v = contract_numbers(x[i]);
+        for (int64_t j = 0, n = eg_size(x[i]); j < n; j++) {
+            const double u = 0.2 * drawn(21 + (uint64_t)i, j);
+            v[j] = v[j] != 0 ? v[j] * (1 + u) : u;
+        }
+    }
+    return derivative_at(k, x, " with its operands moved");
+}
 
 /* Operands in which each axis of length `from` has length `to`, filled with the values that there
  * are. */
@@ -542,9 +558,19 @@ static bool second_order(contract *k)
 /* -- all of them ------------------------------------------------------------------------------ */
 static bool (*const contract_list[])(contract *) = {
     writes_nothing, same_again,  linear,          layouts_of_g,        uses_honest,
-    derivative_here, jvp_adjoint, layouts_of_operands, derivative_at_sizes, second_order
+    derivative_here, derivative_moved, jvp_adjoint, layouts_of_operands, derivative_at_sizes,
+    second_order
 };
 
+/* A rule that gives NaN for a g of mixed signs and numbers for a positive one. */
+static void contract_signs(contract *k, int i)
+{
+    eg_tensor *g = leaf_copy(k->g), *d;
+    for (int64_t j = 0, n = g ? eg_size(g) : 0; j < n; j++)
+        contract_numbers(g)[j] = fabs(contract_numbers(g)[j]);
+    if (contract_ask(k->y, g, i, &d) && d && all_finite(d))
+        breaks(k, i, "is not linear in g: where g has negative elements it is no number");
+}
 /* The row on copies of the node's operands; false: it cannot be asked alone, or has no value. */
 static bool contract_open(contract *k)
 {
@@ -561,7 +587,11 @@ static bool contract_open(contract *k)
     for (int i = 0; i < t->count; i++) {
         if (k->x[i]->dtype != EG_F64) continue;
         if (!contract_ask(k->y, k->g, i, &k->r[i])) return false;
-        if (k->r[i] && (!eg__same_shape(k->r[i], k->x[i]) || !all_finite(k->r[i]))) return false;
+        if (k->r[i] && !eg__same_shape(k->r[i], k->x[i])) return false;
+        if (k->r[i] && !all_finite(k->r[i])) {
+            contract_signs(k, i);
+            return false;
+        }
         any |= k->moves[i] = k->r[i] != NULL;
     }
     return any;
@@ -575,6 +605,7 @@ bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand)
     const bool was = eg_nograd(cx, false);
     const uint64_t draw = cx->draw;
     bool good = true;
+    words[0] = 0;
     if (contract_open(&k))
         for (size_t n = 0; n < sizeof contract_list / sizeof *contract_list && good; n++) {
             const eg_mark one = eg_push(cx);
@@ -582,6 +613,7 @@ bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand)
             eg_pop(cx, one);
             if (cx->failed) break;
         }
+    good = good && !words[0];
     if (cx->failed && eg_error_code(cx) != EG_ERROR_MEMORY) eg_clear(cx);
     cx->draw = draw;
     eg_nograd(cx, was);

@@ -81,7 +81,7 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
     const double a = e->analytic[o];
     bool covered;
     eg_verdict v = eg__judge(c, a, jitter, s, &covered);
-    if (v == EG_WRONG || v == EG_NOISE || v == EG_UNTESTED)
+    if (v != EG_RIGHT)
         v = eg__judge_again(c, along ? -1 : c->var[k].cell, e->direction, jitter, o, a, s,
                             &covered);
     if (c->cx->failed) return -1;

@@ -37,19 +37,23 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
                                 int64_t out, double a, eg__slope *s, eg__slope *other,
                                 eg_verdict v, bool *covered)
 {
-    static const double shrink[] = { 0.07, EG_DEEP };
-    for (int k = 0; k < 2 && c->confirmed < CONFIRMED; k++) {
+    /* an entry far below 1 may have its own scale; then a little smaller, and much smaller */
+    const double x = cell >= 0 ? fabs(c->point[cell]) : 0;
+    const double shrink[] = { x < 1e-3 ? x : 0, 0.07, EG_DEEP };
+    for (int k = 0; k < 3 && c->confirmed < CONFIRMED; k++) {
         bool seen;
+        if (shrink[k] == 0) continue;
+        if (v == EG_KINK && k) break;
         if (!eg__differences(c, cell, direction, NULL, shrink[k], other)) break;
         const eg__slope *o = &other[out];
         const eg_verdict w = eg__judge(c, a, jitter, o, &seen);
         const double between = fabs(o->n - s->n), most = fmax(fabs(o->n), fabs(s->n));
-        if (k == 0 && (w == EG_RIGHT || w == EG_KINK)) {
+        if (k < 2 && (w == EG_RIGHT || (w == EG_KINK && k))) {
             *s = *o;
             *covered = seen;
             return w;
         }
-        if (!(between <= 3 * (s->err + o->err) + 1e-3 * most)) v = EG_NOISE;
+        if (k && !(between <= 3 * (s->err + o->err) + 1e-3 * most)) v = EG_NOISE;
     }
     c->confirmed += v == EG_WRONG;
     return v;
@@ -60,7 +64,7 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
 {
     eg_ctx *cx = c->cx;
     eg_verdict v = eg__judge(c, a, jitter, s, covered);
-    if (v == EG_RIGHT || v == EG_KINK || c->again || isnan(a)) return v;
+    if (v == EG_RIGHT || c->again || isnan(a)) return v;
     const eg_mark m = eg_push(cx);
     eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
     if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)

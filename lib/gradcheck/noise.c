@@ -162,8 +162,10 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
             for (int k = 0; k < SWEEPS; k++) v[k] = g[k * c->vars + j];
             const spread s = noise_of(v, SWEEPS);
             flat |= turn == 0 && s.flat && a[j] != 0;
-            /* more than that is no rounding: a kink, or another branch */
-            if (s.sigma <= 0.05 * fmax(fabs(a[j]), 1e-3 * c->scale) && (turn == 0 || s.flat))
+            /* at a kink the values on one side are equal: that is no rounding */
+            const double beside = fmax(fabs(v[1] - v[0]), fabs(v[4] - v[3]));
+            if ((beside >= 0.1 * s.sigma || s.sigma <= 1e-3 * fabs(a[j])) &&
+                (turn == 0 || s.flat))
                 c->jitter[j] = fmax(c->jitter[j], s.sigma);
         }
     }

@@ -81,10 +81,13 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
         eg__trial_refused(c);
         return EG_NOISE;
     }
-    const double jitter = 0.25 * c->unit * size;
+    double jitter = 0.25 * c->unit * size;
     eg_verdict v = eg__judge(c, a, jitter, s, &covered);
     if (v != EG_RIGHT && v != EG_UNTESTED) {
-        if (eg__noise(c)) v = eg__judge_again(c, -1, p->direction, jitter, 0, a, s, &covered);
+        const bool measured = eg__noise(c) && eg__gradient_noise(c, p->a);
+        for (int64_t k = 0; k < c->vars && measured; k++)
+            jitter += fabs(p->direction[c->var[k].cell]) * c->jitter[k];
+        if (measured) v = eg__judge_again(c, -1, p->direction, jitter, 0, a, s, &covered);
         if (c->cx->failed) {
             eg__trial_refused(c);
             return EG_NOISE;
