@@ -98,7 +98,7 @@ typedef struct eg__trial {
     double *middle;          /* f at the point */
     /* the standard deviation of the rounding of each element of f's result; of the sum ⟨f, W⟩ as a
      * multiple of what independent roundings would give (≥ 1) */
-    double *noise, together;
+    double *noise, together, everything; /* everything: of ⟨f, W⟩ if they are independent */
     double least; /* rounding of numbers as large as f's result or the inputs */
     double *jitter; /* the same of each variable's analytic derivative */
     double scale;   /* the largest analytic derivative */

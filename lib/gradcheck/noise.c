@@ -125,6 +125,7 @@ bool eg__noise(eg__trial *c)
         most = fmax(most, fabs(c->middle[o]));
     }
     for (int64_t k = 0; k < c->cells; k++) x = fmax(x, fabs(c->point[k]));
+    c->everything = sqrt(apart);
     c->least = ROUNDED * fmax(most, fmin(x, 1e3));
     eg_pop(cx, m);
     return good && !cx->failed;

@@ -17,7 +17,7 @@
 
 /* DEEPER: where f has no value yet, as a logarithm near 0 */
 enum { LEVELS = 6, DEEPER = 8, POINTS = 6 };
-#define QUICK 0x1p-14 /* step of the two calls */
+#define QUICK 0x1p-16 /* step of the two calls */
 
 static void go(eg__trial *c, int64_t cell, const double *direction, double t)
 {
@@ -45,12 +45,12 @@ static double slope_step(const eg__trial *c, int64_t cell, const double *directi
 typedef struct step {
     double d, left, right, noise, all;
 } step;
-static void slope_add(const eg__trial *c, int64_t k, double up, double down, double w, step *p)
+/* What element k adds, that is `up` at +t and `down` at −t. */
+static inline void slope_add(const eg__trial *c, int64_t k, double up, double down, double w,
+                             step *p)
 {
     const double mid = c->middle[k];
     const double sigma = w * fmax(c->noise[k], 0.5 * c->unit * fmax(fabs(up), fabs(down)));
-    p->all += sigma * sigma;
-    if (up == mid && down == mid) return;
     p->noise += sigma * sigma;
     p->d += w * (up - down);
     p->left += w * (mid - down);
@@ -60,16 +60,18 @@ static void slope_add(const eg__trial *c, int64_t k, double up, double down, dou
 static void slope_steps(const eg__trial *c, const double *up, const double *down, double t,
                         step *p)
 {
+    const double *mid = c->middle;
+    const double all = c->o.full ? 0 : 4 * c->together / t * c->everything;
     memset(p, 0, (size_t)c->outs * sizeof *p);
     for (int64_t k = 0; k < c->size; k++)
-        slope_add(c, k, up[k], down[k], c->o.full ? 1 : c->weight[k], &p[c->o.full ? k : 0]);
+        if (up[k] != mid[k] || down[k] != mid[k])
+            slope_add(c, k, up[k], down[k], c->o.full ? 1 : c->weight[k], &p[c->o.full ? k : 0]);
     for (int64_t o = 0; o < c->outs; o++) {
-        const double of = 4 * (c->o.full ? 1 : c->together) / t;
         p[o].d /= 2 * t;
         p[o].left /= t;
         p[o].right /= t;
-        p[o].noise = of * sqrt(p[o].noise);
-        p[o].all = fmax(of * sqrt(p[o].all), 4 * c->least / t);
+        p[o].noise = 4 * (c->o.full ? 1 : c->together) / t * sqrt(p[o].noise);
+        p[o].all = fmax(c->o.full ? 4 / t * c->noise[o] : all, fmax(p[o].noise, 4 * c->least / t));
     }
 }
 static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double t, double *y,
