@@ -19,7 +19,7 @@ int main(void)
     show("ij,kj->     sum of all products", eg_einsum("ij,kj->", a, eg_einsum("jk->kj", b)));
     show("i->ii       a vector on the diagonal", eg_einsum("i->ii", eg_einsum("ij->i", a)));
 
-    /* attention scores of seed 003: q = 0..15 as (2, 1, 2, 4), k = 0..23 as (3, 1, 2, 4) */
+    /* attention scores: q = 0..15 as (2, 1, 2, 4), k = 0..23 as (3, 1, 2, 4) */
     eg_tensor *q = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 16, 1), 2, 1, 2, 4);
     eg_tensor *k = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 24, 1), 3, 1, 2, 4);
     eg_tensor *s = eg_einsum("ibhd,jbhd->ijbh", q, k);
@@ -35,7 +35,7 @@ int main(void)
     good = eg_axes("batch head pos width", h, NULL, &heads, NULL, &width) && good;
     printf("heads %d of width %d\n", (int)heads, (int)width);
 
-    /* sizes must agree, 1 included: nothing broadcasts unasked */
+    /* sizes must agree; a size of 1 does not broadcast unless .broadcast asks for it */
     eg_einsum("ibhd,jbhd->ijbh", q, eg_ones(cx, 3, 1, 2, 5));
     printf("%s\n", eg_error(cx));
     eg_close(cx);

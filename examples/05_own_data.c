@@ -1,6 +1,7 @@
-/* 05: train a task on your own data. A task is a row: symbols, lengths, and a function that makes
- * the example of a number; pairs in a file go through eg_data_pairs (or `eingrad train --pairs
- * FILE`). Here: shift a word by one letter and turn it round. */
+/* 05: train a task on your own data. A task is a struct: symbols, lengths, and a function that
+ * makes one example from random numbers. Pairs in a file need none: eg_data_pairs, or `eingrad
+ * train
+ * --pairs FILE`. Here: shift each letter of a word by one and reverse the word. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -48,7 +49,7 @@ int main(void)
     printf("badge -> %s\n", answer ? answer : "?");
     const char *const *tokens;
     eg_tensor *w = eg_trainer_attend(t, "badge", &tokens); /* layer h i j */
-    eg_heatmap_print(stdout, eg_select(w, 0, 0), .rows = tokens, .columns = tokens,
+    eg_heatmap_print(stdout, eg_select_axis(w, 0, 0), .rows = tokens, .columns = tokens,
                      .title = "who looks where");
 
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));

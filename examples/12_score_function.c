@@ -1,8 +1,8 @@
 /* 12: a score function of your own. The task: repeat the symbol of three places before. Without
  * positions q·k cannot know what "three before" means; a learned number for every distance, added
- * to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are capped softly, c
- * tanh(s/c), so that no head saturates. Both are eingrad operations, so their gradients come along.
- */
+ * to the scores, can (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are limited by c
+ * tanh(s/c), so that no head saturates. Both are operations of eingrad and therefore have
+ * gradients. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -46,8 +46,9 @@ static double trained(bool relative)
     double right = 0;
     for (int step = 0; step < 200 && !eg_error(cx); step++) {
         eg_mark mark = eg_push(cx);
-        eg_tensor *t = eg_randint(cx, 0, V, B, L), *logits = eg_slice(run(&m, t), 1, BACK, L, 1),
-                  *target = eg_slice(t, 1, 0, L - BACK, 1);
+        eg_tensor *t = eg_randint(cx, 0, V, B, L),
+                  *logits = eg_slice_axis(run(&m, t), 1, BACK, L, 1),
+                  *target = eg_slice_axis(t, 1, 0, L - BACK, 1);
         eg_step(op, eg_cross_entropy("b i [v]", logits, target));
         if (step == 199)
             right = eg_item(
@@ -57,7 +58,7 @@ static double trained(bool relative)
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     if (relative) {
         printf("R[i - j] for j = i - %d … i: ", BACK + 1);
-        eg_print(stdout, eg_slice(m.R, 0, L + BACK, L - 2, -1));
+        eg_print(stdout, eg_slice_axis(m.R, 0, L + BACK, L - 2, -1));
     }
     eg_close(cx);
     return right;

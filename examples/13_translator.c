@@ -64,7 +64,7 @@ int main(void)
     }
     eg_nograd(cx, true);
     for (int b = 0; b < BATCH; b++) some[b] = date();
-    /* with the right answer so far: every next symbol at once */
+    /* with the right answer as input: all next symbols in one call */
     batch t = make(cx, BATCH, some);
     eg_tensor *logits = eg_seq2seq_run(net, t.source, t.so_far, .source_keep = { "bj", t.keep }),
               *w[1];
@@ -83,10 +83,10 @@ int main(void)
         column[k] = letter[OUT + k];
     }
     if (!eg_error(cx))
-        eg_heatmap_print(
-            stdout,
-            eg_mean("[h] i j", eg_slice(eg_select(w[0], 0, 0), 2, 0, (int64_t)strlen(one.in), 1)),
-            .rows = row, .columns = column);
+        eg_heatmap_print(stdout,
+                         eg_mean("[h] i j", eg_slice_axis(eg_select_axis(w[0], 0, 0), 2, 0,
+                                                          (int64_t)strlen(one.in), 1)),
+                         .rows = row, .columns = column);
     printf("%.1f %% of the symbols of unseen dates are right\n", 100 * right);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     bool good = !eg_error(cx) && right > 0.9;

@@ -1,5 +1,5 @@
-/* 14: a character model. It reads, letter by letter, what comes after and before what, and then
- * goes on by itself. */
+/* 14: a character model. It learns from a text which letters follow which, and then writes on by
+ * itself. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,11 @@
-/* Runs every suite of tests.h in one go, so that Check prints one summary; exits 1 if a test
- * failed. EG_TEST_CORES=n: contexts see n cores (threads by default) CK_RUN_SUITE=name
- * CK_RUN_CASE=name  CK_FORK=no (for gdb, valgrind)  CK_VERBOSITY=verbose */
+/* main.c: runs every test that put itself into the list (tests.h) in one go, so that Check prints
+ * one summary; exits 1 if a test failed. `check_eingrad --list` prints the suites instead, one a
+ * line. EG_TEST_CORES=n: contexts see n cores (threads by default). CK_RUN_SUITE=name
+ * CK_RUN_CASE=name CK_FORK=no (for gdb, valgrind) CK_VERBOSITY=verbose: see Check's manual. */
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "tests.h"
 
 int __real_sched_getaffinity(pid_t, size_t, cpu_set_t *),
@@ -16,20 +19,81 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-static Suite *(*const suites[])(void) = {
-#define SUITE(name) suite_##name,
-#include "tests.h"
-};
+static test_row *rows; /* in no order: that of constructors is the linker's */
+static int row_count;
 
-int main(void)
+/* Adds row, and finds its suite: "view" of "../tests/test_view.c". */
+void test_add(test_row *row)
 {
-    /* Check's 4 seconds are short for training under a sanitizer */
-    setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+    const char *file = strrchr(row->test.file, '/');
+    file = file ? file + 1 : row->test.file;
+    if (strncmp(file, "test_", 5) == 0) file += 5;
+    snprintf(row->suite, sizeof row->suite, "%.*s", (int)strcspn(file, "."), file);
+    row->next = rows;
+    rows = row;
+    row_count++;
+}
+
+/* By suite, then by line: suites in the order of the alphabet, tests as they are written. */
+static int by_place(const void *a, const void *b)
+{
+    const test_row *x = *(test_row *const *)a, *y = *(test_row *const *)b;
+    const int suite = strcmp(x->suite, y->suite);
+    return suite ? suite : (x->test.line > y->test.line) - (x->test.line < y->test.line);
+}
+
+static TCase *add_group(Suite *suite, const char *name, const test_row *group)
+{
+    TCase *tcase = tcase_create(name);
+    if (group->setup) tcase_add_checked_fixture(tcase, group->setup, group->teardown);
+    if (group->timeout > 0) tcase_set_timeout(tcase, group->timeout);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+/* The suites of the rows, which are sorted. */
+static SRunner *runner_of(test_row *const *sorted)
+{
     SRunner *runner = srunner_create(NULL);
-    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++)
-        srunner_add_suite(runner, suites[i]());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    Suite *suite = NULL;
+    TCase *group = NULL;
+    for (int k = 0; k < row_count; k++) {
+        test_row *row = sorted[k];
+        if (k == 0 || strcmp(row->suite, sorted[k - 1]->suite) != 0) {
+            srunner_add_suite(runner, suite = suite_create(row->suite));
+            group = NULL;
+        }
+        if (!row->test.fn)
+            group = add_group(suite, row->test.name, row);
+        else if (!group)
+            group = add_group(suite, row->suite, row);
+        if (row->test.fn) tcase_add_loop_test(group, &row->test, 0, row->count());
+    }
+    return runner;
+}
+
+int main(int argc, char **argv)
+{
+    test_row **sorted = malloc((size_t)row_count * sizeof *sorted);
+    int n = 0;
+    for (test_row *row = rows; row; row = row->next) sorted[n++] = row;
+    qsort(sorted, (size_t)n, sizeof *sorted, by_place);
+    int failed = 0;
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (int k = 0; k < n; k++)
+            if (k == 0 || strcmp(sorted[k]->suite, sorted[k - 1]->suite) != 0)
+                puts(sorted[k]->suite);
+    } else if (argc == 1) {
+        /* Check's 4 seconds are short for training under a sanitizer */
+        setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+        SRunner *runner = runner_of(sorted);
+        srunner_run_all(runner, CK_ENV);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+    } else {
+        fprintf(stderr, "usage: %s [--list]\n", argv[0]);
+        failed = 1;
+    }
+    free(sorted);
     return failed != 0;
 }

@@ -1,15 +1,16 @@
 #!/bin/sh
-# The house in numbers: ./tests/measures.sh [BUILD_FOLDER], from the top folder of a checkout. Prints a line each; exits 1 if one that
-# must be 0 (or 1) is not. BUILD_FOLDER (default build) is wanted for the symbols alone.
+# The tree in numbers: ./tests/measures.sh [BUILD_FOLDER], from the top folder of a checkout. Prints a line each; exits 1 if one is above
+# its bound. BUILD_FOLDER (default: build) is read for symbols alone.
 build=${1-build}
 export LC_ALL=C.UTF-8
 bad=
 line() { # line NAME VALUE [BOUND]: over BOUND is bad
-    printf '%-58s %s\n' "$1" "$2"
+    printf '%-66s %s\n' "$1" "$2"
     [ -z "${3-}" ] || [ "$2" -le "$3" ] || bad="$bad
 $1: $2, at most $3"
 }
 sources() { git ls-files 'lib/*.c' 'lib/*.h'; }
+reads_notation="== '(-|>|,|\\[|\\]|\\(|\\)|\\|)'|strchr\\([^)]*'(>|,|\\[|\\])'|strstr\\([^)]*\"->\""
 
 line 'symbols that a lower folder needs of a higher one' \
     "$(SRCDIR=. BUILDDIR=$build sh tests/layers.sh 2>&1 | grep -c '^layers:')" 0
@@ -25,18 +26,37 @@ line 'functions over 80 lines' "$(git ls-files '*.c' '*.h' | xargs awk '
     /^\{$/ { start = FNR }
     /^\}/ && start { if (FNR - start - 1 > 80) n++; start = 0 }
     END { print n + 0 }')"
+# shellcheck disable=SC2016      # awk's $0
+line 'static functions of lib of 15 lines and more without a comment' "$(git ls-files 'lib/*.c' | xargs awk '
+    FNR == 1 { head = said = start = 0; before = "" }
+    # a comment above the head, in its last line, or as the first line of the body
+    /^[a-zA-Z]/ && !/;[ \t]*(\/\*.*)?$/ && !start { if (/^(EG_[A-Z]+ )*static .*\(/) { head = 1; said = before ~ /\*\/$/ } else if (!/^ /) head = 0 }
+    head && !start && /\/\*/ { said = 1 }
+    /^\{$/ && head { start = FNR }
+    start && FNR == start + 1 && /^ *\/\*/ { said = 1 }
+    /^\}/ { if (start && FNR - start - 1 >= 15 && !said) n++; head = start = 0 }
+    { before = $0 }
+    END { print n + 0 }')"
 line 'macros of lib that make code, of more than 6 lines' "$(sources | xargs awk '
     FNR == 1 { n = 0 }
     /^ *# *define/ { n = 1; code = 0 }
     n { if (/[;{]/) code = 1; if (/\\$/) n++; else { if (n > 6 && code) bad++; n = 0 } }
     END { print bad + 0 }')"
-line 'files of lib/nn that read strings of notation by hand' \
-    "$(grep -lE "== '(-|>|,|\\[|\\]|\\(|\\)|\\|)'|strchr\\([^)]*'(>|,|\\[|\\])'|strstr\\([^)]*\"->\"" lib/nn/*.c | wc -l)"
+line 'files of lib, but notation and io, that read strings of notation' \
+    "$(git ls-files 'lib/*.c' | grep -v '^lib/notation/\|^lib/io/' | xargs grep -lE "$reads_notation" | wc -l)"
+line '... of lib/nn' "$(git ls-files 'lib/nn/*.c' | xargs grep -lE "$reads_notation" | wc -l)"
+line 'plan memories (calls of eg__plan_cache_room outside core)' \
+    "$(git ls-files 'lib/*.c' | grep -v '^lib/core/' | xargs grep -hE 'eg__plan_cache_room\(' | wc -l)" 1
 line 'const attributes written to through a cast' \
-    "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)"
+    "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)" 0
 line 'walks of the tape (files that mark nodes with cx->sweep)' \
-    "$(git ls-files 'lib/*.c' | xargs grep -lE '\+\+ *(cx|[a-z]+->cx)->sweep' | wc -l)"
-line 'code characters of lib, without blanks and comments' "$(sources | while read -r f; do
+    "$(git ls-files 'lib/*.c' | xargs grep -lE '\+\+ *(cx|[a-z]+->cx)->sweep' | wc -l)" 1
+line 'tests that do not register themselves (tcase_add_test, not TEST)' \
+    "$(git ls-files 'tests/test_*.c' | xargs grep -hE '^ *tcase_add_(loop_)?test\(' | wc -l)" 1
+code=$(sources | while read -r f; do
     gcc -fpreprocessed -dD -E -P -x c "$f" 2>/dev/null
-done | tr -d '[:space:]' | wc -m)"
+done | tr -d '[:space:]' | wc -m)
+all=$(sources | xargs cat | tr -d '[:space:]' | wc -m)
+line 'code characters of lib, without blanks and comments' "$code"
+line 'comments, share of the characters of lib without blanks, in %' $((100 * (all - code) / all))
 [ -z "$bad" ] || { printf 'over the bound:%s\n' "$bad" >&2; exit 1; }

@@ -1,11 +1,10 @@
-/* The build itself: what was compiled is what the version says, and the probes of configure meant
- * what they said. */
+/* test_build.c: the version is that of the package, and what configure found out about the compiler
+ * is true. */
 #include <config.h>
 #include <eingrad.h>
 #include "tests.h"
 
-START_TEST(version) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
-END_TEST
+TEST(version) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
 
 #if HAVE_TARGET_CLONES
 __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) static double dot(
@@ -16,33 +15,18 @@ __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) st
     return s;
 }
 
-START_TEST(target_clones) /* the clone that this processor picks computes what was written */
+TEST(target_clones) /* the clone that this processor picks computes what was written */
 {
     double x[9], y[9];
     for (int i = 0; i < 9; i++) x[i] = i, y[i] = 2;
     ck_assert_double_eq(dot(x, y, 9), 72);
 }
-END_TEST
 #endif
 
 /* A value is a*b rounded, then plus c rounded: no loop body may fuse what its tail does not. */
-START_TEST(no_contraction)
+TEST(no_contraction)
 {
     volatile double e = 0x1p-30;
     double a = 1 + e, b = 1 - e, c = -1;
     ck_assert_double_eq(a * b + c, 0);
-}
-END_TEST
-
-Suite *suite_build(void)
-{
-    Suite *s = suite_create("build");
-    TCase *t = tcase_create("build");
-    tcase_add_test(t, version);
-#if HAVE_TARGET_CLONES
-    tcase_add_test(t, target_clones);
-#endif
-    tcase_add_test(t, no_contraction);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -32,14 +32,14 @@ static void same(const char *name, eg_tensor *y, const double *want, int64_t n, 
 
 /* -- values ----------------------------------------------------------------------------------- */
 /* clang-format off */
-#define ONE(X) X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) \
-    X(tan) X(asin) X(acos) X(atan) X(sinh)                                                     \
-    X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2) X(log2) X(log10) X(rsqrt) X(sigmoid)    \
-    X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
+#define ONE(X)                                                                             \
+    X(neg) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(square) X(recip) X(sin) X(cos) X(tan) \
+    X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(exp2)     \
+    X(log2) X(log10) X(rsqrt) X(sigmoid) X(erf) X(gelu) X(gelu_tanh) X(silu) X(softplus)
 #define TWO(X) X(add) X(sub) X(mul) X(div) X(pow) X(logaddexp)
 /* clang-format on */
 #define OF(name) { #name, eg_##name },
-START_TEST(values_by_numpy)
+TEST(values_by_numpy)
 {
     static const struct {
         const char *name;
@@ -59,14 +59,13 @@ START_TEST(values_by_numpy)
     }
     for (size_t k = 0; k < sizeof two / sizeof *two; k++) {
         ck_assert_str_eq(two[k].name, of_two[k].name);
-        same(two[k].name, two[k].f(z, eg_flip(z, 0)), of_two[k].y, POINTS, 4e-15);
+        same(two[k].name, two[k].f(z, eg_flip_axis(z, 0)), of_two[k].y, POINTS, 4e-15);
     }
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-static eg_tensor *wave(eg_ctx *cx, int from)
+static eg_tensor *numbers(eg_ctx *cx, int from)
 {
     double v[24];
     for (int k = 0; k < 12; k++) {
@@ -75,11 +74,11 @@ static eg_tensor *wave(eg_ctx *cx, int from)
     }
     return array(cx, v, 2, (int64_t[]){ 3, 4 });
 }
-START_TEST(rows_by_numpy)
+TEST(rows_by_numpy)
 {
     eg_ctx *cx = eg_open();
     const int targets[] = { 2, 0, 3 };
-    eg_tensor *x = wave(cx, 0), *u = wave(cx, 20), *t = eg_from(cx, targets, 3);
+    eg_tensor *x = numbers(cx, 0), *u = numbers(cx, 20), *t = eg_from(cx, targets, 3);
     const struct {
         const char *name;
         eg_tensor *y;
@@ -99,7 +98,7 @@ START_TEST(rows_by_numpy)
         { "sort", eg_sort("i [j]", x) },
         { "cross_entropy", eg_cross_entropy("i [j]", x, t, .each = true) },
         { "einsum", eg_einsum("ij,kj->ik", x, u) },
-        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select(x, 0, 0)) },
+        { "outer", eg_einsum("ij,ik,j->k", x, u, eg_select_axis(x, 0, 0)) },
         { "where", eg_where(eg_lt(x, u), x, u) },
     };
     ck_assert_uint_eq(sizeof all / sizeof *all, sizeof of_rows / sizeof *of_rows);
@@ -107,16 +106,16 @@ START_TEST(rows_by_numpy)
         ck_assert_str_eq(all[k].name, of_rows[k].name);
         same(all[k].name, all[k].y, of_rows[k].y, eg_size(all[k].y), 1e-14);
     }
-    eg_tensor *turned = eg_softmax("[j] i", eg_transpose(eg_flip(eg_flip(x, 0), 0), 0, 1));
+    eg_tensor *turned =
+        eg_softmax("[j] i", eg_transpose(eg_flip_axis(eg_flip_axis(x, 0), 0), 0, 1));
     same("strided", turned, eg_c128(eg_transpose(eg_softmax("i [j]", x), 0, 1)), 12, 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Over the plane to 1e-14 of its modulus, and next to the real line each part to what rounding x²
  * leaves of e^−x². */
-START_TEST(erf_over_the_plane)
+TEST(erf_over_the_plane)
 {
     eg_ctx *cx = eg_open();
     const int n = (int)(sizeof erf_at / sizeof *erf_at);
@@ -136,25 +135,24 @@ START_TEST(erf_over_the_plane)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- the dtype -------------------------------------------------------------------------------- */
-START_TEST(in_and_out)
+TEST(in_and_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     number c[6] = { 0 };
     for (int k = 0; k < 6; k++) c[k] = k + (10 + k) * _Complex_I;
-    eg_tensor *z = eg_from(cx, c, 2, 3), *t = eg_flip(eg_transpose(z, 0, 1), 0);
+    eg_tensor *z = eg_from(cx, c, 2, 3), *t = eg_flip_axis(eg_transpose(z, 0, 1), 0);
     ck_assert_int_eq(eg_type(z), EG_C128);
     ck_assert_str_eq(eg_type_name(EG_C128), "c128");
     ck_assert_mem_eq(eg_c128(z), c, sizeof c);
     ck_assert_double_eq(eg_c128(t)[0], 2); /* row-major whatever the storage */
     ck_assert_double_eq(eg_get(eg_imag(t), 0, 1), 15);
-    ck_assert_double_eq(eg_get(eg_real(eg_unfold(z, 1, 2, 1)), 1, 1, 0), 4);
+    ck_assert_double_eq(eg_get(eg_real(eg_unfold_axis(z, 1, 2, 1)), 1, 1, 0), 4);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_real(z), eg_imag(z))), c, sizeof c);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_cast(eg_real(z), EG_F32), eg_imag(z))), c, sizeof c);
     /* the parts are views */
-    ck_assert_int_eq(eg_assign(eg_real(eg_select(z, 0, 0)), eg_full(cx, -1, 3)), 0);
+    ck_assert_int_eq(eg_assign(eg_real(eg_select_axis(z, 0, 0)), eg_full(cx, -1, 3)), 0);
     ck_assert_double_eq(eg_c128(z)[2], -1);
     ck_assert_double_eq(eg_c128(z)[3], 11);
     ck_assert_double_eq(eg_c128(eg_cast(eg_ones(cx, 2), EG_C128))[1], 0);
@@ -174,20 +172,19 @@ START_TEST(in_and_out)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* eg_assert_close sees imaginary parts: of three tests that it has to fail, all fail. */
 START_TEST(not_close)
 {
     eg_ctx *cx = eg_open();
-    eg_tensor *z = wave(cx, 0), *w = eg_copy(z);
+    eg_tensor *z = numbers(cx, 0), *w = eg_copy(z);
     eg_assert_close(z, w, 0);
     if (_i < 2) eg_mut_c128(w)[12 + _i] += 1e-9;
     eg_assert_close(z, _i < 2 ? w : eg_real(z), 1e-12);
     eg_close(cx);
 }
 END_TEST
-START_TEST(close_means_both_parts)
+TEST(close_means_both_parts)
 {
     Suite *s = suite_create("complex");
     TCase *t = tcase_create("complex");
@@ -201,7 +198,6 @@ START_TEST(close_means_both_parts)
     free(failed);
     srunner_free(runner);
 }
-END_TEST
 
 static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
 {
@@ -209,10 +205,10 @@ static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
     eg_assert_error(cx, sentence);
     return got;
 }
-START_TEST(refusals)
+TEST(refusals)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *z = wave(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
+    eg_tensor *z = numbers(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);
     char path[] = "/tmp/eg_complexXXXXXX";
     ck_assert_ptr_null(eg_open(.dtype = EG_C128));
     refused(cx, eg_cast(z, EG_F64),
@@ -251,7 +247,6 @@ START_TEST(refusals)
     unlink(path);
     eg_close(cx);
 }
-END_TEST
 
 /* -- the complex step ------------------------------------------------------------------------- */
 static eg_tensor *stepped(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
@@ -276,7 +271,7 @@ static double off(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 
 /* Heads split and merged by reshapes of views, masks, a bias, dropout: an attention as people write
  * it; y and its gradients. */
-START_TEST(attention_and_its_gradient)
+TEST(attention_and_its_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w = eg_normal(cx, 0, .5, 8, 24),
@@ -284,7 +279,7 @@ START_TEST(attention_and_its_gradient)
     eg_tensor *vs[] = { eg_normal(cx, 0, 1, 2, 5, 8), eg_normal(cx, 0, 1, 8, 24),
                         eg_normal(cx, 0, 1, 5, 5) };
     eg_tensor *part[3], *xs[] = { x, w, bias }, *g[3];
-    ck_assert_int_eq(eg_split(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
+    ck_assert_int_eq(eg_split_axis(eg_einsum("bim,mn->bin", x, w), 2, 3, NULL, part), 0);
     for (int k = 0; k < 3; k++) part[k] = eg_transpose(eg_reshape(part[k], 2, 5, 2, 4), 1, 2);
     eg_tensor *y = eg_attention("bhid,bhjd,bhje->bhie", part[0], part[1], part[2],
                                 .where = "j <= i", .bias = { "ij", bias }, .dropout = .3);
@@ -295,11 +290,10 @@ START_TEST(attention_and_its_gradient)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-/* Seed 004's weights: differences see nothing of d/dW_Q, whose entries are below 1e-106; the step
- * sees all of its digits. */
-START_TEST(saturated_softmax)
+/* The worked example of test_textbook.c: differences see nothing of d/dW_Q, whose entries are below
+ * 1e-106; the step sees all of its digits. */
+TEST(saturated_softmax)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *q = eg_full(cx, 40, 1, 4), *k = eg_reshape(eg_arange(cx, EG_F64, 0, 16, 1), 4, 4),
@@ -312,16 +306,16 @@ START_TEST(saturated_softmax)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32.
  */
-START_TEST(inputs_of_every_kind)
+TEST(inputs_of_every_kind)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *base = eg_normal(cx, 0, 1, 4, 6), *v = eg_normal(cx, 0, 1, 6, 2),
               *row = eg_normal(cx, 0, 1, 6);
-    eg_tensor *x = eg_detach(eg_slice(eg_transpose(eg_flip(base, 1), 0, 1), 1, 0, EG_END, 2));
+    eg_tensor *x =
+        eg_detach(eg_slice_axis(eg_transpose(eg_flip_axis(base, 1), 0, 1), 1, 0, EG_END, 2));
     ck_assert_double_le(off(eg_tanh(eg_reshape(x, 12)), 1, &x, &v), 1e-14);
     eg_tensor *wide = eg_detach(eg_expand(row, 4, 6)), *u = eg_normal(cx, 0, 1, 4, 6);
     ck_assert_double_le(off(eg_mul(eg_exp(wide), base), 1, &wide, &u), 1e-14);
@@ -336,7 +330,7 @@ START_TEST(inputs_of_every_kind)
     eg_assert_close(stepped(base, 1, &base, &u), u, 0); /* y is an x */
     /* and does not depend on it */
     eg_assert_close(stepped(eg_exp(u), 1, &base, &u), eg_zeros(cx, 4, 6), 0);
-    eg_assert_close(stepped(eg_select(base, 0, 1), 1, &base, &u), eg_select(u, 0, 1), 0);
+    eg_assert_close(stepped(eg_select_axis(base, 0, 1), 1, &base, &u), eg_select_axis(u, 0, 1), 0);
     eg_tensor *narrow = eg_cast(base, EG_F32), *y = eg_exp(narrow), *w = eg_cast(u, EG_F32);
     eg_assert_close(stepped(y, 1, &narrow, &w),
                     eg_mul(eg_exp(eg_cast(narrow, EG_F64)), eg_cast(w, EG_F64)), 1e-15);
@@ -345,7 +339,6 @@ START_TEST(inputs_of_every_kind)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- a user's rows ---------------------------------------------------------------------------- */
 static bool cube_shape(eg_tensor *y)
@@ -397,7 +390,7 @@ static const eg_op flat = {
     .forward_c128 = cube_forward_c128,
 };
 
-START_TEST(rows_of_users)
+TEST(rows_of_users)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 1, .1, 3), *v = eg_ones(cx, 3), *dy;
@@ -419,7 +412,6 @@ START_TEST(rows_of_users)
             "cube: its row has no forward_c128(), so that it cannot evaluate c128");
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *inside(void *user, eg_tensor *const *x)
 {
@@ -430,7 +422,7 @@ static eg_tensor *unknown(void *user, eg_tensor *const *x)
     (void)user;
     return eg_apply(&plain, NULL, 0, 1, x);
 }
-START_TEST(recomputed_and_changed)
+TEST(recomputed_and_changed)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *w = eg_normal(cx, 0, 1, 4, 5), *xs[] = { x, w };
@@ -444,7 +436,7 @@ START_TEST(recomputed_and_changed)
     eg_assert_error(cx, "checkpoint: cube, inside f, has no forward_c128()");
 
     y = eg_mul(x, eg_exp(x));
-    eg_fill(eg_select(x, 0, 0), 2);
+    eg_fill(eg_select_axis(x, 0, 0), 2);
     ck_assert(!eg__complex_step(y, 1, &x, vs, &dy, &unsupported));
     ck_assert_ptr_null(unsupported);
     eg_assert_error(cx, "complex step: operand 1 of exp was changed in place, and what was "
@@ -459,24 +451,4 @@ START_TEST(recomputed_and_changed)
     eg_assert_close(stepped(y, 1, &x, vs), eg_mul(eg_scale(y, 2), vs[0]), 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_complex(void)
-{
-    Suite *s = suite_create("complex");
-    TCase *t = tcase_create("complex");
-    tcase_add_test(t, values_by_numpy);
-    tcase_add_test(t, rows_by_numpy);
-    tcase_add_test(t, erf_over_the_plane);
-    tcase_add_test(t, in_and_out);
-    tcase_add_test(t, close_means_both_parts);
-    tcase_add_test(t, refusals);
-    tcase_add_test(t, attention_and_its_gradient);
-    tcase_add_test(t, saturated_softmax);
-    tcase_add_test(t, inputs_of_every_kind);
-    tcase_add_test(t, rows_of_users);
-    tcase_add_test(t, recomputed_and_changed);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,4 +1,4 @@
-/* test_core.c: lifetimes, errors, memory: what a context promises. */
+/* test_core.c: contexts: lifetimes of tensors, errors, memory, threads. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
@@ -12,11 +12,13 @@
 #include <unistd.h>
 #include <eingrad/nn.h>
 #include <eingrad/train.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
-START_TEST(error_is_sticky_and_the_first_wins)
+GROUP("context")
+
+TEST(error_is_sticky_and_the_first_wins)
 {
     eg_ctx *cx = eg_open();
     ck_assert_ptr_null(eg_error(cx));
@@ -35,18 +37,17 @@ START_TEST(error_is_sticky_and_the_first_wins)
     free(first);
     eg_close(cx);
 }
-END_TEST
 
 /* Where no operand leads to a context, the thread keeps the sentence: the first since it was
  * cleared, as in a context. */
 static void *in_a_thread_of_its_own(void *said)
 {
     eg_clear(NULL);
-    eg_concat_n(0, 0, NULL);
+    eg_concat_axis_n(0, 0, NULL);
     snprintf(said, 128, "%s", eg_error(NULL));
     return NULL;
 }
-START_TEST(failures_without_a_context_have_their_sentence)
+TEST(failures_without_a_context_have_their_sentence)
 {
     eg_tensor *none[2] = { NULL, NULL }, *d[2];
     eg_clear(NULL);
@@ -61,14 +62,15 @@ START_TEST(failures_without_a_context_have_their_sentence)
     SAYS(eg_einsum_n("i,i", 2, none),
          "einsum: there is no tensor to work on: operands are all NULL");
     SAYS(eg_einsum_n("i,i", 2, NULL), "einsum: there is no tensor to work on: 2 operands at NULL");
-    SAYS(eg_concat_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
-    SAYS(eg_stack_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
+    SAYS(eg_concat_axis_n(0, 0, NULL), "concat: there is no tensor to work on: 0 operands");
+    SAYS(eg_stack_axis_n(0, 0, none), "stack: there is no tensor to work on: 0 operands");
     SAYS(eg_exp(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_scale(NULL, 2), "scale: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_add(NULL, NULL), "add: there is no tensor to work on: operands are all NULL");
     SAYS(eg_sum("[i]", NULL), "sum: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_softmax("[i]", NULL), "softmax: there is no tensor to work on: operand 1 is NULL");
-    SAYS(eg_slice(NULL, 0, 0, 1, 1), "slice: there is no tensor to work on: operand 1 is NULL");
+    SAYS(eg_slice_axis(NULL, 0, 0, 1, 1),
+         "slice: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_rearrange("i j -> j i", NULL),
          "rearrange: there is no tensor to work on: operand 1 is NULL");
     SAYS(eg_at("[v], i -> i", NULL, NULL),
@@ -99,9 +101,8 @@ START_TEST(failures_without_a_context_have_their_sentence)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(a_failure_has_a_code)
+TEST(a_failure_has_a_code)
 {
     eg_ctx *cx = eg_open();
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_NONE);
@@ -138,9 +139,37 @@ START_TEST(a_failure_has_a_code)
     ck_assert_int_eq(eg_error_code(NULL), EG_ERROR_DTYPE);
     eg_clear(NULL);
 }
-END_TEST
 
-START_TEST(null_flows_through)
+/* A module of a user's reads its options as the library does. */
+TEST(options_that_are_not_given_keep_their_defaults)
+{
+    typedef struct options {
+        size_t size;
+        int width;
+        double rate;
+    } options;
+    const options defaults = { sizeof defaults, 7, 8 };
+    options own = defaults, given = { offsetof(options, rate), 1, 2 };
+    eg_options(&own, sizeof own, &given); /* of a caller whose struct ended before rate */
+    ck_assert(own.width == 1 && own.rate == 8);
+    eg_options(&own, sizeof own, NULL);
+    ck_assert(own.width == 1 && own.rate == 8);
+    char newer[2 * sizeof own];
+    memset(newer, 0x55, sizeof newer);
+    given.size = sizeof newer;
+    memcpy(newer, &given, sizeof given);
+    struct {
+        options own;
+        char behind;
+    } guarded = { defaults, 'x' };
+    eg_options(&guarded.own, sizeof guarded.own, newer);
+    ck_assert(guarded.own.width == 1 && guarded.own.rate == 2 && guarded.behind == 'x');
+
+    ck_assert(eg_option(0, 3) == 3 && eg_option(EG_OFF, 3) == 0 && eg_option(-5, 3) == -5);
+    ck_assert(eg_option(NAN, 3) != eg_option(NAN, 3));
+}
+
+TEST(null_flows_through)
 {
     eg_clear(NULL);
     ck_assert_ptr_null(eg_exp(NULL));
@@ -157,9 +186,8 @@ START_TEST(null_flows_through)
     eg_assert_error(cx, "operand 2 is NULL");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(contexts_do_not_mix)
+TEST(contexts_do_not_mix)
 {
     eg_ctx *one = eg_open(), *two = eg_open();
     eg_add(eg_ones(one, 2), eg_ones(two, 2));
@@ -167,9 +195,8 @@ START_TEST(contexts_do_not_mix)
     eg_close(one);
     eg_close(two);
 }
-END_TEST
 
-START_TEST(open_refuses_bad_options)
+TEST(open_refuses_bad_options)
 {
     ck_assert_ptr_null(eg_open(.dtype = EG_I64));
     ck_assert_ptr_null(eg_open(.threads = -1));
@@ -178,9 +205,8 @@ START_TEST(open_refuses_bad_options)
     ck_assert_int_eq(eg_threads(cx, 0), 1);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(scopes_free_and_keep_hands_outward)
+TEST(scopes_free_and_keep_hands_outward)
 {
     eg_ctx *cx = eg_open();
     eg_mark outer = eg_push(cx);
@@ -199,10 +225,9 @@ START_TEST(scopes_free_and_keep_hands_outward)
     ck_assert_uint_eq(eg_stats(cx).used, 0);
     eg_close(cx);
 }
-END_TEST
 
 #if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
-START_TEST(use_after_pop_is_named)
+TEST(use_after_pop_is_named)
 {
     eg_ctx *cx = eg_open();
     eg_mark m = eg_push(cx);
@@ -212,8 +237,8 @@ START_TEST(use_after_pop_is_named)
     eg_assert_error(cx, "exp: operand 1 was used after the scope that held it was popped");
     eg_close(cx);
 }
-END_TEST
-START_TEST(use_after_pop_is_named_when_others_came_since)
+
+TEST(use_after_pop_is_named_when_others_came_since)
 {
     eg_ctx *cx = eg_open();
     for (int between = 0; between < 2000; between = 2 * between + 1) {
@@ -235,8 +260,8 @@ START_TEST(use_after_pop_is_named_when_others_came_since)
     }
     eg_close(cx);
 }
-END_TEST
-START_TEST(headers_come_round_in_bounded_memory)
+
+TEST(headers_come_round_in_bounded_memory)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3);
@@ -251,8 +276,8 @@ START_TEST(headers_come_round_in_bounded_memory)
     ck_assert_uint_lt(eg_stats(cx).peak, 2 << 20);
     eg_close(cx);
 }
-END_TEST
-START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
+
+TEST(an_operand_whose_header_was_taken_again_is_noticed)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;
@@ -277,10 +302,9 @@ START_TEST(an_operand_whose_header_was_taken_again_is_noticed)
     eg_assert_error(cx, "graph_print: operand 1 of add");
     eg_close(cx);
 }
-END_TEST
 #endif
 
-START_TEST(owner_lives_in_its_own_scope)
+TEST(owner_lives_in_its_own_scope)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -297,7 +321,6 @@ START_TEST(owner_lives_in_its_own_scope)
     eg_owner_close(o);
     eg_close(cx);
 }
-END_TEST
 
 /* An allocator that counts, and can refuse. */
 typedef struct meter {
@@ -336,7 +359,7 @@ static double step(eg_ctx *cx, eg_tensor *w, int rows)
 }
 
 #if !EG_DEBUG_ALLOC
-START_TEST(warm_step_calls_no_allocator)
+TEST(warm_step_calls_no_allocator)
 {
     meter m = { .left = -1 };
     eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
@@ -351,10 +374,9 @@ START_TEST(warm_step_calls_no_allocator)
     eg_close(cx);
     ck_assert_uint_eq(m.held, 0);
 }
-END_TEST
 #endif
 
-START_TEST(every_allocation_may_fail)
+TEST(every_allocation_may_fail)
 {
     for (long n = 0;; n++) {
         meter m = { .left = n };
@@ -377,9 +399,8 @@ START_TEST(every_allocation_may_fail)
         }
     }
 }
-END_TEST
 
-START_TEST(many_scopes_take_little_memory)
+TEST(many_scopes_take_little_memory)
 {
     eg_ctx *cx = eg_open();
     eg_ones(cx, 1 << 20);
@@ -389,9 +410,8 @@ START_TEST(many_scopes_take_little_memory)
     ck_assert_uint_lt(eg_stats(cx).bytes - before, 10000 * 512);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(an_owner_refuses_what_is_no_tensor)
+TEST(an_owner_refuses_what_is_no_tensor)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -401,9 +421,8 @@ START_TEST(an_owner_refuses_what_is_no_tensor)
     eg_assert_error(cx, "the sizes are NULL");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(draws_repeat_and_can_be_set)
+TEST(draws_repeat_and_can_be_set)
 {
     eg_ctx *cx = eg_open(.seed = 5, .dtype = EG_F64);
     eg_tensor *a = eg_normal(cx, 0, 1, 100), *b = eg_normal(cx, 0, 1, 100);
@@ -418,7 +437,6 @@ START_TEST(draws_repeat_and_can_be_set)
     ck_assert(eg_item(eg_all(NULL, eg_eq(a, b))) == 0);
     eg_close(cx);
 }
-END_TEST
 
 /* -- threads: each piece once, by a thread of the team, whatever the job before it was -------- */
 enum { PIECES = 61 };
@@ -434,7 +452,7 @@ static void note(void *user, int64_t piece, int thread)
     /* pieces of unequal length */
     for (int64_t k = 0; k < piece * 7 % 50; k++) atomic_signal_fence(memory_order_seq_cst);
 }
-START_TEST(each_piece_is_done_once)
+TEST(each_piece_is_done_once)
 {
     eg_ctx *cx = eg_open(.threads = 4);
     for (int round = 0; round < 3000; round++) {
@@ -449,7 +467,6 @@ START_TEST(each_piece_is_done_once)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
@@ -488,7 +505,7 @@ static int status_of(pid_t child)
     int status = -1;
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-START_TEST(a_child_of_fork_makes_helpers_of_its_own)
+TEST(a_child_of_fork_makes_helpers_of_its_own)
 {
     eg_ctx *cx = eg_open(.threads = 2);
     ck_assert(has_helpers(cx));
@@ -503,7 +520,6 @@ START_TEST(a_child_of_fork_makes_helpers_of_its_own)
     ck_assert(has_helpers(cx)); /* the parent keeps its own */
     eg_close(cx);
 }
-END_TEST
 
 static double product(eg_ctx *cx)
 {
@@ -522,7 +538,7 @@ static void *compute(void *user)
     eg_close(cx);
     return user;
 }
-START_TEST(children_compute_while_other_threads_of_the_parent_do)
+TEST(children_compute_while_other_threads_of_the_parent_do)
 {
     pthread_t other;
     eg_ctx *cx = eg_open(.threads = 3);
@@ -548,7 +564,6 @@ START_TEST(children_compute_while_other_threads_of_the_parent_do)
     pthread_join(other, NULL);
     eg_close(cx);
 }
-END_TEST
 #endif
 
 /* -- subnormal numbers ------------------------------------------------------------------------ */
@@ -568,7 +583,7 @@ static int64_t kept(eg_ctx *cx)
     eg_pop(cx, m);
     return n;
 }
-START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
+TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
 {
     if (!EG_FPMODE_FLUSH) return; /* a processor without the mode */
     eg_ctx *cx = eg_open(.flush = true, .threads = 4);
@@ -590,9 +605,8 @@ START_TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
     ck_assert_int_eq(kept(cx), MANY);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(the_thread_keeps_its_own_floating_point_mode)
+TEST(the_thread_keeps_its_own_floating_point_mode)
 {
     eg_ctx *cx = eg_open(.flush = true, .threads = 2);
     const uint64_t mode = eg__fpmode();
@@ -618,7 +632,6 @@ START_TEST(the_thread_keeps_its_own_floating_point_mode)
     ck_assert(tiny * 1e-10F != 0);
     eg_close(cx);
 }
-END_TEST
 
 static bool flushed_inside;
 static eg_tensor *tiny_scale(void *user, eg_tensor *const *xs)
@@ -628,7 +641,7 @@ static eg_tensor *tiny_scale(void *user, eg_tensor *const *xs)
     flushed_inside |= eg_get(y, 0) == 0;
     return eg_scale(y, 1e300);
 }
-START_TEST(a_gradient_check_keeps_subnormal_numbers)
+TEST(a_gradient_check_keeps_subnormal_numbers)
 {
     eg_ctx *cx = eg_open(.flush = true, .dtype = EG_F64);
     flushed_inside = false;
@@ -639,40 +652,4 @@ START_TEST(a_gradient_check_keeps_subnormal_numbers)
     ck_assert(!flushed_inside);
     ck_assert(eg_flushes(cx));
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_core(void)
-{
-    Suite *s = suite_create("core");
-    TCase *t = tcase_create("context");
-    tcase_add_test(t, error_is_sticky_and_the_first_wins);
-    tcase_add_test(t, a_failure_has_a_code);
-    tcase_add_test(t, null_flows_through);
-    tcase_add_test(t, failures_without_a_context_have_their_sentence);
-    tcase_add_test(t, contexts_do_not_mix);
-    tcase_add_test(t, open_refuses_bad_options);
-    tcase_add_test(t, scopes_free_and_keep_hands_outward);
-    tcase_add_test(t, owner_lives_in_its_own_scope);
-    tcase_add_test(t, every_allocation_may_fail);
-    tcase_add_test(t, many_scopes_take_little_memory);
-    tcase_add_test(t, an_owner_refuses_what_is_no_tensor);
-    tcase_add_test(t, draws_repeat_and_can_be_set);
-    tcase_add_test(t, each_piece_is_done_once);
-    tcase_add_test(t, a_context_flushes_subnormal_numbers_in_all_its_threads);
-    tcase_add_test(t, the_thread_keeps_its_own_floating_point_mode);
-    tcase_add_test(t, a_gradient_check_keeps_subnormal_numbers);
-#ifndef TSAN
-    tcase_add_test(t, a_child_of_fork_makes_helpers_of_its_own);
-    tcase_add_test(t, children_compute_while_other_threads_of_the_parent_do);
-#endif
-#if !EG_DEBUG_ALLOC
-    tcase_add_test(t, use_after_pop_is_named);
-    tcase_add_test(t, use_after_pop_is_named_when_others_came_since);
-    tcase_add_test(t, headers_come_round_in_bounded_memory);
-    tcase_add_test(t, an_operand_whose_header_was_taken_again_is_noticed);
-    tcase_add_test(t, warm_step_calls_no_allocator);
-#endif
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,10 +1,10 @@
-/* test_decode.c: sequences from a step function: greedy, drawn, beam search against every sequence
- * there is. */
+/* test_decode.c: sequences from a step function: greedy, drawn, beam search against all sequences.
+ */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <string.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -80,7 +80,9 @@ static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, 
     return best;
 }
 
-START_TEST(a_wide_beam_is_exhaustive)
+GROUP("decode", .setup = open_cx, .teardown = close_cx)
+
+TEST(a_wide_beam_is_exhaustive)
 {
     static const double powers[] = { EG_OFF, 1, 0.6, 2 };
     for (uint64_t seed = 0; seed < 10; seed++)
@@ -98,7 +100,6 @@ START_TEST(a_wide_beam_is_exhaustive)
             if (k == 0 || k == 1) ck_assert_int_le(d->count, count);
         }
 }
-END_TEST
 
 /* ¼ ¼ – ½, then ½ – – ½, then 1 – – – */
 static eg_tensor *late(void *user, const eg_prefixes *p)
@@ -111,7 +112,7 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
 }
 
 /* its sum is behind those that ended, its mean is not */
-START_TEST(a_late_winner_is_waited_for)
+TEST(a_late_winner_is_waited_for)
 {
     const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2,
                                     .longest = LONGEST, .end = END, .beam = 2);
@@ -121,10 +122,9 @@ START_TEST(a_late_winner_is_waited_for)
                   .end = END, .beam = 2, .length_power = EG_OFF);
     ck_assert(d->sequence[0].count == 0 && d->sequence[0].ended);
 }
-END_TEST
 
 /* each of the beam: Σ ln p by the definition; no two are equal */
-START_TEST(a_sequence_has_its_own_score)
+TEST(a_sequence_has_its_own_score)
 {
     language l = { .seed = 4, .sharp = 1 };
     const eg_decoded *d = eg_decode(PROMPT, .user = &l, .end = END, .beam = 6);
@@ -147,10 +147,9 @@ START_TEST(a_sequence_has_its_own_score)
                 memcmp(d->sequence[j].tokens, s->tokens, (size_t)s->count * sizeof *s->tokens));
     }
 }
-END_TEST
 
 /* a step function that remembers gives what one that reads all tokens gives */
-START_TEST(a_cache_is_told_its_rows)
+TEST(a_cache_is_told_its_rows)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         language full = { .seed = seed, .sharp = 1 },
@@ -167,7 +166,6 @@ START_TEST(a_cache_is_told_its_rows)
         }
     }
 }
-END_TEST
 
 /* As any user writes it: run what is new, pick the rows that the search goes on with. The first
  * call has one row. */
@@ -184,11 +182,11 @@ static eg_tensor *behind_a_cache(void *user, const eg_prefixes *p)
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(tokens + r * fresh, p->tokens + (r + 1) * p->length - fresh,
                (size_t)fresh * sizeof *tokens);
-    return eg_select(eg_transformer_run(u->net, eg_from(cx, tokens, p->rows, fresh),
-                                        .where = "j <= i", .cache = u->cache),
-                     1, fresh - 1);
+    return eg_select_axis(eg_transformer_run(u->net, eg_from(cx, tokens, p->rows, fresh),
+                                             .where = "j <= i", .cache = u->cache),
+                          1, fresh - 1);
 }
-START_TEST(a_cache_needs_no_padding)
+TEST(a_cache_needs_no_padding)
 {
     for (int beam = 1; beam < 6; beam++) {
         eg_params *p = eg_params_open(cx);
@@ -212,9 +210,8 @@ START_TEST(a_cache_needs_no_padding)
         }
     }
 }
-END_TEST
 
-START_TEST(greedy_takes_the_likeliest)
+TEST(greedy_takes_the_likeliest)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         language l = { .seed = seed, .sharp = 1 };
@@ -238,7 +235,6 @@ START_TEST(greedy_takes_the_likeliest)
         ck_assert(off->sequence->count == s->count);
     }
 }
-END_TEST
 
 /* shares of the first token over many seeds, against q by its definition */
 static void shares(double temperature, int64_t top_k, double top_p, const bool *kept)
@@ -267,7 +263,7 @@ static void shares(double temperature, int64_t top_k, double top_p, const bool *
     }
 }
 
-START_TEST(draws_have_their_shares)
+TEST(draws_have_their_shares)
 {
     language l = { .seed = 11, .sharp = 1 };
     int order[CLASSES] = { 0, 1, 2, 3 };
@@ -288,9 +284,8 @@ START_TEST(draws_have_their_shares)
     shares(0, 0, two - 1e-9, kept); /* the fewest that have it together: two */
     shares(0, 3, 1e-9 + 0.5 * (two + exp(log_p(&l, prompt, 2, order[0]))), kept);
 }
-END_TEST
 
-START_TEST(a_seed_is_a_sequence)
+TEST(a_seed_is_a_sequence)
 {
     language l = { .seed = 3, .classes = 8, .sharp = 0.3 };
     int differ = 0;
@@ -307,9 +302,8 @@ START_TEST(a_seed_is_a_sequence)
     }
     ck_assert_int_ge(differ, 8);
 }
-END_TEST
 
-START_TEST(tokens_below_the_least_never_come)
+TEST(tokens_below_the_least_never_come)
 {
     language l = { .seed = 5, .classes = 8, .sharp = 0.1 };
     for (uint64_t seed = 0; seed < 50; seed++) {
@@ -326,7 +320,6 @@ START_TEST(tokens_below_the_least_never_come)
             ck_assert_int_eq(zero->sequence[k].tokens[j], 7);
     ck_assert_int_eq(zero->count, LONGEST + 1); /* ended after 0 … 4, and not ended */
 }
-END_TEST
 
 /* -- refusals --------------------------------------------------------------------------------- */
 typedef struct odd {
@@ -347,7 +340,7 @@ static eg_tensor *odd_next(void *user, const eg_prefixes *p)
     }
 }
 
-START_TEST(odd_logits_are_refused)
+LOOP_TEST(odd_logits_are_refused, 8)
 {
     static const char *const why[] = {
         "decode: the logits must be floats of (1, v), not f32 of rank 2 with 2 first",
@@ -367,9 +360,8 @@ START_TEST(odd_logits_are_refused)
         eg_assert_error(cx, beam > 1 && _i == 4 ? "decode: 'v' is 3" : why[_i]);
     }
 }
-END_TEST
 
-START_TEST(odd_options_are_refused)
+TEST(odd_options_are_refused)
 {
     language l = { .seed = 1, .sharp = 1 };
     static const struct {
@@ -402,9 +394,10 @@ START_TEST(odd_options_are_refused)
     eg_assert_error(cx, "decode: the step function is NULL");
     ck_assert_ptr_null(eg_decode(.next = next));
 }
-END_TEST
 
-START_TEST(memory_may_end_anywhere)
+GROUP("memory")
+
+TEST(memory_may_end_anywhere)
 {
     for (int64_t beam = 1; beam < 40; beam += 38)
         for (int n = 0, done = 0; !done; n++) {
@@ -418,28 +411,4 @@ START_TEST(memory_may_end_anywhere)
             cx = NULL;
             ck_assert_int_lt(n, 10000);
         }
-}
-END_TEST
-
-Suite *suite_decode(void)
-{
-    Suite *s = suite_create("decode");
-    TCase *t = tcase_create("decode");
-    tcase_add_checked_fixture(t, open_cx, close_cx);
-    tcase_add_test(t, a_wide_beam_is_exhaustive);
-    tcase_add_test(t, a_late_winner_is_waited_for);
-    tcase_add_test(t, a_sequence_has_its_own_score);
-    tcase_add_test(t, a_cache_is_told_its_rows);
-    tcase_add_test(t, a_cache_needs_no_padding);
-    tcase_add_test(t, greedy_takes_the_likeliest);
-    tcase_add_test(t, draws_have_their_shares);
-    tcase_add_test(t, a_seed_is_a_sequence);
-    tcase_add_test(t, tokens_below_the_least_never_come);
-    tcase_add_loop_test(t, odd_logits_are_refused, 0, 8);
-    tcase_add_test(t, odd_options_are_refused);
-    suite_add_tcase(s, t);
-    t = tcase_create("memory");
-    tcase_add_test(t, memory_may_end_anywhere);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -11,7 +11,9 @@ static void teardown(void)
     eg_close(cx);
 }
 
-START_TEST(row_3_5_roles_and_gemm)
+GROUP("explain", .setup = setup, .teardown = teardown)
+
+TEST(roles_and_gemm)
 {
     const eg_explained *e =
         eg_explain("ibhd,jbhd->ijbh", eg_ones(cx, 2, 1, 2, 4), eg_ones(cx, 3, 1, 2, 4));
@@ -34,10 +36,9 @@ START_TEST(row_3_5_roles_and_gemm)
     ck_assert_str_eq(e->gradient[0], "d1: ijbh,jbhd->ibhd");
     ck_assert_str_eq(e->gradient[1], "d2: ijbh,ibhd->jbhd");
 }
-END_TEST
 
-/* The whole of seed 004's example, n tokens of width d in 2 heads: three projections, QKᵀ, AV and
- * the output. */
+/* The whole of the worked example of test_textbook.c, n tokens of width d in 2 heads: three
+ * projections, QKᵀ, AV and the output. */
 static double multiplications(int64_t n, int64_t d)
 {
     eg_tensor *x = eg_ones(cx, n, d), *w = eg_ones(cx, d, 2, d / 2), *q = eg_ones(cx, n, 2, d / 2),
@@ -47,23 +48,19 @@ static double multiplications(int64_t n, int64_t d)
            eg_explain("hij,jhk->ihk", a, q)->multiplications +
            eg_explain("ihk,hkd->id", q, o)->multiplications;
 }
-START_TEST(row_4_8_the_example_takes_1280_multiplications)
-{
-    ck_assert(multiplications(4, 8) == 1280);
-}
-END_TEST
-START_TEST(row_4_9_the_cost_is_4ndd_2nnd)
+TEST(the_example_takes_1280_multiplications) { ck_assert(multiplications(4, 8) == 1280); }
+
+TEST(the_cost_is_4ndd_2nnd)
 {
     for (int64_t n = 1; n < 40; n += 7)
         for (int64_t d = 2; d < 40; d += 6)
             ck_assert(multiplications(n, d) ==
                       4.0 * (double)(n * d * d) + 2.0 * (double)(n * n * d));
 }
-END_TEST
 
 /* Every gradient string, done as an einsum of the cotangent and the other operands, is the
  * gradient. */
-START_TEST(gradient_strings_are_the_gradient)
+TEST(gradient_strings_are_the_gradient)
 {
     static const struct {
         const char *spec;
@@ -105,9 +102,8 @@ START_TEST(gradient_strings_are_the_gradient)
     ck_assert_str_eq(e->gradient[1], "d2: i,ijj->, repeated along k");
     ck_assert(e->multiplications == 2 && e->additions == 2 * 3 + 4);
 }
-END_TEST
 
-START_TEST(steps_and_totals)
+TEST(steps_and_totals)
 {
     eg_tensor *x[] = { eg_ones(cx, 10, 100), eg_ones(cx, 100, 10), eg_ones(cx, 10, 100),
                        eg_ones(cx, 100, 10) };
@@ -139,9 +135,8 @@ START_TEST(steps_and_totals)
               eg_explain("ij->", big)->multiplications == 0);
     ck_assert(eg_explain("ij->", eg_cast(big, EG_I32))->gradients == 0);
 }
-END_TEST
 
-START_TEST(shapes_without_tensors)
+TEST(shapes_without_tensors)
 {
     const int64_t huge[] = { 1 << 29, 1 << 29 }, one[] = { 1, 4 }, three[] = { 3, 4 };
     const size_t before = eg_stats(cx).used;
@@ -164,21 +159,4 @@ START_TEST(shapes_without_tensors)
     ck_assert_ptr_null(eg_explain_shapes(cx, "ij", false, 0, stretch));
     eg_assert_error(cx, "0 operands");
     ck_assert_ptr_null(eg_explain_with(NULL));
-}
-END_TEST
-
-Suite *suite_explain(void);
-Suite *suite_explain(void)
-{
-    Suite *s = suite_create("explain");
-    TCase *t = tcase_create("explain");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, row_3_5_roles_and_gemm);
-    tcase_add_test(t, row_4_8_the_example_takes_1280_multiplications);
-    tcase_add_test(t, row_4_9_the_cost_is_4ndd_2nnd);
-    tcase_add_test(t, gradient_strings_are_the_gradient);
-    tcase_add_test(t, steps_and_totals);
-    tcase_add_test(t, shapes_without_tensors);
-    suite_add_tcase(s, t);
-    return s;
 }

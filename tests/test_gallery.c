@@ -3,6 +3,7 @@
  * brackets, errors of differences, are not compared. */
 #include <eingrad/check.h>
 #include <stdlib.h>
+#include "fixtures.h"
 #include "tests.h"
 
 /* -- rows with a right forward and a rule that is wrong --------------------------------------- */
@@ -54,7 +55,7 @@ static eg_tensor *wrong_axis(eg_tensor *y, eg_tensor *g, int i) /* ij,ij->i */
 static eg_tensor *once(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *d = eg_scale(eg_mul(g, eg_operand(y, i)), 2);
-    return eg_pad(eg_slice(d, 0, 0, 1, 1), 0, 0, eg_dim(d, 0) - 1, 0);
+    return eg_pad_axis(eg_slice_axis(d, 0, 0, 1, 1), 0, 0, eg_dim(d, 0) - 1, 0);
 }
 /* i = 1: ij->j */
 static eg_tensor *not_undone(eg_tensor *y, eg_tensor *g, int i)
@@ -102,7 +103,7 @@ static eg_tensor *cast(void *u, eg_tensor *const *x)
     (void)u;
     return eg_cast(eg_exp(eg_cast(x[0], EG_F32)), EG_F64);
 }
-static eg_tensor *seed_004(void *cut, eg_tensor *const *w)
+static eg_tensor *worked_example(void *cut, eg_tensor *const *w)
 {
     eg_ctx *cx = eg_context(w[0]);
     eg_tensor *x = eg_on("i, m -> i m", eg_add, eg_arange(cx, EG_F64, 0, 4, 1),
@@ -120,7 +121,7 @@ static eg_tensor *ramp(eg_ctx *cx, int rows, int columns, double from, double st
     eg_tensor *t = eg_sin(eg_arange(cx, EG_F64, from, from + (rows * columns - .5) * step, step));
     return eg_detach(rows > 1 ? eg_reshape(t, rows, columns) : t);
 }
-static eg_tensor *seed_matrix(eg_ctx *cx, double a, double b, double c, double d)
+static eg_tensor *example_matrix(eg_ctx *cx, double a, double b, double c, double d)
 {
     return eg_detach(eg_scale(eg_on("m, d -> m d", eg_add, eg_arange(cx, EG_F64, 0, 8, 1),
                                     eg_from(cx, ((double[]){ a, b, c, d }), 4)),
@@ -145,9 +146,9 @@ static void rows(eg_ctx *cx, eg_tensor **x) { x[0] = eg_expand(ramp(cx, 1, 3, 1,
 static void zero(eg_ctx *cx, eg_tensor **x) { x[0] = eg_from(cx, ((double[]){ 0, 1, -1 }), 3); }
 static void seed(eg_ctx *cx, eg_tensor **x)
 {
-    x[0] = seed_matrix(cx, 1, 2, 3, 4);
-    x[1] = seed_matrix(cx, 2, 1, 4, 3);
-    x[2] = seed_matrix(cx, 3, 4, 1, 2);
+    x[0] = example_matrix(cx, 1, 2, 3, 4);
+    x[1] = example_matrix(cx, 2, 1, 4, 3);
+    x[2] = example_matrix(cx, 3, 4, 1, 2);
 }
 
 static const struct wrong {
@@ -167,8 +168,9 @@ static const struct wrong {
     { "detached path", detached, NULL, flat, 1, "x", "i", EG_WRONG },
     { "aliasing counted once", apply, &energy, rows, 1, "x", "ij", EG_WRONG },
     { "broadcast not undone", apply, &biased, wide, 2, "x, b", "ij, j", EG_EMPTY }, /* refused */
-    { "saturated", seed_004, NULL, seed, 3, "W_q, W_k, W_v", "md, md, md", EG_UNTESTED },
-    { "saturated and cut", seed_004, &times, seed, 3, "W_q, W_k, W_v", "md, md, md", EG_WRONG },
+    { "saturated", worked_example, NULL, seed, 3, "W_q, W_k, W_v", "md, md, md", EG_UNTESTED },
+    { "saturated and cut", worked_example, &times, seed, 3, "W_q, W_k, W_v", "md, md, md",
+      EG_WRONG },
     { "kink", relu, NULL, zero, 1, "x", "i", EG_KINK },
     { "stale value", stale, NULL, flat, 1, "x", "i", EG_EMPTY }, /* refused */
     { "a cast to f32", cast, NULL, flat, 1, "x", "i", EG_NOISE },
@@ -188,9 +190,7 @@ static void plain(char *to, const char *from)
 static char *documented(void)
 {
     static char text[1 << 17], cut[1 << 17];
-    char path[4096];
-    snprintf(path, sizeof path, "%s/docs/gradcheck.md",
-             getenv("EG_SRCDIR") ? getenv("EG_SRCDIR") : ".");
+    const char *path = source_path("docs/gradcheck.md");
     FILE *f = fopen(path, "r");
     ck_assert_msg(f != NULL, "%s cannot be read", path);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -199,7 +199,7 @@ static char *documented(void)
     return cut;
 }
 
-START_TEST(a_wrong_gradient_does_not_pass)
+LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
 {
     const struct wrong *w = &gallery[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -232,15 +232,4 @@ START_TEST(a_wrong_gradient_does_not_pass)
     ck_assert_msg(strstr(documented(), shown) != NULL,
                   "docs/gradcheck.md does not say of \"%s\": %s", w->title, said);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_gallery(void)
-{
-    Suite *s = suite_create("gallery");
-    TCase *t = tcase_create("gallery");
-    tcase_add_loop_test(t, a_wrong_gradient_does_not_pass, 0,
-                        (int)(sizeof gallery / sizeof *gallery));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,5 +1,4 @@
-/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart (rows
- * 0.12, 4.7, 4.14, 4.20). */
+/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -28,7 +27,9 @@ static eg_tensor *habits(void)
     return eg_from(cx, &w[0][0][0][0], 2, 5, N, N);
 }
 
-START_TEST(row_4_14_a_label_for_each_head)
+GROUP("numbers", .setup = setup, .teardown = teardown)
+
+TEST(a_label_for_each_head)
 {
     static const char *const label[] = { "local", "uniform", "sparse", "global", "empty" };
     const eg_head *h = eg_heads(habits(), "b [h] i j");
@@ -53,10 +54,9 @@ START_TEST(row_4_14_a_label_for_each_head)
     near(h[2].top, 1);
     near(eg_heads(habits(), "b [h] i j", .top = 1)[2].top, 0.6);
 }
-END_TEST
 
 /* Any order of axes, one map alone, names, f32, an offset. */
-START_TEST(layouts_agree)
+TEST(layouts_agree)
 {
     eg_tensor *w = eg_softmax("b h i [j]", eg_normal(cx, 0, 2, 3, 2, 5, 7));
     const eg_head *h = eg_heads(w, "b [h] i j"),
@@ -72,7 +72,7 @@ START_TEST(layouts_agree)
         near(h[k].top, n[k].top);
         ck_assert_double_eq_tol(h[k].spread, f[k].spread, 1e-6);
     }
-    const eg_head *one = eg_heads(eg_select(w, 0, 1), "[h] i j"),
+    const eg_head *one = eg_heads(eg_select_axis(w, 0, 1), "[h] i j"),
                   *moved = eg_heads(w, "b [h] i j", .offset = 2);
     ck_assert_int_eq(one[0].rows, 5);
     double sum = 0; /* E|i + 2 − j| by hand */
@@ -81,11 +81,10 @@ START_TEST(layouts_agree)
             for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
     near(moved[1].distance, sum / 15);
 }
-END_TEST
 
 /* The weights that eg_attention hands out unasked have the output's order, and those of a module
  * have heads first. */
-START_TEST(each_source_of_weights_has_its_spec)
+TEST(each_source_of_weights_has_its_spec)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 3, 4), *mine, *named;
     eg_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j == i - 1 | j == 0 & i == 0",
@@ -100,10 +99,10 @@ START_TEST(each_source_of_weights_has_its_spec)
         ck_assert_mem_eq(&h[k], &n[k], sizeof *h);
     }
 }
-END_TEST
 
-/* Seed 004's first head, W_q and W_k × 0.1, and as the seed gives it: saturated. */
-START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
+/* The first head of test_textbook.c's worked example: W_q and W_k × 0.1, and as they stand:
+ * saturated. */
+TEST(entropy_and_saturation)
 {
     static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 },
                                     { 24.0, 28.4, 32.8, 37.2 },
@@ -119,7 +118,8 @@ START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
     eg_tensor *mild = eg_softmax("i [j]", eg_scale(s, 0.01)), *hard = eg_softmax("i [j]", s);
     double mean = 0;
     for (int i = 0; i < 4; i++) {
-        const eg_head *row = eg_heads(eg_unsqueeze(eg_slice(mild, 0, i, i + 1, 1), 0), "[h] i j");
+        const eg_head *row =
+            eg_heads(eg_unsqueeze(eg_slice_axis(mild, 0, i, i + 1, 1), 0), "[h] i j");
         ck_assert_double_eq_tol(row->entropy, entropy[i], 1e-6);
         mean += row->entropy / 4;
     }
@@ -127,10 +127,9 @@ START_TEST(rows_4_7_and_0_12_entropy_and_saturation)
     near(eg_heads(eg_unsqueeze(mild, 0), "[h] i j")->saturated, 0);
     near(eg_heads(eg_unsqueeze(hard, 0), "[h] i j")->saturated, 1);
 }
-END_TEST
 
 /* -- likeness --------------------------------------------------------------------------------- */
-START_TEST(similarity_is_the_mean_cosine)
+TEST(similarity_is_the_mean_cosine)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4, 5), *s = eg_head_similarity("b [h] i d", x);
     ck_assert(eg_rank(s) == 2 && eg_dim(s, 0) == 3 && eg_dim(s, 1) == 3);
@@ -155,7 +154,6 @@ START_TEST(similarity_is_the_mean_cosine)
     near(eg_get(w, 4, 4), 0);
     near(eg_get(w, 0, 4), 0);
 }
-END_TEST
 
 static eg_tensor *f_similarity(void *user, eg_tensor *const *x)
 {
@@ -167,20 +165,19 @@ static eg_tensor *f_diversity(void *user, eg_tensor *const *x)
     (void)user;
     return eg_head_diversity("b i [h] d", eg_permute(x[0], 0, 2, 1, 3));
 }
-START_TEST(gradients_to_second_order)
+TEST(gradients_to_second_order)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 3);
     eg_assert_grad2(f_similarity, NULL, x);
     eg_assert_grad2(f_diversity, NULL, x);
     eg_tensor *w = habits(), *d; /* a head of zeros: gradient 0, no NaN */
     ck_assert_int_eq(eg_grad(eg_head_diversity("b [h] i j", w), NULL, 1, &w, &d), 0);
-    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select(d, 1, 4)))), 0);
+    ck_assert_double_eq(eg_item(eg_sum(NULL, eg_abs(eg_select_axis(d, 1, 4)))), 0);
     ck_assert(isfinite(eg_item(eg_sum(NULL, d))));
 }
-END_TEST
 
 /* Row 4.20: heads that are alike have 1, disjoint ones 0; descending the loss drives them apart. */
-START_TEST(row_4_20_the_loss_keeps_heads_apart)
+TEST(the_loss_keeps_heads_apart)
 {
     eg_tensor *one =
         eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));
@@ -203,7 +200,6 @@ START_TEST(row_4_20_the_loss_keeps_heads_apart)
     eg_assert_ok(cx);
     ck_assert_msg(first > 0.99 && last < 0.2, "from %g to %g", first, last);
 }
-END_TEST
 
 /* -- without the weights ---------------------------------------------------------------------- */
 #define CALL "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = "j <= i", .keep = { "bj", keep }
@@ -217,7 +213,7 @@ static eg_tensor *some_keys(void) /* the first row of batch 1 has nothing to att
                                      { false, true, true, true, true, false } };
     return eg_from(cx, &keep[0][0], 2, 6);
 }
-START_TEST(probes_agree_with_the_weights)
+TEST(probes_agree_with_the_weights)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
         eg_tensor *x[3], *keep = some_keys(), *w, *dx[3], *want[3];
@@ -245,10 +241,9 @@ START_TEST(probes_agree_with_the_weights)
         eg_assert_ok(cx);
     }
 }
-END_TEST
 
 /* A query that is NaN has no entropy, in either form; a row without keys has entropy 0. */
-START_TEST(probes_pass_nan_on)
+TEST(probes_pass_nan_on)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
         eg_tensor *x[3], *keep = some_keys(), *l;
@@ -262,9 +257,8 @@ START_TEST(probes_pass_nan_on)
         eg_assert_ok(cx);
     }
 }
-END_TEST
 
-START_TEST(probes_refuse)
+TEST(probes_refuse)
 {
     eg_tensor *x[3], *keep = some_keys();
     three(x);
@@ -289,9 +283,8 @@ START_TEST(probes_refuse)
     ck_assert(!eg_ok(eg_attention_entropy("bihd,bjhd", x[0], x[1], x[2])));
     eg_assert_error(cx, "attention");
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     eg_tensor *w = eg_ones(cx, 2, 3, 4, 4);
     static const struct {
@@ -327,25 +320,4 @@ START_TEST(refusals)
     ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);
     ck_assert_double_eq(eg_item(eg_head_diversity("b [h] i j", eg_ones(cx, 0, 2, 3, 3))), 0);
     eg_assert_ok(cx);
-}
-END_TEST
-
-Suite *suite_heads(void)
-{
-    Suite *s = suite_create("heads");
-    TCase *t = tcase_create("numbers");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, row_4_14_a_label_for_each_head);
-    tcase_add_test(t, layouts_agree);
-    tcase_add_test(t, each_source_of_weights_has_its_spec);
-    tcase_add_test(t, rows_4_7_and_0_12_entropy_and_saturation);
-    tcase_add_test(t, similarity_is_the_mean_cosine);
-    tcase_add_test(t, gradients_to_second_order);
-    tcase_add_test(t, row_4_20_the_loss_keeps_heads_apart);
-    tcase_add_test(t, probes_agree_with_the_weights);
-    tcase_add_test(t, probes_pass_nan_on);
-    tcase_add_test(t, probes_refuse);
-    tcase_add_test(t, refusals);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,24 +1,11 @@
 /* test_index.c: gather, scatter, one-hot; concat, stack, pad; running sums; triangles. */
 #include <eingrad/check.h>
 #include <stdlib.h>
-#include "gradcheck/gradcheck.h"
+#include "fixtures.h"
 #include "tests.h"
 
-static eg_tensor *ramp(eg_ctx *cx, int rank, const int64_t *dims)
-{
-    return eg_reshape_n(eg_arange(cx, EG_F64, 0, (double)eg__count(rank, dims), 1), rank, dims);
-}
-#define RAMP(cx, ...) ramp((cx), EG_DIMS_(__VA_ARGS__))
-#define SHOWS(x, ...)                                                                          \
-    do {                                                                                       \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));         \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                           \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));                 \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++) ck_assert_double_eq(have_[k_], want_[k_]); \
-    } while (0)
-
 /* -- gather ----------------------------------------------------------------------------------- */
-START_TEST(at_reads_rows)
+TEST(at_reads_rows)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 5, 2), *t = eg_from(cx, ((int[]){ 4, 0, 2, 2, 1, 3 }), 2, 3);
@@ -37,9 +24,8 @@ START_TEST(at_reads_rows)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(at_in_every_place)
+TEST(at_in_every_place)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
     eg_tensor *x = RAMP(cx, 3, 4, 2), *i = eg_randint(cx, 0, 4, 3, 5);
@@ -50,8 +36,8 @@ START_TEST(at_in_every_place)
                 ck_assert_double_eq(eg_get(y, b, l, m), eg_get(x, b, (int64_t)eg_get(i, b, l), m));
     eg_assert_close(eg_at("b [v] m, b l", x, i), y, 0);
     eg_assert_close(eg_at("b m [v], b l -> b l m", eg_permute(x, 0, 2, 1), i), y, 0);
-    eg_assert_close(eg_at("... [v] m, b l -> b l ... m", eg_select(x, 0, 0), i),
-                    eg_at("[v] m, b l", eg_select(x, 0, 0), i), 0);
+    eg_assert_close(eg_at("... [v] m, b l -> b l ... m", eg_select_axis(x, 0, 0), i),
+                    eg_at("[v] m, b l", eg_select_axis(x, 0, 0), i), 0);
     eg_tensor *picked =
         eg_at("b [v], b -> b", RAMP(cx, 3, 4), eg_from(cx, ((long[]){ 3, 0, 1 }), 3));
     SHOWS(picked, 3, 4, 9);
@@ -64,21 +50,21 @@ START_TEST(at_in_every_place)
     ck_assert_int_eq(
         eg_size(eg_at("[v] m, b", RAMP(cx, 3, 2), eg_zeros_like(eg_randint(cx, 0, 1, 0)))), 0);
     eg_assert_close(
-        eg_at("[v] m, b l", eg_flip(RAMP(cx, 4, 2), 0), eg_flip(i, 1)),
-        eg_at("[v] m, b l", eg_copy(eg_flip(RAMP(cx, 4, 2), 0)), eg_copy(eg_flip(i, 1))), 0);
+        eg_at("[v] m, b l", eg_flip_axis(RAMP(cx, 4, 2), 0), eg_flip_axis(i, 1)),
+        eg_at("[v] m, b l", eg_copy(eg_flip_axis(RAMP(cx, 4, 2), 0)), eg_copy(eg_flip_axis(i, 1))),
+        0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(at_refuses)
+TEST(at_refuses)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 26, 3), *t = eg_from(cx, ((int[]){ 0, 1, 2, 3, 4, 5 }), 3, 2);
-    eg_fill(eg_select(eg_select(t, 0, 2), 0, 1), 26);
+    eg_fill(eg_select_axis(eg_select_axis(t, 0, 2), 0, 1), 26);
     eg_at("[v] m, b l", E, t);
     eg_assert_error(cx, "at: index[2, 1] is 26, but 'v' has size 26 (0..25)");
-    eg_fill(eg_select(eg_select(t, 0, 1), 0, 0), -1);
+    eg_fill(eg_select_axis(eg_select_axis(t, 0, 1), 0, 0), -1);
     eg_at("[v] m, b l", E, eg_cast(t, EG_I64));
     eg_assert_error(cx, "at: index[1, 0] is -1, but 'v' has size 26 (0..25)");
     eg_at("[v] m, ", E, eg_cast(eg_scalar(cx, 99), EG_I64));
@@ -113,10 +99,9 @@ START_TEST(at_refuses)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* -- scatter ---------------------------------------------------------------------------------- */
-START_TEST(scatter_adds)
+TEST(scatter_adds)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 6);
     eg_tensor *x = eg_ones(cx, 3, 2), *i = eg_from(cx, ((int[]){ 2, 0, 2 }), 3),
@@ -136,7 +121,7 @@ START_TEST(scatter_adds)
     eg_assert_close(y, want, 1e-14);
     eg_assert_close(eg_scatter_add("(b v) [k], b v, b v", eg_reshape(eg_zeros(cx, 6, 5), 6, 5),
                                    eg_randint(cx, 2, 3, 2, 3), eg_ones(cx, 2, 3)),
-                    eg_pad(eg_ones(cx, 6, 1), 1, 2, 2, 0), 0);
+                    eg_pad_axis(eg_ones(cx, 6, 1), 1, 2, 2, 0), 0);
     eg_scatter_add("[v] m, b, b", x, i, eg_ones(cx, 3));
     eg_assert_error(cx, "index 'm' is missing in the last operand");
     eg_scatter_add("[v] m, b, b m k", x, i, eg_ones(cx, 3, 2, 2));
@@ -151,9 +136,8 @@ START_TEST(scatter_adds)
     eg_assert_error(cx, "scatter_add: index[0] is 2, but 'v' has size 2 (0..1)");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
+TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
 {
     eg_ctx *cx = eg_open(.seed = 8, .threads = 1);
     eg_tensor *x = eg_zeros(cx, 50, 96), *i = eg_randint(cx, 0, 50, 4000),
@@ -167,7 +151,6 @@ START_TEST(scatter_gives_the_same_bits_for_any_threads_and_layout)
     }
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *embed(void *user, eg_tensor *const *x)
 {
@@ -177,7 +160,7 @@ static eg_tensor *batched(void *user, eg_tensor *const *x)
 {
     return eg_square(eg_scatter_add("b [v], b l, l b", eg_square(x[0]), user, x[1]));
 }
-START_TEST(gather_and_scatter_have_gradients_of_second_order)
+TEST(gather_and_scatter_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     eg_tensor *t = eg_from(cx, ((int[]){ 4, 0, 4, 2, 2, 4 }), 2, 3);
@@ -192,15 +175,14 @@ START_TEST(gather_and_scatter_have_gradients_of_second_order)
     eg_assert_grad2(batched, t, X, U);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(one_hot_marks)
+TEST(one_hot_marks)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *i = eg_from(cx, ((int[]){ 1, 0, 3 }), 3);
     SHOWS(eg_one_hot(i, 4), 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1);
     ck_assert_int_eq(eg_type(eg_one_hot(i, 4)), EG_F64);
-    SHOWS(eg_one_hot(eg_flip(i, 0), 4), 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0);
+    SHOWS(eg_one_hot(eg_flip_axis(i, 0), 4), 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0);
     eg_one_hot(i, 3);
     eg_assert_error(cx, "one_hot: index[2] is 3, but the depth is 3 (0..2)");
     eg_one_hot(i, -1);
@@ -209,48 +191,46 @@ START_TEST(one_hot_marks)
     eg_assert_error(cx, "one_hot: operand 1 is f64, but an index is i32 or i64");
     eg_close(cx);
 }
-END_TEST
 
 /* -- joining ---------------------------------------------------------------------------------- */
-START_TEST(concat_stack_pad)
+TEST(concat_stack_pad)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = RAMP(cx, 2, 2), *b = eg_shift(RAMP(cx, 2, 1), 10), *none = eg_zeros(cx, 2, 0);
-    SHOWS(eg_concat(1, a, b), 0, 1, 10, 2, 3, 11);
-    SHOWS(eg_concat(-1, b, none, eg_flip(a, 1)), 10, 1, 0, 11, 3, 2);
-    SHOWS(eg_concat(0, a, eg_transpose(a, 0, 1)), 0, 1, 2, 3, 0, 2, 1, 3);
-    SHOWS(eg_concat(0, eg_cast(a, EG_BOOL), eg_cast(a, EG_BOOL)), 0, 1, 1, 1, 0, 1, 1, 1);
-    SHOWS(eg_stack(0, a, a), 0, 1, 2, 3, 0, 1, 2, 3);
-    SHOWS(eg_stack(-1, a, eg_neg(a)), 0, 0, 1, -1, 2, -2, 3, -3);
-    SHOWS(eg_stack(0, eg_scalar(cx, 4), eg_scalar(cx, 5)), 4, 5);
-    SHOWS(eg_pad(a, 0, 1, 0, 7), 7, 7, 0, 1, 2, 3);
-    SHOWS(eg_pad(eg_cast(a, EG_I64), -1, 0, 2, -1), 0, 1, -1, -1, 2, 3, -1, -1);
-    ck_assert_int_eq(eg_size(eg_pad(none, 1, 0, 0, 1)), 0);
-    eg_concat(1, a, eg_ones(cx, 3, 1));
+    SHOWS(eg_concat_axis(1, a, b), 0, 1, 10, 2, 3, 11);
+    SHOWS(eg_concat_axis(-1, b, none, eg_flip_axis(a, 1)), 10, 1, 0, 11, 3, 2);
+    SHOWS(eg_concat_axis(0, a, eg_transpose(a, 0, 1)), 0, 1, 2, 3, 0, 2, 1, 3);
+    SHOWS(eg_concat_axis(0, eg_cast(a, EG_BOOL), eg_cast(a, EG_BOOL)), 0, 1, 1, 1, 0, 1, 1, 1);
+    SHOWS(eg_stack_axis(0, a, a), 0, 1, 2, 3, 0, 1, 2, 3);
+    SHOWS(eg_stack_axis(-1, a, eg_neg(a)), 0, 0, 1, -1, 2, -2, 3, -3);
+    SHOWS(eg_stack_axis(0, eg_scalar(cx, 4), eg_scalar(cx, 5)), 4, 5);
+    SHOWS(eg_pad_axis(a, 0, 1, 0, 7), 7, 7, 0, 1, 2, 3);
+    SHOWS(eg_pad_axis(eg_cast(a, EG_I64), -1, 0, 2, -1), 0, 1, -1, -1, 2, 3, -1, -1);
+    ck_assert_int_eq(eg_size(eg_pad_axis(none, 1, 0, 0, 1)), 0);
+    eg_concat_axis(1, a, eg_ones(cx, 3, 1));
     eg_assert_error(cx, "concat: operand 2 is (3, 1), operand 1 is (2, 2); only axis 1 may differ");
-    eg_concat(1, a, eg_cast(a, EG_F32));
+    eg_concat_axis(1, a, eg_cast(a, EG_F32));
     eg_assert_error(cx, "concat: operand 2 is f32, operand 1 is f64");
-    eg_concat(2, a, a);
+    eg_concat_axis(2, a, a);
     eg_assert_error(cx, "concat: axis 2 is out of range for (2, 2) of rank 2");
-    eg_concat(0, a, NULL);
+    eg_concat_axis(0, a, NULL);
     eg_assert_error(cx, "concat: operand 2 is NULL");
-    eg_stack(0, a, b);
+    eg_stack_axis(0, a, b);
     eg_assert_error(cx, "stack: operand 2 is (2, 1), operand 1 is (2, 2)");
-    eg_stack(3, a, a);
+    eg_stack_axis(3, a, a);
     eg_assert_error(cx, "stack: axis 3 is out of range for a result of rank 3, from (2, 2)");
-    eg_stack(0, a, NULL);
+    eg_stack_axis(0, a, NULL);
     eg_assert_error(cx, "stack: operand 2 is NULL");
-    eg_pad(a, 0, -1, 0, 0);
+    eg_pad_axis(a, 0, -1, 0, 0);
     eg_assert_error(cx, "pad: margins -1 and 0 of axis 0 must not be negative");
-    eg_pad(a, 0, INT64_MAX, 5, 0);
+    eg_pad_axis(a, 0, INT64_MAX, 5, 0);
     eg_assert_error(cx, "pad: axis 0 would be longer than 2^63");
-    ck_assert_ptr_null(eg_concat_n(0, 0, NULL));
-    ck_assert_ptr_null(eg_stack_n(0, 0, NULL));
+    ck_assert_ptr_null(eg_concat_axis_n(0, 0, NULL));
+    ck_assert_ptr_null(eg_stack_axis_n(0, 0, NULL));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(cumsum_runs)
+TEST(cumsum_runs)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3);
@@ -259,7 +239,7 @@ START_TEST(cumsum_runs)
     eg_cumsum("([b] l)", eg_reshape(x, 6));
     eg_assert_error(cx, "more than one of its sizes is unknown");
     SHOWS(eg_cumsum("(b=2 [l])", eg_reshape(x, 6)), 0, 1, 3, 3, 7, 12);
-    SHOWS(eg_cumsum(NULL, eg_select(x, 0, 1)), 3, 7, 12);
+    SHOWS(eg_cumsum(NULL, eg_select_axis(x, 0, 1)), 3, 7, 12);
     SHOWS(eg_cumsum("b [l]", eg_transpose(x, 0, 1)), 0, 3, 1, 5, 2, 7);
     eg_tensor *i = eg_cumsum("[l]", eg_from(cx, ((int[]){ INT32_MAX, INT32_MAX, 1 }), 3)),
               *b = eg_cumsum("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
@@ -278,9 +258,8 @@ START_TEST(cumsum_runs)
     eg_assert_error(cx, "cumsum: (2, 3) has no single axis");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(triangles)
+TEST(triangles)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1);
@@ -300,39 +279,18 @@ START_TEST(triangles)
     eg_assert_error(cx, "tril: (3,) has no last two axes");
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *joined(void *user, eg_tensor *const *x)
 {
     (void)user;
-    eg_tensor *c = eg_concat(1, x[0], eg_square(x[1]), x[0]),
-              *s = eg_stack(1, eg_select(x[0], 1, 0), eg_select(x[1], 1, 1));
-    return eg_mul(eg_cumsum("[a] b", eg_pad(c, 0, 1, 1, 2)),
-                  eg_concat(0, eg_square(eg_pad(s, 1, 2, 1, 1)), eg_tril(c, 0)));
+    eg_tensor *c = eg_concat_axis(1, x[0], eg_square(x[1]), x[0]),
+              *s = eg_stack_axis(1, eg_select_axis(x[0], 1, 0), eg_select_axis(x[1], 1, 1));
+    return eg_mul(eg_cumsum("[a] b", eg_pad_axis(c, 0, 1, 1, 2)),
+                  eg_concat_axis(0, eg_square(eg_pad_axis(s, 1, 2, 1, 1)), eg_tril(c, 0)));
 }
-START_TEST(joins_have_gradients_of_second_order)
+TEST(joins_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 12);
     eg_assert_grad2(joined, NULL, eg_uniform(cx, .5, 1, 2, 1), eg_uniform(cx, .5, 1, 2, 3));
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_index(void)
-{
-    Suite *s = suite_create("index");
-    TCase *t = tcase_create("index");
-    tcase_add_test(t, at_reads_rows);
-    tcase_add_test(t, at_in_every_place);
-    tcase_add_test(t, at_refuses);
-    tcase_add_test(t, scatter_adds);
-    tcase_add_test(t, scatter_gives_the_same_bits_for_any_threads_and_layout);
-    tcase_add_test(t, gather_and_scatter_have_gradients_of_second_order);
-    tcase_add_test(t, one_hot_marks);
-    tcase_add_test(t, concat_stack_pad);
-    tcase_add_test(t, cumsum_runs);
-    tcase_add_test(t, triangles);
-    tcase_add_test(t, joins_have_gradients_of_second_order);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,5 +1,5 @@
-/* Files: .npy and safetensors in both directions, malformed ones, writing that is whole or not at
- * all, heat maps. */
+/* test_io.c: files: .npy and safetensors in both directions, malformed ones, writing that is whole
+ * or not at all, heat maps. */
 #include <eingrad/io.h>
 #include <fcntl.h>
 #include <math.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <dirent.h>
 #include <errno.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -49,10 +50,9 @@ static void teardown(void)
 
 static const char *golden(const char *name)
 {
-    static char path[1024];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/%s", top ? top : ".", name);
-    return path;
+    char path[256];
+    snprintf(path, sizeof path, "tests/data/%s", name);
+    return source_path(path);
 }
 
 static const char *in_folder(const char *name)
@@ -135,7 +135,9 @@ static const struct {
 };
 enum { NPY = sizeof npy / sizeof *npy };
 
-START_TEST(npy_reads_numpy)
+GROUP("io", .setup = setup, .teardown = teardown)
+
+LOOP_TEST(npy_reads_numpy, NPY)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.npy", npy[_i].name);
@@ -149,9 +151,8 @@ START_TEST(npy_reads_numpy)
     if (npy[_i].exact) same_bytes(golden(name), path);
     has_values(eg_npy_load(cx, path), npy[_i].dtype, *name, 3, cube);
 }
-END_TEST
 
-START_TEST(npy_shapes)
+TEST(npy_shapes)
 {
     has_values(eg_npy_load(cx, golden("f8_scalar.npy")), EG_F64, 'f', 0, NULL);
     has_values(eg_npy_load(cx, golden("f4_empty.npy")), EG_F32, 'f', 3, (int64_t[]){ 3, 0, 2 });
@@ -170,9 +171,8 @@ START_TEST(npy_shapes)
                       "half %d: %g, but NumPy has %g", (int)k, a, b);
     }
 }
-END_TEST
 
-START_TEST(npy_strided)
+TEST(npy_strided)
 {
     eg_tensor *x = eg_npy_load(cx, golden("f4.npy")), *y = eg_permute(x, 2, 0, 1);
     ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), y), 0);
@@ -191,7 +191,6 @@ START_TEST(npy_strided)
     ck_assert_int_eq(eg_npy_save(in_folder("n.npy"), NULL), -1);
     ck_assert_int_eq(access(in_folder("n.npy"), F_OK), -1);
 }
-END_TEST
 
 #define D "{'descr': '<f4', 'fortran_order': False, 'shape': "
 static const struct {
@@ -255,7 +254,7 @@ static size_t make_npy(uint8_t *out, const char *header, int data)
     return 10 + n + (size_t)data;
 }
 
-START_TEST(npy_malformed)
+LOOP_TEST(npy_malformed, BAD_NPY)
 {
     uint8_t bytes[1024];
     size_t n = make_npy(bytes, bad_npy[_i].header, bad_npy[_i].data);
@@ -268,9 +267,8 @@ START_TEST(npy_malformed)
         refused(bad_npy[_i].refusal);
     }
 }
-END_TEST
 
-START_TEST(npy_refuses)
+TEST(npy_refuses)
 {
     static const struct {
         const char *file, *refusal;
@@ -307,10 +305,9 @@ START_TEST(npy_refuses)
     ck_assert(!eg_bool(x)[0] && eg_bool(x)[1] && eg_bool(x)[2]);
     ck_assert_int_eq(*(const char *)&eg_bool(x)[1], 1);
 }
-END_TEST
 
 /* -- safetensors ------------------------------------------------------------------------------ */
-START_TEST(safetensors_reads_python)
+TEST(safetensors_reads_python)
 {
     eg_safetensors *st = eg_safetensors_open(cx, golden("exact.safetensors"));
     fine();
@@ -341,9 +338,8 @@ START_TEST(safetensors_reads_python)
     eg_safetensors_close(st);
     eg_safetensors_close(NULL);
 }
-END_TEST
 
-START_TEST(safetensors_widens)
+TEST(safetensors_widens)
 {
     eg_safetensors *st = eg_safetensors_open(cx, golden("wide.safetensors"));
     fine();
@@ -355,9 +351,8 @@ START_TEST(safetensors_widens)
     ck_assert_ptr_null(eg_safetensors_open(cx, golden("f8.safetensors")));
     refused("tensor 'f8' has dtype 'F8_E5M2', which is not supported");
 }
-END_TEST
 
-START_TEST(safetensors_round_trip)
+TEST(safetensors_round_trip)
 {
     const char *names[] = { "mask", "W", "none", "step", "größe \"x\"" };
     const char *meta[] = { "b", "2", "a", "", NULL };
@@ -399,7 +394,6 @@ START_TEST(safetensors_round_trip)
     refused("twice the key 'k'");
     ck_assert_int_eq(entries(false), 2);
 }
-END_TEST
 
 #define T(dtype, shape, from, to) \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
@@ -526,7 +520,7 @@ static const struct {
 };
 enum { BAD_ST = sizeof bad_st / sizeof *bad_st };
 
-START_TEST(safetensors_malformed)
+LOOP_TEST(safetensors_malformed, BAD_ST)
 {
     uint8_t bytes[1024] = { 0 };
     size_t n = strlen(bad_st[_i].header);
@@ -537,10 +531,9 @@ START_TEST(safetensors_malformed)
     if (bad_st[_i].refusal) refused(bad_st[_i].refusal);
     fine();
 }
-END_TEST
 
 /* escapes are what they stand for, in keys too, and come back as they were written */
-START_TEST(safetensors_strings)
+TEST(safetensors_strings)
 {
     static const char header[] =
         "{\"__metadata__\":{\"\\\"\\\\\\/\\b\\f\\n\\r\\t\":\"\\u00e9\\u20AC\\uD83D"
@@ -573,7 +566,6 @@ START_TEST(safetensors_strings)
     ck_assert_ptr_nonnull(
         strstr((char *)bytes + 8, "\"\\u0001\":\"\xf0\x9f\x98\x80\"},\"a \\\"b\":{"));
 }
-END_TEST
 
 /* A header of `count` times `piece` between `before` and `after` is refused so; NULL: is read. */
 static void repeated(const char *before, const char *piece, size_t count, const char *after,
@@ -593,7 +585,7 @@ static void repeated(const char *before, const char *piece, size_t count, const 
     fine();
 }
 
-START_TEST(safetensors_deep_and_long)
+TEST(safetensors_deep_and_long)
 {
     static const char more[] = ",\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
     char after[400];
@@ -611,9 +603,8 @@ START_TEST(safetensors_deep_and_long)
     repeated("{\"__metadata__\":{\"a\":\"", "\\u20ac", 1000000, "\"}}", NULL);
     repeated("{\"__metadata__\":{\"a\":\"", "\\", 1000001, "\"}}", "not valid JSON at byte 21");
 }
-END_TEST
 
-START_TEST(safetensors_cut)
+TEST(safetensors_cut)
 {
     uint8_t bytes[2048];
     size_t n = slurp(golden("exact.safetensors"), bytes, sizeof bytes);
@@ -627,10 +618,9 @@ START_TEST(safetensors_cut)
     ck_assert_ptr_null(eg_safetensors_open(cx, golden("none.safetensors")));
     refused("none.safetensors: cannot be opened: No such file");
 }
-END_TEST
 
 /* -- whole or not at all ---------------------------------------------------------------------- */
-START_TEST(write_failures)
+TEST(write_failures)
 {
     eg_tensor *x = eg_ones(cx, 1000), *y = eg_zeros(cx, 100000);
     ck_assert_int_eq(eg_npy_save(in_folder("no/such/folder.npy"), x), -1);
@@ -679,7 +669,6 @@ START_TEST(write_failures)
     ck_assert_int_eq(unlink(in_folder("nowhere.npy")), 0);
     fine();
 }
-END_TEST
 
 /* -- writers that are killed ------------------------------------------------------------------ */
 /* The linker sends rename and access of the library here (Makefile.am). */
@@ -714,7 +703,7 @@ static pid_t writer(const char *path, double value, int signal_number)
     return child;
 }
 
-START_TEST(killed_writers) /* _i: has the system files without a name? */
+LOOP_TEST(killed_writers, 2) /* _i: has the system files without a name? */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -730,9 +719,8 @@ START_TEST(killed_writers) /* _i: has the system files without a name? */
     ck_assert_int_eq(entries(false), 2);
     fine();
 }
-END_TEST
 
-START_TEST(living_writers) /* their temporary names are left alone */
+LOOP_TEST(living_writers, 2) /* their temporary names are left alone */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -752,9 +740,8 @@ START_TEST(living_writers) /* their temporary names are left alone */
     ck_assert(eg_item(eg_sum(NULL, eg_npy_load(cx, in_folder("x.npy")))) == 12);
     fine();
 }
-END_TEST
 
-START_TEST(several_at_once) /* all or none */
+TEST(several_at_once) /* all or none */
 {
     eg_tensor *xs[] = { eg_ones(cx, 3), eg_zeros(cx, 100000) };
     const char *const paths[] = { in_folder("a.npy"), in_folder("b.npy") };
@@ -770,9 +757,8 @@ START_TEST(several_at_once) /* all or none */
     ck_assert_int_eq(eg_npy_save_n(0, NULL, NULL), 0);
     fine();
 }
-END_TEST
 
-START_TEST(could_be_written)
+TEST(could_be_written)
 {
     struct rlimit limit, small;
     ck_assert_int_eq(eg_file_check(cx, in_folder("x"), 1000), 0);
@@ -800,9 +786,8 @@ START_TEST(could_be_written)
     ck_assert_int_eq(entries(false), 1);
     fine();
 }
-END_TEST
 
-START_TEST(pipes)
+TEST(pipes)
 {
     ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
     pid_t child = fork();
@@ -812,7 +797,6 @@ START_TEST(pipes)
     }
     has_values(eg_npy_load(cx, in_folder("p")), EG_F64, 'f', 3, cube);
 }
-END_TEST
 
 /* -- heat maps -------------------------------------------------------------------------------- */
 static const char *printed(const eg_heatmap_args *o)
@@ -837,7 +821,7 @@ static eg_tensor *weights(void)
                    3, 4);
 }
 
-START_TEST(heatmap_text)
+TEST(heatmap_text)
 {
     eg_tensor *w = weights();
     ck_assert_str_eq(PRINTED(w, .rows = rows, .columns = columns, .title = "weights"),
@@ -850,7 +834,7 @@ START_TEST(heatmap_text)
                      "cat |@@      |\n"
                      "<e> |\?\?@@  ..|\n"
                      "    0 [ .:-=+*#%@] 1\n");
-    eg_tensor *two = eg_stack(0, w, w);
+    eg_tensor *two = eg_stack_axis(0, w, w);
     const char *text = PRINTED(two);
     ck_assert_ptr_nonnull(text);
     ck_assert_ptr_nonnull(strstr(text, "head 0       head 1\n"));
@@ -865,7 +849,6 @@ START_TEST(heatmap_text)
     ck_assert_ptr_nonnull(text);
     ck_assert_ptr_null(strchr(text, 27));
 }
-END_TEST
 
 static const char *saved_curve(double low, double high, bool logarithmic)
 {
@@ -878,7 +861,7 @@ static const char *saved_curve(double low, double high, bool logarithmic)
     unlink(in_folder("c.svg"));
     return text;
 }
-START_TEST(ticks_are_round)
+TEST(ticks_are_round)
 {
     static const struct {
         double low, high;
@@ -909,9 +892,8 @@ START_TEST(ticks_are_round)
         ck_assert_ptr_null(strstr(svg, ">1.08<"));
     }
 }
-END_TEST
 
-START_TEST(heatmap_refuses)
+TEST(heatmap_refuses)
 {
     ck_assert_ptr_null(PRINTED(eg_zeros(cx, 3)));
     refused("heatmap: operand 1 is (3,), but a heat map is (rows, columns)");
@@ -944,7 +926,6 @@ START_TEST(heatmap_refuses)
     ck_assert_int_eq(eg_heatmap_print(null, eg_ones(cx, 2, 2), .width = INT32_MAX), 0);
     fclose(null);
 }
-END_TEST
 
 /* Each text of an SVG: no two rows and no two columns of labels share a line, whatever the number
  * of tokens. */
@@ -967,7 +948,7 @@ static void spaced(const char *svg, int n)
     }
 }
 
-START_TEST(pictures)
+TEST(pictures)
 {
     static char text[1 << 20];
     uint8_t start[24];
@@ -998,11 +979,10 @@ START_TEST(pictures)
     ck_assert_ptr_nonnull(strstr(text, "#aaaaaa"));
     fine();
 }
-END_TEST
 
 /* -- every allocation of a context fails in turn ---------------------------------------------- */
 static long countdown;
-static void *failing(void *user, void *p, size_t old, size_t size)
+static void *fails_once(void *user, void *p, size_t old, size_t size)
 {
     (void)user, (void)old;
     if (!size) {
@@ -1012,12 +992,12 @@ static void *failing(void *user, void *p, size_t old, size_t size)
     return countdown-- == 0 ? NULL : realloc(p, size);
 }
 
-START_TEST(no_memory)
+TEST(no_memory)
 {
     bool done = false;
     for (long k = 0; !done && k < 1000; k++) {
         countdown = k;
-        eg_ctx *c = eg_open(.threads = 1, .realloc = failing);
+        eg_ctx *c = eg_open(.threads = 1, .realloc = fails_once);
         if (!c) continue;
         eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")),
                   *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };
@@ -1034,37 +1014,4 @@ START_TEST(no_memory)
     }
     ck_assert(done);
     ck_assert_int_eq(entries(false), 2);
-}
-END_TEST
-
-Suite *suite_io(void)
-{
-    Suite *s = suite_create("io");
-    TCase *tc = tcase_create("io");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, npy_reads_numpy, 0, NPY);
-    tcase_add_test(tc, npy_shapes);
-    tcase_add_test(tc, npy_strided);
-    tcase_add_loop_test(tc, npy_malformed, 0, BAD_NPY);
-    tcase_add_test(tc, npy_refuses);
-    tcase_add_test(tc, safetensors_reads_python);
-    tcase_add_test(tc, safetensors_widens);
-    tcase_add_test(tc, safetensors_round_trip);
-    tcase_add_loop_test(tc, safetensors_malformed, 0, BAD_ST);
-    tcase_add_test(tc, safetensors_strings);
-    tcase_add_test(tc, safetensors_deep_and_long);
-    tcase_add_test(tc, safetensors_cut);
-    tcase_add_test(tc, write_failures);
-    tcase_add_loop_test(tc, killed_writers, 0, 2);
-    tcase_add_loop_test(tc, living_writers, 0, 2);
-    tcase_add_test(tc, several_at_once);
-    tcase_add_test(tc, could_be_written);
-    tcase_add_test(tc, pipes);
-    tcase_add_test(tc, heatmap_text);
-    tcase_add_test(tc, ticks_are_round);
-    tcase_add_test(tc, heatmap_refuses);
-    tcase_add_test(tc, pictures);
-    tcase_add_test(tc, no_memory);
-    suite_add_tcase(s, tc);
-    return s;
 }

@@ -1,6 +1,6 @@
-/* Extreme values of every integer option of the public structs: an error that is one line, or a
- * result; never undefined behaviour, which the sanitizers' build reports. Memory is limited, so
- * that a large size is refused and not taken. */
+/* test_limits.c: extreme values of every integer option of the public structs: an error that is one
+ * line, or a result; never undefined behaviour, which the sanitizers' build reports. Memory is
+ * limited, so that a large size is refused and not taken. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +46,11 @@ static void heads_top(void) { eg_heads(X(1, 2, 3, 3), .top = e); }
 static void rotary_offset(void) { eg_rotary("b l h [d]", X(1, 3, 2, 4), .offset = e); }
 static void cross_entropy(void) { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
 static void topk(void) { eg_topk("i [j]", X(2, 3), e); }
-static void select_index(void) { eg_select(X(2, 3), 1, e); }
-static void slice_from(void) { eg_slice(X(2, 3), 1, e, EG_END, 1); }
-static void slice_to(void) { eg_slice(X(2, 3), 1, 0, e, 1); }
-static void slice_step(void) { eg_slice(X(2, 3), 1, 0, EG_END, e); }
-static void slice_back(void) { eg_slice(X(2, 3), 1, e, e, -1); }
+static void select_index(void) { eg_select_axis(X(2, 3), 1, e); }
+static void slice_from(void) { eg_slice_axis(X(2, 3), 1, e, EG_END, 1); }
+static void slice_to(void) { eg_slice_axis(X(2, 3), 1, 0, e, 1); }
+static void slice_step(void) { eg_slice_axis(X(2, 3), 1, 0, EG_END, e); }
+static void slice_back(void) { eg_slice_axis(X(2, 3), 1, e, e, -1); }
 static void schedule(void)
 {
     eg_schedule_factor(&(eg_schedule){ .decay = EG_COSINE, .warmup = e, .steps = e, .last = 0.1 },
@@ -224,7 +224,9 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-START_TEST(extreme_options)
+GROUP("limits", .timeout = 60)
+
+LOOP_TEST(extreme_options, ROWS)
 {
     static const int64_t values[] = {
         INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 53), INT32_MIN,     -1,
@@ -241,15 +243,4 @@ START_TEST(extreme_options)
         eg_close(cx);
         ck_assert_uint_eq(used, 0);
     }
-}
-END_TEST
-
-Suite *suite_limits(void)
-{
-    Suite *s = suite_create("limits");
-    TCase *t = tcase_create("limits");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, extreme_options, 0, ROWS);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -400,15 +400,10 @@ static const struct {
     { "linear attention", linear_attention, NULL },
     { "a complex step", complex_step, NULL },
 };
-START_TEST(memory_may_run_out) { fail_each(scenarios[_i].run, scenarios[_i].written); }
-END_TEST
 
-Suite *suite_memory(void)
+GROUP("memory", .setup = make_folder, .teardown = remove_folder)
+
+LOOP_TEST(memory_may_run_out, sizeof scenarios / sizeof *scenarios)
 {
-    Suite *s = suite_create("memory");
-    TCase *t = tcase_create("memory");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
-    tcase_add_loop_test(t, memory_may_run_out, 0, sizeof scenarios / sizeof *scenarios);
-    suite_add_tcase(s, t);
-    return s;
+    fail_each(scenarios[_i].run, scenarios[_i].written);
 }

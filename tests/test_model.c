@@ -2,20 +2,13 @@
  * tables, heads switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 5); }
 static void close_cx(void) { eg_close(cx); }
 
-static void randomise(eg_params *p)
-{
-    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.3);
-}
-static double apart(eg_tensor *a, eg_tensor *b)
-{
-    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
-}
 static eg_tensor *tokens(int64_t b, int64_t l, int64_t below)
 {
     return eg_randint(cx, 0, below, b, l);
@@ -65,11 +58,13 @@ static eg_transformer *decoder(eg_params *p, int kind)
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 9, a.d_model = 8,
     a.layers = 2, a.width = 12;
     eg_transformer *net = eg_transformer_new_with(&a);
-    randomise(p);
+    randomise(p, 0.3);
     return net;
 }
 
-START_TEST(decoding_is_the_full_pass)
+GROUP("model", .setup = open_f64, .teardown = close_cx)
+
+LOOP_TEST(decoding_is_the_full_pass, 5)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = decoder(p, _i);
@@ -80,16 +75,15 @@ START_TEST(decoding_is_the_full_pass)
     eg_cache *c = eg_cache_new(eg_params_owner(p), 9);
     int n = 0;
     for (int64_t from = 0, end = 4; from < 9; from = end, end++)
-        parts[n++] = eg_transformer_run(net, eg_slice(index, 1, from, end, 1), .where = "j <= i",
-                                        .cache = c);
-    eg_assert_close(eg_concat_n(1, n, parts), full, 1e-12);
+        parts[n++] = eg_transformer_run(net, eg_slice_axis(index, 1, from, end, 1),
+                                        .where = "j <= i", .cache = c);
+    eg_assert_close(eg_concat_axis_n(1, n, parts), full, 1e-12);
     ck_assert(!eg_ok(
-        eg_transformer_run(net, eg_slice(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
+        eg_transformer_run(net, eg_slice_axis(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
     eg_assert_error(cx, _i > 2 ? "the cache has room for 9 places, but 9 are taken and 1 more came"
                                : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
 }
-END_TEST
 
 typedef struct sample {
     eg_transformer *net;
@@ -102,7 +96,7 @@ static eg_tensor *decoder_loss(void *user)
     return eg_mean(NULL, eg_square(eg_transformer_run(s->net, s->target, .where = "j <= i")));
 }
 
-START_TEST(every_parameter_of_a_decoder)
+LOOP_TEST(every_parameter_of_a_decoder, 5)
 {
     eg_params *p = eg_params_open(cx);
     sample s = { .net = decoder(p, _i), .target = tokens(2, 4, 7) };
@@ -110,9 +104,8 @@ START_TEST(every_parameter_of_a_decoder)
     ck_assert(!eg_params_find(p, "net.logits.W") == (_i == 2) &&
               !eg_params_find(p, "net.norm.gain") == (_i == 1));
 }
-END_TEST
 
-START_TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
+TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
 {
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
     eg_transformer *tied = eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8,
@@ -128,9 +121,8 @@ START_TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wo
                                           .heads = 2, .layers = 1, .tied = true, .classes = 3));
     eg_assert_error(cx, "tied logits need as many classes as the vocabulary has, not 3 and 7");
 }
-END_TEST
 
-START_TEST(heads_off)
+TEST(heads_off)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = decoder(p, 0);
@@ -140,16 +132,15 @@ START_TEST(heads_off)
     double on[] = { 1, 1, 0, 1 };
     eg_tensor *off =
         eg_transformer_run(net, index, .where = "j <= i", .gain = eg_from(cx, on, 2, 2));
-    eg_fill(eg_select(net->block[1]->self->W_o, 0, 0), 0);
+    eg_fill(eg_select_axis(net->block[1]->self->W_o, 0, 0), 0);
     eg_assert_close(eg_transformer_run(net, index, .where = "j <= i"), off, 1e-13);
-    ck_assert(apart(y, off) > 1e-3);
+    ck_assert(largest_difference(y, off) > 1e-3);
     ck_assert(!eg_ok(eg_transformer_run(net, index, .gain = eg_ones(cx, 3, 2))));
     eg_assert_error(
         cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
 }
-END_TEST
 
-START_TEST(small_normal_start) /* row 4.19 */
+TEST(small_normal_start)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer_new(p, "", .vocabulary = 50, .length = 20, .d_model = 64, .heads = 4,
@@ -162,7 +153,6 @@ START_TEST(small_normal_start) /* row 4.19 */
     ck_assert(fabs(eg_item(eg_std(NULL, eg_params_find(p, "tokens.E"))) / 0.5 - 1) < 0.05);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
 static eg_seq2seq *both(eg_params *p, int kind)
@@ -178,7 +168,7 @@ static eg_seq2seq *both(eg_params *p, int kind)
     a.size = sizeof a, a.params = p, a.name = "net", a.vocabulary = 7, a.length = 8, a.d_model = 8,
     a.heads = 2, a.layers = 2, a.width = 12;
     eg_seq2seq *net = eg_seq2seq_new_with(&a);
-    randomise(p);
+    randomise(p, 0.3);
     return net;
 }
 static eg_tensor *both_loss(void *user)
@@ -187,15 +177,14 @@ static eg_tensor *both_loss(void *user)
     return eg_mean(NULL, eg_square(eg_seq2seq_run(s->both, s->source, s->target)));
 }
 
-START_TEST(every_parameter_of_both)
+LOOP_TEST(every_parameter_of_both, 5)
 {
     eg_params *p = eg_params_open(cx);
     sample s = { .both = both(p, _i), .source = tokens(2, 4, 5), .target = tokens(2, 3, 7) };
     check_parameters(p, both_loss, &s, _i == 3 ? "cross.b_k" : "b_k");
 }
-END_TEST
 
-START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory projected once */
+LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory projected once */
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, _i);
@@ -207,20 +196,19 @@ START_TEST(both_step_by_step) /* with the cache: as the full pass, the memory pr
     eg_tensor *memory = eg_seq2seq_encode(net, source, .source_keep = { "bj", pad });
     eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
     for (int64_t t = 0; t < 8; t++)
-        parts[t] = eg_seq2seq_decode(net, eg_slice(target, 1, t, t + 1, 1), memory,
+        parts[t] = eg_seq2seq_decode(net, eg_slice_axis(target, 1, t, t + 1, 1), memory,
                                      .memory_keep = { "bj", pad }, .cache = c);
-    eg_assert_close(eg_concat_n(1, 8, parts), full, 1e-12);
+    eg_assert_close(eg_concat_axis_n(1, 8, parts), full, 1e-12);
     ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* another sentence in the same room */
-    eg_tensor *other = eg_slice(tokens(3, 4, 5), 1, 0, 4, 1),
+    eg_tensor *other = eg_slice_axis(tokens(3, 4, 5), 1, 0, 4, 1),
               *again = eg_seq2seq_encode(net, other);
     eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c),
                     eg_seq2seq_run(net, other, target), 1e-12);
     eg_nograd(cx, false);
 }
-END_TEST
 
-/* row 1.12: self attention causal, cross attention over the whole source */
-START_TEST(what_both_look_at)
+/* self attention causal, cross attention over the whole source */
+TEST(what_both_look_at)
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, 0);
@@ -237,15 +225,14 @@ START_TEST(what_both_look_at)
     eg_tensor *gain = eg_ones(cx, 6, 2);
     eg_assert_close(eg_seq2seq_run(net, source, target, .gain = gain), y, 1e-13);
     /* cross attention of decoder layer 1, head 1 */
-    eg_fill(eg_select(eg_select(gain, 0, 5), 0, 1), 0);
+    eg_fill(eg_select_axis(eg_select_axis(gain, 0, 5), 0, 1), 0);
     eg_tensor *off = eg_seq2seq_run(net, source, target, .gain = gain);
-    eg_fill(eg_select(net->decoder[1]->cross->W_o, 0, 1), 0);
+    eg_fill(eg_select_axis(net->decoder[1]->cross->W_o, 0, 1), 0);
     eg_assert_close(eg_seq2seq_run(net, source, target), off, 1e-13);
-    ck_assert(apart(off, y) > 1e-4);
+    ck_assert(largest_difference(off, y) > 1e-4);
 }
-END_TEST
 
-START_TEST(models_refuse)
+TEST(models_refuse)
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_seq2seq_new(p, "n", .source_vocabulary = 5, .vocabulary = 7, .length = 8,
@@ -273,23 +260,4 @@ START_TEST(models_refuse)
     eg_assert_error(cx, "seq2seq: the module is NULL");
     ck_assert(eg_seq2seq_new_with(NULL) == NULL && eg_seq2seq_run_with(NULL) == NULL &&
               eg_seq2seq_decode_with(NULL) == NULL);
-}
-END_TEST
-
-Suite *suite_model(void)
-{
-    Suite *s = suite_create("model");
-    TCase *t = tcase_create("model");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, decoding_is_the_full_pass, 0, 5);
-    tcase_add_loop_test(t, every_parameter_of_a_decoder, 0, 5);
-    tcase_add_test(t, tied_logits);
-    tcase_add_test(t, heads_off);
-    tcase_add_test(t, small_normal_start);
-    tcase_add_loop_test(t, every_parameter_of_both, 0, 5);
-    tcase_add_loop_test(t, both_step_by_step, 0, 5);
-    tcase_add_test(t, what_both_look_at);
-    tcase_add_test(t, models_refuse);
-    suite_add_tcase(s, t);
-    return s;
 }

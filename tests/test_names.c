@@ -1,4 +1,4 @@
-/* test_names.c: parameters under the names and in the layouts of PyTorch and of the seed documents:
+/* test_names.c: parameters under the names and in the layouts of PyTorch and of tutorials:
  * what they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files both
  * ways. */
 #include <eingrad.h>
@@ -6,19 +6,13 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 7); }
 static void close_cx(void) { eg_close(cx); }
 
-static const char *golden_path(void)
-{
-    static char path[4096];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/names.safetensors", top ? top : ".");
-    return path;
-}
 static eg_tensor *golden(const eg_safetensors *file, const char *group, const char *name)
 {
     char key[160];
@@ -69,10 +63,10 @@ static const struct {
       "j <= i" },
     { "encoder", "torch", TWO, { 0 }, { 0 }, NULL },
     { "transformer", "torch.transformer", BOTH, { 0 }, { .activation = eg_relu }, "j <= i" },
-    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },       /* row 1.6 */
-    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL }, /* row 2.9 */
-    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },   /* row 3.2 */
-    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },   /* row 1.3 */
+    { "W_q", "W_q", MHA, { 0 }, { 0 }, NULL },
+    { "q_proj", "q_proj", MHA, { 0 }, { 0 }, NULL },
+    { "labml", "labml", MHA, { 0 }, { 0 }, NULL },
+    { "heads", "heads", MHA, { 0 }, { 0 }, NULL },
     { "heads", "heads", MHA, { .form = EG_PER_HEAD }, { 0 }, NULL },
     { "gpt2", "gpt2", MHA, { 0 }, { 0 }, "j <= i" },
     { "gpt2", "gpt2", MHA, { .form = EG_PACKED }, { 0 }, "j <= i" },
@@ -115,12 +109,14 @@ static eg_tensor *run(const net *n, eg_tensor *const *x)
     return n->norm ? eg_norm_run(n->norm, y) : y;
 }
 
-START_TEST(their_names_their_numbers)
+GROUP("names", .setup = open_f64, .teardown = close_cx)
+
+LOOP_TEST(their_names_their_numbers, CASES)
 {
     const char *group = cases[_i].group;
     char under[64];
     snprintf(under, sizeof under, "%s/state.", group);
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     eg_params *p = eg_params_open(cx);
     net n = make(p, _i);
     ck_assert_msg(!eg_params_read_as(p, file, "names", under, eg_aliases(cases[_i].style)), "%s",
@@ -141,10 +137,9 @@ START_TEST(their_names_their_numbers)
         eg_assert_close(g[k], golden(file, group, strcat(key, names[k])), 1e-11);
     }
 }
-END_TEST
 
 /* written as theirs: the very tensors of their file; read again: the same bits */
-START_TEST(files_both_ways)
+LOOP_TEST(files_both_ways, CASES)
 {
     const char *group = cases[_i].group;
     char under[64], path[] = "/tmp/eg_names_XXXXXX";
@@ -154,7 +149,7 @@ START_TEST(files_both_ways)
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
     make(p, _i);
     make(q, _i);
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     ck_assert_int_eq(eg_params_read_as(p, file, "names", under, list), 0);
     ck_assert_msg(!eg_params_save_as(p, path, under, list), "%s", eg_error(cx));
     eg_safetensors *mine = eg_safetensors_open(cx, path);
@@ -171,9 +166,8 @@ START_TEST(files_both_ways)
         eg_assert_close(eg_params_at(q, k)->x, eg_params_at(p, k)->x, 0);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_style_of_the_users) /* and a list of parameters of which some only are read */
+TEST(a_style_of_the_users) /* and a list of parameters of which some only are read */
 {
     static const eg_alias mine[] = { { "W", "net/dense.kernel", "i o", 0, 0 },
                                      { "b", "net/dense.bias", "o", 0, 0 },
@@ -195,12 +189,11 @@ START_TEST(a_style_of_the_users) /* and a list of parameters of which some only 
     eg_assert_error(cx, "params_save_as: this style has no name for the parameter \"layer.W\"");
     unlink(path);
 }
-END_TEST
 
 /* a checkpoint of another architecture: one sentence with both shapes */
-START_TEST(names_refused)
+TEST(names_refused)
 {
-    eg_safetensors *file = eg_safetensors_open(cx, golden_path());
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
     const eg_alias *torch = eg_aliases("torch");
     ck_assert_ptr_null(eg_aliases("nothing"));
     ck_assert_ptr_null(eg_aliases(NULL));
@@ -239,7 +232,6 @@ START_TEST(names_refused)
     ck_assert(eg_params_load_as(NULL, "x", "", torch) == -1 &&
               eg_params_save_as(NULL, "x", "", torch) == -1);
 }
-END_TEST
 
 /* -- files as their own readers load them ----------------------------------------------------- */
 static char folder[] = "/tmp/eg_names_XXXXXX";
@@ -276,8 +268,10 @@ static void sweep_folder(void)
     close_cx();
 }
 
+GROUP("files", .setup = make_folder, .teardown = sweep_folder)
+
 /* a mask's buffer in each layer, a tied matrix; a parameter that the file lacks */
-START_TEST(tensors_that_nobody_wants)
+TEST(tensors_that_nobody_wants)
 {
     static const char *const names[] = { "h.0.w", "h.0.attn.bias", "h.12.attn.bias",
                                          "lm_head.weight" };
@@ -305,10 +299,9 @@ START_TEST(tensors_that_nobody_wants)
     ck_assert_int_eq(eg_safetensors_count(again), 1);
     eg_assert_close(eg_safetensors_get(again, "h.0.w"), w, 0);
 }
-END_TEST
 
 /* 4 heads of queries, 2 of keys and values, in one matrix; b_k has no part of its own */
-START_TEST(parts_of_unequal_size)
+TEST(parts_of_unequal_size)
 {
     static const eg_alias fused[] = { { "W_q", "qkv.weight", "(c h d) m", 0, 3 },
                                       { "W_k", "qkv.weight", "(c h d) m", 1, 3 },
@@ -327,10 +320,11 @@ START_TEST(parts_of_unequal_size)
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2);
     ck_assert_msg(!eg_params_load_as(p, in_folder("gqa.safetensors"), "", fused), "%s",
                   eg_error(cx));
-    eg_assert_close(m->W_q, eg_rearrange("(h=4 d) m -> m h d", eg_slice(all, 0, 0, 8, 1)), 0);
-    eg_assert_close(m->W_k, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 8, 12, 1)), 0);
-    eg_assert_close(m->W_v, eg_rearrange("(h=2 d) m -> m h d", eg_slice(all, 0, 12, 16, 1)), 0);
-    eg_assert_close(m->b_v, eg_rearrange("(h=2 d) -> h d", eg_slice(bias, 0, 12, 16, 1)), 0);
+    eg_assert_close(m->W_q, eg_rearrange("(h=4 d) m -> m h d", eg_slice_axis(all, 0, 0, 8, 1)), 0);
+    eg_assert_close(m->W_k, eg_rearrange("(h=2 d) m -> m h d", eg_slice_axis(all, 0, 8, 12, 1)), 0);
+    eg_assert_close(m->W_v, eg_rearrange("(h=2 d) m -> m h d", eg_slice_axis(all, 0, 12, 16, 1)),
+                    0);
+    eg_assert_close(m->b_v, eg_rearrange("(h=2 d) -> h d", eg_slice_axis(bias, 0, 12, 16, 1)), 0);
     ck_assert_msg(!eg_params_save_as(p, in_folder("back.safetensors"), "", fused), "%s",
                   eg_error(cx));
     eg_safetensors *back = eg_safetensors_open(cx, in_folder("back.safetensors"));
@@ -342,10 +336,25 @@ START_TEST(parts_of_unequal_size)
     eg_assert_error(cx,
                     "gqa.safetensors: tensor \"qkv.weight\" is (16, 8), but \"W_q\" needs (24, 8)");
 }
-END_TEST
+
+/* all is compared with the file before the first parameter changes */
+TEST(a_bad_last_tensor_changes_no_parameter)
+{
+    static const char *const names[] = { "w", "b" };
+    static const eg_alias list[] = { { "W", "w", "o i", 0, 0 },
+                                     { "b", "b", "o", 0, 0 },
+                                     { NULL, NULL, NULL, 0, 0 } };
+    put("bad.safetensors", 2, names, (eg_tensor *[]){ eg_full(cx, 9, 2, 3), eg_full(cx, 9, 5) });
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "W", "i o", 3, 2), *before = eg_copy(w);
+    eg_param(p, "b", "o", 2);
+    ck_assert_int_eq(eg_params_load_as(p, in_folder("bad.safetensors"), "", list), -1);
+    eg_assert_error(cx, "bad.safetensors: tensor \"b\" is (5,), but \"b\" needs (2,)");
+    eg_assert_close(w, before, 0);
+}
 
 /* by the index, the stem, and the name of a file that is not there */
-START_TEST(shards_with_their_index)
+TEST(shards_with_their_index)
 {
     static const char *const a[] = { "x.W", "x.b" }, *const b[] = { "y.W" };
     eg_tensor *xw = eg_full(cx, 2, 3, 2), *xb = eg_full(cx, 3, 2), *yw = eg_full(cx, 4, 2, 2);
@@ -403,9 +412,8 @@ START_TEST(shards_with_their_index)
     ck_assert_ptr_null(eg_safetensors_open(cx, in_folder("bad.json")));
     eg_assert_error(cx, "two of its shards have a tensor 'y.W'");
 }
-END_TEST
 
-START_TEST(the_nearest_name)
+TEST(the_nearest_name)
 {
     static const char *const names[] = { "layers.0.weight", "layers.1.weight", "bias" };
     eg_tensor *x = eg_full(cx, 1, 2);
@@ -421,10 +429,9 @@ START_TEST(the_nearest_name)
     ck_assert(!eg_ok(eg_safetensors_get(file, "bais")));
     eg_assert_error(cx, "no tensor is named 'bais'; the nearest name is 'bias'");
 }
-END_TEST
 
 /* refused before they take memory: 4 GB are not there */
-START_TEST(parameters_that_a_file_expects)
+TEST(parameters_that_a_file_expects)
 {
     static const char *const names[] = { "a", "b.W" };
     eg_tensor *xs[] = { eg_full(cx, 1, 2), eg_full(cx, 5, 3, 2) };
@@ -445,9 +452,8 @@ START_TEST(parameters_that_a_file_expects)
     ck_assert(eg_ok(eg_param(p, "c", "i", 2)));
     eg_assert_close(eg_params_find(p, "b.W"), xs[1], 0);
 }
-END_TEST
 
-START_TEST(many_parameters) /* each of 5000 names is found, and taken */
+TEST(many_parameters) /* each of 5000 names is found, and taken */
 {
     eg_params *p = eg_params_open(cx);
     char name[32];
@@ -461,27 +467,4 @@ START_TEST(many_parameters) /* each of 5000 names is found, and taken */
     ck_assert_ptr_eq(eg_params_find(in, "777"), eg_params_at(p, 777)->x);
     ck_assert_ptr_null(eg_params_find(in, "5000"));
     ck_assert_ptr_null(eg_params_find(p, "777"));
-}
-END_TEST
-
-Suite *suite_names(void)
-{
-    Suite *s = suite_create("names");
-    TCase *t = tcase_create("names");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, their_names_their_numbers, 0, CASES);
-    tcase_add_loop_test(t, files_both_ways, 0, CASES);
-    tcase_add_test(t, a_style_of_the_users);
-    tcase_add_test(t, names_refused);
-    suite_add_tcase(s, t);
-    TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, make_folder, sweep_folder);
-    tcase_add_test(files, tensors_that_nobody_wants);
-    tcase_add_test(files, parts_of_unequal_size);
-    tcase_add_test(files, shards_with_their_index);
-    tcase_add_test(files, the_nearest_name);
-    tcase_add_test(files, parameters_that_a_file_expects);
-    tcase_add_test(files, many_parameters);
-    suite_add_tcase(s, files);
-    return s;
 }

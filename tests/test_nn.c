@@ -1,9 +1,10 @@
 /* test_nn.c: parameters and modules. Values and every gradient against PyTorch
- * (tests/reference/nn.py), and the rows of the seeds that speak of a module. */
+ * (tests/reference/nn.py), and what texts on attention say of a module. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -13,10 +14,7 @@ static void close_cx(void) { eg_close(cx); }
 /* -- golden values ---------------------------------------------------------------------------- */
 static eg_safetensors *golden_file(void)
 {
-    char path[4096];
-    const char *top = getenv("EG_SRCDIR");
-    snprintf(path, sizeof path, "%s/tests/data/nn.safetensors", top ? top : ".");
-    eg_safetensors *file = eg_safetensors_open(cx, path);
+    eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/nn.safetensors"));
     eg_assert_ok(cx);
     return file;
 }
@@ -65,7 +63,9 @@ static void check_gradients(const eg_safetensors *file, const char *group, eg_pa
         eg_assert_close(dxs[count + k], golden(file, group, names[k]), 1e-10);
 }
 
-START_TEST(mha_cross_as_pytorch) /* and row 2.4: k and v have a length of their own */
+GROUP("golden", .setup = open_f64, .teardown = close_cx)
+
+TEST(mha_cross_as_pytorch) /* k and v have a length of their own */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -80,9 +80,8 @@ START_TEST(mha_cross_as_pytorch) /* and row 2.4: k and v have a length of their 
     eg_assert_close(eg_contiguous(w), golden(file, "cross", "weights"), 1e-10);
     check_gradients(file, "cross", p, y, 3, x, (const char *[]){ "g.q", "g.k", "g.v" });
 }
-END_TEST
 
-START_TEST(mha_self_causal_as_pytorch) /* row 1.5: the gradient of X sums the three paths */
+TEST(mha_self_causal_as_pytorch) /* the gradient of X sums the three paths */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -95,9 +94,8 @@ START_TEST(mha_self_causal_as_pytorch) /* row 1.5: the gradient of X sums the th
     eg_assert_close(eg_mha_run(m, x, .key = x, .value = x, .where = "j <= i"), y, 0);
     check_gradients(file, "self", p, y, 1, &x, (const char *[]){ "g.q" });
 }
-END_TEST
 
-START_TEST(encoder_block_as_pytorch)
+LOOP_TEST(encoder_block_as_pytorch, 2)
 {
     static const struct {
         const char *name;
@@ -116,10 +114,11 @@ START_TEST(encoder_block_as_pytorch)
     ck_assert_int_eq(eg_params_count(p), 16);
     check_gradients(file, group, p, y, 1, &x, (const char *[]){ "g.x" });
 }
-END_TEST
 
 /* -- parameters ------------------------------------------------------------------------------- */
-START_TEST(parameters_by_name)
+GROUP("parameters", .setup = open_f64, .teardown = close_cx)
+
+TEST(parameters_by_name)
 {
     eg_params *p = eg_params_open(cx);
     eg_tensor *E = eg_param(p, "E", "v m", 26, 64), *b = eg_param(p, "b", "m", 64),
@@ -143,9 +142,8 @@ START_TEST(parameters_by_name)
     ck_assert(most <= bound && most > 0.98 * bound);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(parameters_live_as_their_list)
+TEST(parameters_live_as_their_list)
 {
     eg_params *p = eg_params_open(cx);
     eg_mark m = eg_push(cx);
@@ -156,9 +154,8 @@ START_TEST(parameters_live_as_their_list)
     eg_params_close(NULL);
     eg_params_close(p);
 }
-END_TEST
 
-START_TEST(parameters_refused)
+TEST(parameters_refused)
 {
     eg_params *p = eg_params_open(cx);
     eg_param(p, "a.W", "i j", 2, 3);
@@ -191,9 +188,8 @@ START_TEST(parameters_refused)
         at, eg_full_n(cx, eg_type(at->table), 1, 3, (int64_t[]){ 1, 2, 2 }), .offset = INT64_MAX)));
     eg_assert_error(cx, "the table ends at 4");
 }
-END_TEST
 
-START_TEST(options_of_an_older_header) /* fewer of them, or none at all */
+TEST(options_of_an_older_header) /* fewer of them, or none at all */
 {
     ck_assert_ptr_null(eg_linear_new_with(NULL));
     ck_assert_ptr_null(eg_mha_run_with(NULL));
@@ -209,10 +205,9 @@ START_TEST(options_of_an_older_header) /* fewer of them, or none at all */
     ck_assert_int_eq(eg_dim(m->weight, 1), 3);
     free(old);
 }
-END_TEST
 
-/* row 4.19: Xavier, small normal, given; heads stacked or not, one spread */
-START_TEST(initial_values)
+/* Xavier, small normal, given; heads stacked or not, one spread */
+TEST(initial_values)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 64, .heads = 8);
@@ -232,9 +227,8 @@ START_TEST(initial_values)
     eg_close(again);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(save_load)
+TEST(save_load)
 {
     char path[] = "/tmp/eg_nn_XXXXXX";
     close(mkstemp(path));
@@ -262,10 +256,11 @@ START_TEST(save_load)
     eg_assert_error(cx, "no tensor \"more\", of which \"more\" needs (3,)");
     unlink(path);
 }
-END_TEST
 
 /* -- attention -------------------------------------------------------------------------------- */
-START_TEST(parameter_counts) /* rows 2.10, 3.2, 4.10 */
+GROUP("attention", .setup = open_f64, .teardown = close_cx)
+
+LOOP_TEST(parameter_counts, 6)
 {
     static const struct {
         bool none, no_q, no_k;
@@ -283,9 +278,8 @@ START_TEST(parameter_counts) /* rows 2.10, 3.2, 4.10 */
     ck_assert_str_eq(eg_params_at(p, 0)->axes, "m h d");
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(example_sizes) /* rows 0.1, 0.13, 2.10, 4.12 */
+LOOP_TEST(example_sizes, 4)
 {
     static const struct {
         int64_t batch, query, key, width, heads;
@@ -308,36 +302,30 @@ START_TEST(example_sizes) /* rows 0.1, 0.13, 2.10, 4.12 */
     ck_assert(h == cases[_i].heads && i == cases[_i].query && j == cases[_i].key);
     eg_assert_close(eg_sum("b h i [j]", w), eg_ones_like(eg_sum("b h i [j]", w)), 1e-5);
 }
-END_TEST
 
 /* the same attention with four einsums and a matrix for each head */
 static eg_tensor *head_by_head(const eg_mha *m, eg_tensor *x, double scale)
 {
     eg_tensor *y = NULL;
     for (int64_t h = 0; h < m->heads; h++) {
-        eg_tensor *q =
-            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_q, 1, h)), eg_select(m->b_q, 0, h));
-        eg_tensor *k =
-            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_k, 1, h)), eg_select(m->b_k, 0, h));
-        eg_tensor *v =
-            eg_add(eg_einsum("bim,md->bid", x, eg_select(m->W_v, 1, h)), eg_select(m->b_v, 0, h));
+        eg_tensor *q = eg_add(eg_einsum("bim,md->bid", x, eg_select_axis(m->W_q, 1, h)),
+                              eg_select_axis(m->b_q, 0, h));
+        eg_tensor *k = eg_add(eg_einsum("bim,md->bid", x, eg_select_axis(m->W_k, 1, h)),
+                              eg_select_axis(m->b_k, 0, h));
+        eg_tensor *v = eg_add(eg_einsum("bim,md->bid", x, eg_select_axis(m->W_v, 1, h)),
+                              eg_select_axis(m->b_v, 0, h));
         eg_tensor *a = eg_softmax("b i [j]", eg_scale(eg_einsum("bid,bjd->bij", q, k), scale));
-        eg_tensor *z = eg_einsum("bij,bjd,dm->bim", a, v, eg_select(m->W_o, 0, h));
+        eg_tensor *z = eg_einsum("bij,bjd,dm->bim", a, v, eg_select_axis(m->W_o, 0, h));
         y = y ? eg_add(y, z) : z;
     }
     return eg_add(y, m->b_o);
 }
 
-static void randomise(eg_params *p)
-{
-    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, 0.4);
-}
-
-START_TEST(a_loop_over_heads) /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.13 */
+TEST(a_loop_over_heads) /* scale 1/√(E/H), S ≠ E/H */
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 12, .heads = 3);
-    randomise(p);
+    randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 7, 12), *y = eg_mha_run(m, x),
               *loop = head_by_head(m, x, 1 / sqrt(12.0 / 3));
     eg_assert_close(y, loop, 1e-12);
@@ -349,9 +337,8 @@ START_TEST(a_loop_over_heads) /* rows 0.4 (scale 1/√(E/H), S ≠ E/H), 1.3, 4.
     eg_tensor *wrong = head_by_head(m, x, 1 / sqrt(7));
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(y, wrong)))) > 1e-3);
 }
-END_TEST
 
-START_TEST(same_bits_for_any_threads) /* row 4.13 */
+TEST(same_bits_for_any_threads)
 {
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 64, .heads = 4);
@@ -367,9 +354,8 @@ START_TEST(same_bits_for_any_threads) /* row 4.13 */
         first = y, gradient = g;
     }
 }
-END_TEST
 
-START_TEST(attention_refuses) /* rows 1.4, 2.5, 2.8 */
+TEST(attention_refuses)
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_mha_new(p, "attn", .d_model = 10, .heads = 3));
@@ -395,10 +381,9 @@ START_TEST(attention_refuses) /* rows 1.4, 2.5, 2.8 */
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
 }
-END_TEST
 
-/* rows 2.1, 2.7: d_v ≠ d_k, kdim, vdim, any output width; names settable (1.6) */
-START_TEST(widths_are_free)
+/* d_v ≠ d_k, kdim, vdim, any output width; names settable */
+TEST(widths_are_free)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m =
@@ -412,10 +397,9 @@ START_TEST(widths_are_free)
     eg_assert_ok(cx);
     ck_assert(eg_dim(y, 0) == 2 && eg_dim(y, 1) == 3 && eg_dim(y, 2) == 9);
 }
-END_TEST
 
-/* row 1.7: before dropout by default, after on request; the numbers stay */
-START_TEST(weights_on_request)
+/* before dropout by default, after on request; the numbers stay */
+TEST(weights_on_request)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.5);
@@ -435,26 +419,24 @@ START_TEST(weights_on_request)
     eg_assert_close(quiet, eg_mha_run(m, x), 0);
     eg_train(cx);
 }
-END_TEST
 
-/* row 0.10: output of the core 0, so b_o remains; gradient 0, never NaN */
-START_TEST(a_query_without_keys)
+/* output of the core 0, so b_o remains; gradient 0, never NaN */
+TEST(a_query_without_keys)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2);
-    randomise(p);
+    randomise(p, 0.4);
     bool keep[2][3] = { { true, true, false }, { false, false, false } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8),
               *y = eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 3) }), *g;
-    eg_assert_close(eg_select(y, 0, 1), eg_expand(m->b_o, 3, 8), 0);
+    eg_assert_close(eg_select_axis(y, 0, 1), eg_expand(m->b_o, 3, 8), 0);
     ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &x, &g), 0);
-    eg_assert_close(eg_select(g, 0, 1), eg_zeros(cx, 3, 8), 0);
+    eg_assert_close(eg_select_axis(g, 0, 1), eg_zeros(cx, 3, 8), 0);
     ck_assert(isfinite(eg_item(eg_sum(NULL, eg_square(g)))));
 }
-END_TEST
 
-/* row 4.15: without positions the order of the tokens means nothing */
-START_TEST(permutation_equivariant)
+/* without positions the order of the tokens means nothing */
+TEST(permutation_equivariant)
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "block", .d_model = 12, .heads = 3);
@@ -471,7 +453,6 @@ START_TEST(permutation_equivariant)
                                                          eg_block_run(m, eg_positions_run(at, x)),
                                                          index))))) > 1e-3);
 }
-END_TEST
 
 /* -- the other modules ------------------------------------------------------------------------ */
 /* x are parameters: the module holds the same tensors */
@@ -482,12 +463,14 @@ static eg_tensor *run_net(void *net, eg_tensor *const *x)
     return eg_transformer_run(net, eg_from(cx, tokens, 2, 3), .where = "j <= i");
 }
 
-START_TEST(transformer_composes)
+GROUP("modules", .setup = open_f64, .teardown = close_cx)
+
+TEST(transformer_composes)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 8,
                                              .heads = 2, .layers = 2, .width = 12);
-    randomise(p);
+    randomise(p, 0.4);
     ck_assert_ptr_nonnull(eg_params_find(p, "net.1.self.W_o"));
     ck_assert_ptr_nonnull(eg_params_find(p, "net.tokens.E"));
     ck_assert_ptr_nonnull(eg_params_find(p, "net.0.ffn.up.W"));
@@ -518,9 +501,8 @@ START_TEST(transformer_composes)
     }
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(causal_never_looks_ahead)
+TEST(causal_never_looks_ahead)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 9, .length = 6, .d_model = 8,
@@ -528,13 +510,12 @@ START_TEST(causal_never_looks_ahead)
     int32_t one[] = { 1, 2, 3, 4, 5, 6 }, other[] = { 1, 2, 3, 8, 7, 0 };
     eg_tensor *a = eg_transformer_run(net, eg_from(cx, one, 1, 6), .where = "j <= i"),
               *b = eg_transformer_run(net, eg_from(cx, other, 1, 6), .where = "j <= i");
-    eg_assert_close(eg_contiguous(eg_slice(a, 1, 0, 3, 1)), eg_contiguous(eg_slice(b, 1, 0, 3, 1)),
-                    1e-13);
+    eg_assert_close(eg_contiguous(eg_slice_axis(a, 1, 0, 3, 1)),
+                    eg_contiguous(eg_slice_axis(b, 1, 0, 3, 1)), 1e-13);
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(a, b)))) > 1e-3);
 }
-END_TEST
 
-START_TEST(train_and_eval)
+TEST(train_and_eval)
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "block", .d_model = 8, .heads = 2, .dropout = 0.3);
@@ -544,9 +525,8 @@ START_TEST(train_and_eval)
     eg_assert_close(eg_block_run(m, x), eg_block_run(m, x), 0);
     eg_train(cx);
 }
-END_TEST
 
-START_TEST(cross_block) /* row 1.12: first attention self and causal, second cross */
+TEST(cross_block) /* first attention self and causal, second cross */
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "dec", .d_model = 8, .heads = 2, .cross = true, .memory_dim = 5,
@@ -566,9 +546,8 @@ START_TEST(cross_block) /* row 1.12: first attention self and causal, second cro
     eg_assert_error(cx, "mha \"dec.self\": the cache has no slot 2147483647");
     eg_nograd(cx, was);
 }
-END_TEST
 
-START_TEST(positions)
+TEST(positions)
 {
     eg_params *p = eg_params_open(cx);
     eg_positions *wave = eg_positions_new(p, "wave", .length = 50, .d_model = 6, .sinusoid = true);
@@ -579,7 +558,6 @@ START_TEST(positions)
     ck_assert(!eg_ok(eg_positions_run(wave, eg_zeros(cx, 1, 10, 6), .offset = 41)));
     eg_assert_error(cx, "positions \"wave\": 'l' goes to 51, but the table ends at 50");
 }
-END_TEST
 
 /* a user's module: y = out(silu(in x) · x) */
 typedef struct gate {
@@ -590,7 +568,7 @@ static eg_tensor *gate_run(const gate *m, eg_tensor *x)
     return eg_linear_run(m->out, eg_mul(eg_silu(eg_linear_run(m->in, x)), x));
 }
 
-START_TEST(a_module_of_the_users)
+TEST(a_module_of_the_users)
 {
     eg_params *p = eg_params_open(cx), *in = eg_params_under(p, "gate");
     gate *m = eg_params_alloc(p, sizeof *m);
@@ -603,47 +581,4 @@ START_TEST(a_module_of_the_users)
     ck_assert(!eg_ok(gate_run(m, eg_ones(cx, 2, 3))));
     eg_assert_error(cx,
                     "linear \"gate.in\": 'i' is 4 in the module but 3 in the operand's last axis");
-}
-END_TEST
-
-Suite *suite_nn(void)
-{
-    Suite *s = suite_create("nn");
-    TCase *t = tcase_create("golden");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_test(t, mha_cross_as_pytorch);
-    tcase_add_test(t, mha_self_causal_as_pytorch);
-    tcase_add_loop_test(t, encoder_block_as_pytorch, 0, 2);
-    suite_add_tcase(s, t);
-    t = tcase_create("parameters");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_test(t, parameters_by_name);
-    tcase_add_test(t, parameters_live_as_their_list);
-    tcase_add_test(t, parameters_refused);
-    tcase_add_test(t, options_of_an_older_header);
-    tcase_add_test(t, initial_values);
-    tcase_add_test(t, save_load);
-    suite_add_tcase(s, t);
-    t = tcase_create("attention");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_loop_test(t, parameter_counts, 0, 6);
-    tcase_add_loop_test(t, example_sizes, 0, 4);
-    tcase_add_test(t, a_loop_over_heads);
-    tcase_add_test(t, same_bits_for_any_threads);
-    tcase_add_test(t, attention_refuses);
-    tcase_add_test(t, widths_are_free);
-    tcase_add_test(t, weights_on_request);
-    tcase_add_test(t, a_query_without_keys);
-    tcase_add_test(t, permutation_equivariant);
-    suite_add_tcase(s, t);
-    t = tcase_create("modules");
-    tcase_add_checked_fixture(t, open_f64, close_cx);
-    tcase_add_test(t, transformer_composes);
-    tcase_add_test(t, causal_never_looks_ahead);
-    tcase_add_test(t, train_and_eval);
-    tcase_add_test(t, cross_block);
-    tcase_add_test(t, positions);
-    tcase_add_test(t, a_module_of_the_users);
-    suite_add_tcase(s, t);
-    return s;
 }

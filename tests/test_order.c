@@ -1,4 +1,4 @@
-/* test_order.c: the sequence of pairs against every sequence there is. */
+/* test_order.c: the order of pairs of a contraction, compared with all possible orders. */
 #include <math.h>
 #include <string.h>
 #include "einsum/einsum.h"
@@ -94,7 +94,7 @@ static void labelsets(int n, const uint64_t *op, eg_labelset *set)
     for (int k = 0; k < n; k++) set[k].bits[0] = op[k];
 }
 
-START_TEST(exact_is_the_cheapest)
+LOOP_TEST(exact_is_the_cheapest, 4)
 {
     state = (uint64_t)_i + 1;
     for (int number = 0; number < 60; number++) {
@@ -117,9 +117,8 @@ START_TEST(exact_is_the_cheapest)
         }
     }
 }
-END_TEST
 
-START_TEST(many_operands)
+TEST(many_operands)
 {
     static uint64_t op[EG_EINSUM_MAX];
     static double size[64];
@@ -141,11 +140,10 @@ START_TEST(many_operands)
     ck_assert(eg__order(1, set, &wanted, size, 0, pairs, &none));
     ck_assert(!eg__order(65, set, &wanted, size, 0, pairs, &none));
 }
-END_TEST
 
 /* abc,ad->d … with b, c in one operand alone: they are summed in it first, not carried through the
  * product */
-START_TEST(lonely_labels_are_summed_first)
+TEST(lonely_labels_are_summed_first)
 {
     const double size[] = { 10, 20, 30, 40 };
     const eg_labelset op[2] = { { { 7 } }, { { 1 | 8 } } }, out = { { 8 } };
@@ -153,16 +151,4 @@ START_TEST(lonely_labels_are_summed_first)
     eg_cost cost;
     ck_assert(eg__order(2, op, &out, size, 0, pairs, &cost));
     ck_assert_double_eq(cost.flops, 10 * 20 * 30 + 2 * 10 * 40);
-}
-END_TEST
-
-Suite *suite_order(void)
-{
-    Suite *s = suite_create("order");
-    TCase *t = tcase_create("order");
-    tcase_add_loop_test(t, exact_is_the_cheapest, 0, 4);
-    tcase_add_test(t, many_operands);
-    tcase_add_test(t, lonely_labels_are_summed_first);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -151,7 +151,7 @@ static void solve(eg_ctx *cx, problem *p, int number)
     free(hit);
 }
 
-START_TEST(any_axes_any_strides)
+LOOP_TEST(any_axes_any_strides, 4)
 {
     static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 }; /* bits: in a, in b, in c */
     eg_ctx *cx = eg_open();
@@ -179,11 +179,10 @@ START_TEST(any_axes_any_strides)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every
  * transposition */
-START_TEST(edges_of_blocks)
+LOOP_TEST(edges_of_blocks, 2)
 {
     static const int64_t sizes[] = { 2,  3,  7,  8,  12,  13,  15,  16,  17,  31,  32,
                                      33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
@@ -202,11 +201,10 @@ START_TEST(edges_of_blocks)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in
  * blocks of b. */
-START_TEST(batches_that_continue_rows)
+LOOP_TEST(batches_that_continue_rows, 4)
 {
     static const int64_t sizes[][5] = {
         { 3, 16, 12, 12, 9 }, { 2, 9, 20, 16, 300 }, { 700, 16, 8, 12, 10 }, { 5, 13, 31, 15, 17 }
@@ -226,11 +224,11 @@ START_TEST(batches_that_continue_rows)
             put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
         for (int64_t i = 0; i < B_ * C_ * D * E; i++) put(dtype, c, i, 7);
         memcpy(twin, c, bytes);
-        const eg_axis axis[] = { { E, F * B_ * D, 0, 1, true, false, true },
-                                 { F, B_ * D, 1, 0, true, true, false },
-                                 { B_, D, 0, C_ * D * E, true, false, true },
-                                 { D, 1, 0, E, true, false, true },
-                                 { C_, 0, F, D * E, false, true, true } };
+        const eg_axis axis[] = { { E, { { F * B_ * D, 0, 1 } }, true, false, true },
+                                 { F, { { B_ * D, 1, 0 } }, true, true, false },
+                                 { B_, { { D, 0, C_ * D * E } }, true, false, true },
+                                 { D, { { 1, 0, E } }, true, false, true },
+                                 { C_, { { 0, F, D * E } }, false, true, true } };
         eg_threads(cx, 1);
         ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, true));
         eg_threads(cx, 2);
@@ -256,10 +254,9 @@ START_TEST(batches_that_continue_rows)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
-START_TEST(no_operand_is_copied)
+TEST(no_operand_is_copied)
 {
     enum { M = 64, N = 64, K = 1 << 16 };
     eg_ctx *cx = eg_open(.threads = 2);
@@ -268,9 +265,9 @@ START_TEST(no_operand_is_copied)
     ck_assert(a && b && c);
     for (int64_t i = 0; i < 2 * (int64_t)M * K; i++) a[i] = (float)(i % 3);
     for (int64_t i = 0; i < 2 * (int64_t)N * K; i++) b[i] = (float)(i % 5);
-    const eg_axis axis[] = { { M, 2 * K, 0, N, true, false, true },
-                             { N, 0, 2, 1, false, true, true },
-                             { K, 2, 2 * N, 0, true, true, false } };
+    const eg_axis axis[] = { { M, { { 2 * K, 0, N } }, true, false, true },
+                             { N, { { 0, 2, 1 } }, false, true, true },
+                             { K, { { 2, 2 * N, 0 } }, true, true, false } };
     const size_t before = eg_stats(cx).bytes;
     ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, false));
     const size_t used = eg_stats(cx).bytes - before;
@@ -284,11 +281,10 @@ START_TEST(no_operand_is_copied)
     free(c);
     eg_close(cx);
 }
-END_TEST
 
 /* Transposition moves every element to its place and nothing else, at every edge of its squares,
  * past the caches too. */
-START_TEST(turns_at_every_edge)
+TEST(turns_at_every_edge)
 {
     enum { SS = 45, DS = 64, SIDE = 40 };
     static _Alignas(64) char src[SIDE * SS * 8], got[SIDE * DS * 8], narrow[SIDE * DS * 8],
@@ -304,8 +300,8 @@ START_TEST(turns_at_every_edge)
                 for (int64_t x = 0; x < nx; x++)
                     for (int64_t y = 0; y < ny; y++)
                         memcpy(want + (size_t)(y * DS + x) * w, src + (size_t)(x * SS + y) * w, w);
-                eg__turn(w, nx, ny, src, SS, got, DS, draw(2));
-                eg__turn_narrow(w, nx, ny, src, SS, narrow, DS);
+                eg__transpose(w, nx, ny, src, SS, got, DS, draw(2));
+                eg__transpose_narrow(w, nx, ny, src, SS, narrow, DS);
                 ck_assert_msg(memcmp(got, want, sizeof got) == 0, "width %zu, %lld x %lld", w,
                               (long long)nx, (long long)ny);
                 ck_assert_msg(memcmp(narrow, want, sizeof got) == 0,
@@ -317,68 +313,66 @@ START_TEST(turns_at_every_edge)
                     for (int64_t i = 0; i < nx; i++)
                         memcpy(want + (size_t)(r * DS + i) * w, src + (size_t)(r * SS + 2 * i) * w,
                                w);
-                eg__halve(w, nx, ny, src, SS, got, DS);
+                eg__take_every_second(w, nx, ny, src, SS, got, DS);
                 ck_assert_msg(memcmp(got, want, sizeof got) == 0, "halved: width %zu, %lld x %lld",
                               w, (long long)nx, (long long)ny);
             }
 }
-END_TEST
 
-START_TEST(sizes_zero_and_one)
+TEST(sizes_zero_and_one)
 {
     eg_ctx *cx = eg_open();
     double a[4] = { 2, 3, 4, 5 }, b[4] = { 7, 8, 9, 10 }, c[4] = { 1, 1, 1, 1 };
-    const eg_axis none[] = { { 2, 1, 0, 1, true, false, true }, { 0, 2, 1, 0, true, true, false } };
+    const eg_axis none[] = { { 2, { { 1, 0, 1 } }, true, false, true },
+                             { 0, { { 2, 1, 0 } }, true, true, false } };
     ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, true));
     ck_assert(c[0] == 1 && c[1] == 1);
     ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, false));
     ck_assert(c[0] == 0 && c[1] == 0 && c[2] == 1);
-    const eg_axis nothing[] = { { 0, 1, 0, 1, true, false, true },
-                                { 2, 2, 1, 0, true, true, false } };
+    const eg_axis nothing[] = { { 0, { { 1, 0, 1 } }, true, false, true },
+                                { 2, { { 2, 1, 0 } }, true, true, false } };
     ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, false));
     ck_assert(c[2] == 1);
     ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false)); /* scalars */
     ck_assert(c[0] == 14);
     ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, true));
     ck_assert(c[0] == 16);
-    const eg_axis ones[] = { { 1, 99, 0, 99, true, false, true },
-                             { 1, 99, 99, 0, true, true, false },
-                             { 2, 0, 1, 1, false, true, true } };
+    const eg_axis ones[] = { { 1, { { 99, 0, 99 } }, true, false, true },
+                             { 1, { { 99, 99, 0 } }, true, true, false },
+                             { 2, { { 0, 1, 1 } }, false, true, true } };
     ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, false));
     ck_assert(c[0] == 14 && c[1] == 16);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(integers_wrap_in_i64)
+TEST(integers_wrap_in_i64)
 {
     eg_ctx *cx = eg_open();
     int64_t a[2] = { INT64_MAX, INT64_MAX }, b[2] = { 2, 3 }, c;
-    const eg_axis k = { 2, 1, 1, 0, true, true, false };
+    const eg_axis k = { 2, { { 1, 1, 0 } }, true, true, false };
     ck_assert(eg__pair(cx, EG_I64, 1, &k, a, b, &c, false));
     ck_assert_int_eq(c, INT64_MAX - 4);
     int32_t i[2] = { INT32_MAX, INT32_MAX }, j[2] = { INT32_MAX, 1 };
     ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, false));
     ck_assert_int_eq(c, (int64_t)INT32_MAX * INT32_MAX + INT32_MAX);
-    const eg_axis none = { 0, 1, 1, 0, true, true, false };
+    const eg_axis none = { 0, { { 1, 1, 0 } }, true, true, false };
     c = -1;
     ck_assert(eg__pair(cx, EG_I32, 1, &none, i, j, &c, false));
     ck_assert_int_eq(c, 0);
     eg_close(cx);
 }
-END_TEST
 
 /* Long sums are trees: a million equal terms keep all but the last digits. */
-START_TEST(long_sums_are_accurate)
+TEST(long_sums_are_accurate)
 {
     enum { N = 1 << 20 };
     eg_ctx *cx = eg_open();
     float *a = malloc(N * sizeof *a), c = 0;
     ck_assert_ptr_nonnull(a);
     for (int i = 0; i < N; i++) a[i] = 0.1f;
-    const eg_axis sum = { N, 1, 0, 0, true, false, false },
-                  rows[] = { { N / 16, 16, 0, 0, true, false, false },
-                             { 16, 1, 0, 1, true, false, true } };
+    const eg_axis sum = { N, { { 1, 0, 0 } }, true, false, false },
+                  rows[] = { { N / 16, { { 16, 0, 0 } }, true, false, false },
+                             { 16, { { 1, 0, 1 } }, true, false, true } };
     ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
     ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);
     float r[16];
@@ -387,11 +381,10 @@ START_TEST(long_sums_are_accurate)
     free(a);
     eg_close(cx);
 }
-END_TEST
 
 /* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those
  * it has alone. */
-START_TEST(far_batches)
+LOOP_TEST(far_batches, 2)
 {
     enum {
         Z = 3200,
@@ -412,10 +405,10 @@ START_TEST(far_batches)
     for (int64_t i = 0; i < Z * A_STEP; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
     for (int64_t i = 0; i < Z * B_STEP; i++)
         put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
-    const eg_axis axis[] = { { M, -1, 0, 1, true, false, true },
-                             { N, 0, K + GAP, M, false, true, true },
-                             { K, M, -1, 0, true, true, false },
-                             { Z, -A_STEP, B_STEP, C_STEP, true, true, true } };
+    const eg_axis axis[] = { { M, { { -1, 0, 1 } }, true, false, true },
+                             { N, { { 0, K + GAP, M } }, false, true, true },
+                             { K, { { M, -1, 0 } }, true, true, false },
+                             { Z, { { -A_STEP, B_STEP, C_STEP } }, true, true, true } };
     const char *a0 = a + w * ((Z - 1) * A_STEP + M - 1), *b0 = b + w * (K - 1);
     ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, false));
     for (int64_t z = 0; z < Z; z++) {
@@ -429,11 +422,10 @@ START_TEST(far_batches)
     free(c);
     eg_close(cx);
 }
-END_TEST
 
 /* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was.
  */
-START_TEST(blis_arch_type_is_checked)
+LOOP_TEST(blis_arch_type_is_checked, 11)
 {
     static const char *const values[] = {
         "3", "99", "-1", "junk", "", "haswell", "skx", "1", "9999999999999999999", "6 ", NULL
@@ -447,8 +439,8 @@ START_TEST(blis_arch_type_is_checked)
             unsetenv("BLIS_ARCH_TYPE");
         const char *why = eg__kernel_why(), *now = getenv("BLIS_ARCH_TYPE");
         float a[2] = { 2, 3 }, b[2] = { 5, 7 }, c[4];
-        const eg_axis axis[] = { { 2, 1, 0, 2, true, false, true },
-                                 { 2, 0, 1, 1, false, true, true } };
+        const eg_axis axis[] = { { 2, { { 1, 0, 2 } }, true, false, true },
+                                 { 2, { { 0, 1, 1 } }, false, true, true } };
         eg_ctx *cx = eg_open();
         bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) &&
                     eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;
@@ -460,11 +452,10 @@ START_TEST(blis_arch_type_is_checked)
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "BLIS_ARCH_TYPE=%s: status %d",
                   v ? v : "(unset)", status);
 }
-END_TEST
 
 /* Products large enough to be packed and divided: in stretches of n, in a block of b that all
  * threads share (tall), by batches. */
-START_TEST(threads_change_no_bit_of_large_products)
+TEST(threads_change_no_bit_of_large_products)
 {
     static const struct {
         const char *spec;
@@ -491,24 +482,4 @@ START_TEST(threads_change_no_bit_of_large_products)
             eg_assert_ok(c);
             eg_close(c);
         }
-}
-END_TEST
-
-Suite *suite_pair(void)
-{
-    Suite *s = suite_create("pair");
-    TCase *t = tcase_create("pair");
-    tcase_add_loop_test(t, any_axes_any_strides, 0, 4);
-    tcase_add_loop_test(t, edges_of_blocks, 0, 2);
-    tcase_add_test(t, threads_change_no_bit_of_large_products);
-    tcase_add_loop_test(t, batches_that_continue_rows, 0, 4);
-    tcase_add_test(t, no_operand_is_copied);
-    tcase_add_test(t, turns_at_every_edge);
-    tcase_add_test(t, sizes_zero_and_one);
-    tcase_add_test(t, integers_wrap_in_i64);
-    tcase_add_test(t, long_sums_are_accurate);
-    tcase_add_loop_test(t, far_batches, 0, 2);
-    tcase_add_loop_test(t, blis_arch_type_is_checked, 0, 11);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -18,15 +18,17 @@ static void teardown(void) { eg_close(cx); }
                                       __VA_ARGS__ })
 
 /* -- out -------------------------------------------------------------------------------------- */
-START_TEST(out_is_any_view)
+GROUP("plan", .setup = setup, .teardown = teardown)
+
+TEST(out_is_any_view)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 5, 6), *b = eg_normal(cx, 0, 1, 6, 4),
               *want = eg_einsum("ij,jk->ik", a, b);
     eg_nograd(cx, true);
     eg_tensor *room = eg_full(cx, 7, 8, 9);
     /* 4 × 5, backwards, with gaps */
-    eg_tensor *out =
-        eg_flip(eg_slice(eg_slice(eg_transpose(room, 0, 1), 0, 1, 9, 2), 1, 0, 5, 1), 0);
+    eg_tensor *out = eg_flip_axis(
+        eg_slice_axis(eg_slice_axis(eg_transpose(room, 0, 1), 0, 1, 9, 2), 1, 0, 5, 1), 0);
     ck_assert_ptr_eq(eg_einsum_to(out, "ij,jk->ki", a, b), out);
     eg_assert_close(eg_contiguous(out), eg_contiguous(eg_transpose(want, 0, 1)), 1e-14);
     double left = 0;
@@ -38,16 +40,16 @@ START_TEST(out_is_any_view)
     eg_tensor *diagonal = eg_full(cx, 3, 5, 5);
     eg_einsum_to(diagonal, "ij->ii", a);
     ck_assert(eg_get(diagonal, 0, 1) == 0 &&
-              fabs(eg_get(diagonal, 2, 2) - eg_item(eg_select(eg_sum("i [j]", a), 0, 2))) < 1e-14);
+              fabs(eg_get(diagonal, 2, 2) - eg_item(eg_select_axis(eg_sum("i [j]", a), 0, 2))) <
+                  1e-14);
     eg_tensor *counts = eg_from(cx, ((int64_t[]){ 0, 0 }), 2),
               *ints = eg_from(cx, ((int[]){ 1, 2, 3, 4 }), 2, 2);
     eg_einsum_to(counts, "ij->i", ints);
     ck_assert(eg_i64(counts)[1] == 7);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(accumulate_adds)
+TEST(accumulate_adds)
 {
     eg_nograd(cx, true);
     eg_tensor *a = eg_normal(cx, 0, 1, 3, 4), *b = eg_normal(cx, 0, 1, 4, 3),
@@ -63,9 +65,8 @@ START_TEST(accumulate_adds)
     ck_assert(!eg_ok(WITH("ij,jk->ik", x, .accumulate = true)));
     eg_assert_error(cx, "einsum: .accumulate adds to .out, which is not given");
 }
-END_TEST
 
-START_TEST(operands_in_the_memory_of_out)
+TEST(operands_in_the_memory_of_out)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 6, 6), *b = eg_normal(cx, 0, 1, 6, 6),
               *want = eg_copy(eg_einsum("ij,jk->ik", a, b));
@@ -76,16 +77,15 @@ START_TEST(operands_in_the_memory_of_out)
     eg_tensor *t = eg_copy(a), *turned = eg_copy(eg_transpose(a, 0, 1));
     eg_einsum_to(t, "ij->ji", t);
     eg_assert_close(t, turned, 0);
-    eg_tensor *whole = eg_normal(cx, 0, 1, 6, 12), *left = eg_slice(whole, 1, 0, 6, 1),
-              *right = eg_slice(whole, 1, 6, 12, 1);
+    eg_tensor *whole = eg_normal(cx, 0, 1, 6, 12), *left = eg_slice_axis(whole, 1, 0, 6, 1),
+              *right = eg_slice_axis(whole, 1, 6, 12, 1);
     eg_tensor *square = eg_copy(eg_einsum("ij,jk->ik", left, left));
     eg_einsum_to(right, "ij,jk->ik", left, left);
     eg_assert_close(eg_contiguous(right), square, 1e-14);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(out_refused)
+TEST(out_refused)
 {
     eg_tensor *a = eg_ones(cx, 2, 3), *c = eg_zeros(cx, 2, 2), *narrow = eg_zeros(cx, 2);
     ck_assert(!eg_ok(eg_einsum_to(c, "ij,kj->ik", a, a)));
@@ -104,10 +104,9 @@ START_TEST(out_refused)
     eg_assert_error(cx, "another context");
     eg_close(other);
 }
-END_TEST
 
 /* Writing to a tensor that a recorded operation used is noticed by its gradient. */
-START_TEST(out_bumps_the_version)
+TEST(out_bumps_the_version)
 {
     eg_tensor *a = eg_ones(cx, 2, 2), *b = eg_ones(cx, 2, 2), *y = eg_einsum("ij,jk->", a, b), *db;
     eg_nograd(cx, true);
@@ -116,11 +115,10 @@ START_TEST(out_bumps_the_version)
     ck_assert_int_eq(eg_grad(y, NULL, 1, &b, &db), -1);
     eg_assert_error(cx, "changed in place");
 }
-END_TEST
 
 /* One or two integer operands are read where they lie, whatever their type, and out may lie there
  * too. */
-START_TEST(integers_are_not_copied)
+TEST(integers_are_not_copied)
 {
     enum { MANY = 1 << 17 };
     static const eg_dtype types[] = { EG_BOOL, EG_I32, EG_I64 };
@@ -143,10 +141,9 @@ START_TEST(integers_are_not_copied)
     eg_assert_close(a, eg_from(cx, ((int64_t[]){ 7, 10, 15, 22 }), 2, 2), 0);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* -- path, limit ------------------------------------------------------------------------------ */
-START_TEST(every_path_gives_the_same_numbers)
+TEST(every_path_gives_the_same_numbers)
 {
     eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 3, 4),
                        eg_normal(cx, 0, 1, 4, 5), eg_normal(cx, 0, 1, 5, 2) };
@@ -166,9 +163,8 @@ START_TEST(every_path_gives_the_same_numbers)
                     eg_einsum("ab,bc->ac", x[0], x[1]), 0);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(paths_refused)
+TEST(paths_refused)
 {
     eg_tensor *a = eg_ones(cx, 2, 2), *x[] = { a, a, a };
     const int far[2][2] = { { 0, 1 }, { 0, 2 } }, self[2][2] = { { 1, 1 }, { 0, 1 } },
@@ -190,9 +186,8 @@ START_TEST(paths_refused)
     WITH("ab,bc,cd->ad", x, .path = far, .limit = 1 << 20);
     eg_assert_error(cx, "einsum: .path has 0 steps");
 }
-END_TEST
 
-START_TEST(limit_is_kept_or_refused)
+TEST(limit_is_kept_or_refused)
 {
     eg_tensor *x[] = { eg_normal(cx, 0, 1, 40, 2), eg_normal(cx, 0, 1, 2, 40),
                        eg_normal(cx, 0, 1, 40, 40), eg_normal(cx, 0, 1, 40) };
@@ -216,10 +211,9 @@ START_TEST(limit_is_kept_or_refused)
     for (int k = 0; k < 4; k++) eg_assert_close(dx[k], want_dx[k], 1e-12);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* -- what the context keeps ------------------------------------------------------------------- */
-START_TEST(repeated_einsums_ask_for_no_memory)
+TEST(repeated_einsums_ask_for_no_memory)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 8, 8), *first = eg_copy(eg_einsum("ij,jk->ik", a, a));
     uint64_t calls = 0;
@@ -240,12 +234,11 @@ START_TEST(repeated_einsums_ask_for_no_memory)
     (void)calls;
 #endif
 }
-END_TEST
 
 /* One buffer says one thing after the other, of operands of several types, sizes and strides, in an
  * order that mixes them all: what was called before is told from what was not. With .limit nothing
  * is looked up as a whole; bits and gradients are the same. */
-START_TEST(calls_are_told_apart)
+TEST(calls_are_told_apart)
 {
     static const char *const spec[] = {
         "abcd,efgh,efgh->abcd", "abcd,efgh,fegh->abcd",         "abcd,efgh,efgh->abdc",
@@ -256,13 +249,13 @@ START_TEST(calls_are_told_apart)
     eg_tensor *x[FORMS][3];
     for (int k = 0; k < 3; k++) {
         eg_tensor *wide = eg_normal(cx, 0, 1, 3, 3, 3, 6);
-        x[0][k] = eg_slice(wide, 3, 0, 3, 1);
-        x[1][k] = eg_slice(eg_cast(wide, EG_F32), 3, 0, 3, 1);
+        x[0][k] = eg_slice_axis(wide, 3, 0, 3, 1);
+        x[1][k] = eg_slice_axis(eg_cast(wide, EG_F32), 3, 0, 3, 1);
         x[2][k] = eg_permute_n(x[0][k], 4, (int[]){ 3, 1, 2, 0 });
-        x[3][k] = eg_slice(wide, 3, 0, 6, 2);
-        x[4][k] = eg_flip(x[0][k], k);
+        x[3][k] = eg_slice_axis(wide, 3, 0, 6, 2);
+        x[4][k] = eg_flip_axis(x[0][k], k);
         x[5][k] = x[0][k];
-        for (int axis = 0; axis < 4; axis++) x[5][k] = eg_slice(x[5][k], axis, 0, 2, 1);
+        for (int axis = 0; axis < 4; axis++) x[5][k] = eg_slice_axis(x[5][k], axis, 0, 2, 1);
     }
     char text[64];
     for (int n = 0; n < GOES * SPECS * FORMS; n++) {
@@ -286,16 +279,15 @@ START_TEST(calls_are_told_apart)
     eg_assert_error(cx, "einsum: operand 1 is f64 but operand 2 is f32; eg_cast one of them");
     ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[5][1], x[0][2])));
     eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 2 in operand 2");
-    eg_tensor *thin = eg_slice(x[0][1], 0, 0, 1, 1), *in[] = { x[0][0], thin, x[0][2] };
+    eg_tensor *thin = eg_slice_axis(x[0][1], 0, 0, 1, 1), *in[] = { x[0][0], thin, x[0][2] };
     eg_assert_close(WITH(text, in, .broadcast = true),
                     eg_einsum(text, x[0][0], eg_expand(thin, 3, 3, 3, 3), x[0][2]), 1e-12);
     ck_assert(!eg_ok(eg_einsum_n(text, 3, in)));
     eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 1 in operand 2");
 }
-END_TEST
 
 /* Shapes without end: memory stays bounded, and what was dropped is found out again. */
-START_TEST(what_is_kept_is_bounded)
+TEST(what_is_kept_is_bounded)
 {
     size_t bytes = 0;
     for (int round = 0; round < 2; round++)
@@ -310,14 +302,13 @@ START_TEST(what_is_kept_is_bounded)
         }
     ck_assert_uint_le(eg_stats(cx).bytes, bytes + (1 << 20));
 }
-END_TEST
 
 /* Operands of other ranks whose sizes, strides and labels are the same numbers in a row. */
-START_TEST(what_is_kept_is_told_apart)
+TEST(what_is_kept_is_told_apart)
 {
     eg_tensor *ab = eg_full(cx, 2, 5, 3), *one = eg_scalar(cx, 1),
-              *step = eg_slice(eg_ones(cx, 10), 0, 0, 10, 2);
-    eg_tensor *none = eg_slice(eg_select(eg_ones(cx, 4, 5), 1, 0), 0, 0, 0, 1),
+              *step = eg_slice_axis(eg_ones(cx, 10), 0, 0, 10, 2);
+    eg_tensor *none = eg_slice_axis(eg_select_axis(eg_ones(cx, 4, 5), 1, 0), 0, 0, 0, 1),
               *out = eg_zeros(cx, 3);
     eg_nograd(cx, true);
     eg_einsum_to(out, "ab,c,->b", ab, none, one);
@@ -326,7 +317,6 @@ START_TEST(what_is_kept_is_told_apart)
     eg_assert_close(out, eg_full(cx, 10, 3), 0);
     eg_assert_ok(cx);
 }
-END_TEST
 
 /* An allocator that refuses large blocks: nothing is kept, everything is right. */
 static void *no_large(void *user, void *p, size_t old_size, size_t new_size)
@@ -338,7 +328,7 @@ static void *no_large(void *user, void *p, size_t old_size, size_t new_size)
     free(p);
     return NULL;
 }
-START_TEST(nothing_kept_without_memory)
+TEST(nothing_kept_without_memory)
 {
     eg_ctx *poor = eg_open(.dtype = EG_F64, .realloc = no_large);
     eg_tensor *a = eg_normal(poor, 0, 1, 8, 8), *da;
@@ -351,7 +341,6 @@ START_TEST(nothing_kept_without_memory)
     }
     eg_close(poor);
 }
-END_TEST
 
 /* -- plans ------------------------------------------------------------------------------------ */
 typedef struct job {
@@ -371,7 +360,7 @@ static void *work(void *user)
     }
     return NULL;
 }
-START_TEST(one_plan_many_threads)
+TEST(one_plan_many_threads)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 6, 7), *b = eg_normal(cx, 0, 1, 5, 7),
               *y = eg_contiguous(eg_einsum("ij,kj->ik", a, b));
@@ -391,10 +380,9 @@ START_TEST(one_plan_many_threads)
     eg_plan_free(p);
     eg_plan_free(NULL);
 }
-END_TEST
 
 /* Large ones, chains, sums: they need scratch; the bits are those of eg_einsum_to. */
-START_TEST(plans_give_the_bits_of_einsum)
+TEST(plans_give_the_bits_of_einsum)
 {
     static const struct {
         const char *spec;
@@ -443,7 +431,6 @@ START_TEST(plans_give_the_bits_of_einsum)
         }
     eg_assert_ok(cx);
 }
-END_TEST
 
 static const char *refusal(const eg_plan_args *o)
 {
@@ -460,7 +447,7 @@ static const char *refusal(const eg_plan_args *o)
         const char *said = refusal(&(eg_plan_args){ __VA_ARGS__ }); \
         ck_assert_msg(strstr(said, text) != NULL, "%s", said);      \
     } while (0)
-START_TEST(plans_refused)
+TEST(plans_refused)
 {
     const int64_t d[] = { 2, 3 }, e[] = { 4, 2 }, minus[] = { -1, 2 }, zero[] = { 0, 0 },
                   flat_dims[] = { 2, 2 }, huge[] = { INT64_MAX, INT64_MAX };
@@ -505,14 +492,14 @@ START_TEST(plans_refused)
                           "for f32 (2, 3) with strides (3, 1)");
     ck_assert_int_eq(
         eg_plan_run_on(p,
-                       &(eg_tensor *){
-                           eg_slice(eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 6 }), 1, 0, 6, 2) },
+                       &(eg_tensor *){ eg_slice_axis(
+                           eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 2, 6 }), 1, 0, 6, 2) },
                        y, why, sizeof why),
         -1);
     ck_assert(strstr(why, "strides (6, 2)"));
     ck_assert_int_eq(eg_plan_run_on(p, &(eg_tensor *){ eg_cast(x, EG_F64) }, y, why, sizeof why),
                      -1);
-    ck_assert_int_eq(eg_plan_run_on(p, &x, eg_select(x, 1, 0), why, sizeof why), -1);
+    ck_assert_int_eq(eg_plan_run_on(p, &x, eg_select_axis(x, 1, 0), why, sizeof why), -1);
     ck_assert(strstr(why, "out is f32 (2,) with strides (3,)"));
     ck_assert_int_eq(eg_plan_run_on(p, &(eg_tensor *){ NULL }, y, why, sizeof why), -1);
     ck_assert(strstr(why, "operand 1 is NULL"));
@@ -523,32 +510,4 @@ START_TEST(plans_refused)
     ck_assert(strstr(why, "operand 1 lies in the memory of out"));
     eg_plan_free(same);
     eg_assert_ok(cx);
-}
-END_TEST
-
-Suite *suite_plan(void);
-Suite *suite_plan(void)
-{
-    Suite *s = suite_create("plan");
-    TCase *t = tcase_create("plan");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, out_is_any_view);
-    tcase_add_test(t, accumulate_adds);
-    tcase_add_test(t, operands_in_the_memory_of_out);
-    tcase_add_test(t, out_refused);
-    tcase_add_test(t, out_bumps_the_version);
-    tcase_add_test(t, integers_are_not_copied);
-    tcase_add_test(t, every_path_gives_the_same_numbers);
-    tcase_add_test(t, paths_refused);
-    tcase_add_test(t, limit_is_kept_or_refused);
-    tcase_add_test(t, repeated_einsums_ask_for_no_memory);
-    tcase_add_test(t, calls_are_told_apart);
-    tcase_add_test(t, what_is_kept_is_bounded);
-    tcase_add_test(t, what_is_kept_is_told_apart);
-    tcase_add_test(t, nothing_kept_without_memory);
-    tcase_add_test(t, one_plan_many_threads);
-    tcase_add_test(t, plans_give_the_bits_of_einsum);
-    tcase_add_test(t, plans_refused);
-    suite_add_tcase(s, t);
-    return s;
 }

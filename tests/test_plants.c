@@ -239,7 +239,7 @@ static const struct plant {
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
 
-START_TEST(a_planted_gradient_does_not_pass)
+LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS * BASES)
 {
     const struct plant *p = &plants[_i / BASES];
     memset(&now, 0, sizeof now);
@@ -256,10 +256,9 @@ START_TEST(a_planted_gradient_does_not_pass)
     ck_assert_msg(strstr(r->text, "planted") != NULL, "%s, %s: %s", p->class, base_name[now.f], r->text);
     eg_close(cx);
 }
-END_TEST
 
 /* The same rows, right. */
-START_TEST(the_same_rows_pass_where_they_are_right)
+LOOP_TEST(the_same_rows_pass_where_they_are_right, 6 * BASES)
 {
     memset(&now, 0, sizeof now);
     now.f = (base)(_i % BASES);
@@ -274,7 +273,6 @@ START_TEST(the_same_rows_pass_where_they_are_right)
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* -- classes 2, 3, 6, 8, and hooks: functions ------------------------------------------------- */
 static bool matmul3_shape(eg_tensor *y)
@@ -421,7 +419,7 @@ static eg_tensor *odd_numbers(eg_ctx *cx, const char *s)
     eg_tensor *t = eg_from_n(cx, EG_F64, v, strchr(s, ';') ? 2 : 1, strchr(s, ';') ? (int64_t[]){ rows, n / rows } : (int64_t[]){ n, 0 });
     return eg_detach(eg_cast(t, eg_default_type(cx)));
 }
-START_TEST(an_odd_plant_does_not_pass)
+LOOP_TEST(an_odd_plant_does_not_pass, ODD)
 {
     const struct odd *p = &odd[_i];
     (void)state_in_f;
@@ -437,16 +435,4 @@ START_TEST(an_odd_plant_does_not_pass)
     ck_assert_msg(!r->passed, "%s passed: %s", p->name, r->text);
     ck_assert_msg(strstr(r->text, p->said) != NULL, "%s: no \"%s\" in %s", p->name, p->said, r->text);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_plants(void)
-{
-    Suite *s = suite_create("plants");
-    TCase *t = tcase_create("plants");
-    tcase_add_loop_test(t, a_planted_gradient_does_not_pass, 0, PLANTS * BASES);
-    tcase_add_loop_test(t, the_same_rows_pass_where_they_are_right, 0, 6 * BASES);
-    tcase_add_loop_test(t, an_odd_plant_does_not_pass, 0, ODD);
-    suite_add_tcase(s, t);
-    return s;
 }

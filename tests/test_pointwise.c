@@ -96,7 +96,7 @@ static double ulps(double got, real want, double measure, bool single)
     return (double)fabsl(got - want) / ulp;
 }
 
-START_TEST(within_4_ulp_of_libm)
+LOOP_TEST(within_4_ulp_of_libm, FUNCTIONS)
 {
     const struct function *f = &functions[_i];
     eg_ctx *cx = eg_open();
@@ -117,11 +117,10 @@ START_TEST(within_4_ulp_of_libm)
     free(single);
     eg_close(cx);
 }
-END_TEST
 
 /* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for
  * that of x², which e^(−x²/2) magnifies. */
-START_TEST(gelu_in_its_tails)
+TEST(gelu_in_its_tails)
 {
     eg_ctx *cx = eg_open();
     float at[4096];
@@ -139,9 +138,8 @@ START_TEST(gelu_in_its_tails)
     }
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(ends_of_the_number_line)
+TEST(ends_of_the_number_line)
 {
     eg_ctx *cx = eg_open();
     const struct {
@@ -192,11 +190,10 @@ START_TEST(ends_of_the_number_line)
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
     eg_close(cx);
 }
-END_TEST
 
 /* design §6: the bits of f(x) depend on x alone, not on its place, the length, the strides or the
  * number of threads. */
-START_TEST(a_value_does_not_depend_on_where_it_lies)
+LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)
 {
     const struct function *f = &functions[_i];
     eg_ctx *cx = eg_open(.threads = 1), *two = eg_open(.threads = 2);
@@ -210,18 +207,18 @@ START_TEST(a_value_does_not_depend_on_where_it_lies)
         for (int64_t n = 1; n < 70; n += 3) /* lengths and starts */
             for (int64_t start = 0; start < 20; start += 7) {
                 eg_mark m = eg_push(cx);
-                const char *part = eg_raw(f->f(eg_slice(all, 0, start, start + n, 1)), NULL);
+                const char *part = eg_raw(f->f(eg_slice_axis(all, 0, start, start + n, 1)), NULL);
                 ck_assert_msg(!memcmp(part, whole + (size_t)start * w, (size_t)n * w),
                               "%s: %d from %d", f->name, (int)n, (int)start);
                 eg_pop(cx, m);
             }
-        eg_tensor *back = eg_contiguous(eg_flip(f->f(eg_flip(all, 0)), 0)),
-                  *odd = f->f(eg_slice(all, 0, 1, EG_END, 2));
+        eg_tensor *back = eg_contiguous(eg_flip_axis(f->f(eg_flip_axis(all, 0)), 0)),
+                  *odd = f->f(eg_slice_axis(all, 0, 1, EG_END, 2));
         ck_assert_msg(!memcmp(eg_raw(back, NULL), whole, MANY * w), "%s: reversed", f->name);
-        eg_tensor *expected = eg_contiguous(eg_slice(f->f(all), 0, 1, EG_END, 2));
+        eg_tensor *expected = eg_contiguous(eg_slice_axis(f->f(all), 0, 1, EG_END, 2));
         ck_assert_msg(!memcmp(eg_raw(odd, NULL), eg_raw(expected, NULL), (size_t)eg_size(odd) * w),
                       "%s: every second", f->name);
-        eg_tensor *one = eg_expand(eg_slice(all, 0, 50, 51, 1), 333);
+        eg_tensor *one = eg_expand(eg_slice_axis(all, 0, 50, 51, 1), 333);
         const char *same = eg_raw(eg_contiguous(f->f(one)), NULL);
         for (int k = 0; k < 333; k++)
             ck_assert_msg(!memcmp(same + (size_t)k * w, whole + 50 * w, w), "%s: expanded",
@@ -236,9 +233,8 @@ START_TEST(a_value_does_not_depend_on_where_it_lies)
     eg_close(cx);
     eg_close(two);
 }
-END_TEST
 
-START_TEST(powers)
+TEST(powers)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     double *x = samples(), y[] = { 0, 1, -1, 2, .5, -3.25, 7, INFINITY, -INFINITY };
@@ -270,7 +266,6 @@ START_TEST(powers)
     free(x);
     eg_close(cx);
 }
-END_TEST
 
 /* -- derivatives ------------------------------------------------------------------------------ */
 /* f32 against f64: the k-th derivative is off by at most 1e-5 of what a relative change of f, or of
@@ -295,7 +290,13 @@ static bool derivatives(eg_tensor *x, eg_tensor *(*f)(eg_tensor *const *), int o
         if (eg_grad(d[k - 1], eg_ones_like(x), 1, &x, &d[k])) return false;
     return true;
 }
-START_TEST(derivatives_keep_the_precision_of_f32)
+static int rows(void)
+{
+    int n = 0;
+    while (eg__pointwise_rows[n]) n++;
+    return n;
+}
+LOOP_TEST(derivatives_keep_the_precision_of_f32, rows())
 {
     const eg_op *op = eg__pointwise_rows[_i];
     for (const eg_sample *s = op->samples; s->call; s++) {
@@ -327,10 +328,9 @@ START_TEST(derivatives_keep_the_precision_of_f32)
         eg_close(cx);
     }
 }
-END_TEST
 
 /* -- two operands ----------------------------------------------------------------------------- */
-START_TEST(broadcasting)
+TEST(broadcasting)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4, 5, 6 }), 2, 3),
@@ -368,9 +368,8 @@ START_TEST(broadcasting)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(ties_and_kinks)
+TEST(ties_and_kinks)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3 }), 3),
@@ -394,9 +393,8 @@ START_TEST(ties_and_kinks)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(integers)
+TEST(integers)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((int64_t[]){ -3, 0, 4, INT64_MIN }), 4),
@@ -441,9 +439,8 @@ START_TEST(integers)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *f = eg_ones(cx, 2, 3), *d = eg_cast(f, EG_F64), *i = eg_cast(f, EG_I64),
@@ -491,25 +488,4 @@ START_TEST(refusals)
     REFUSED(eg_where(b, NULL, f), "where: operand 2 is NULL");
     eg_close(cx);
     eg_close(other);
-}
-END_TEST
-
-Suite *suite_pointwise(void)
-{
-    Suite *s = suite_create("pointwise");
-    TCase *t = tcase_create("pointwise");
-    tcase_add_loop_test(t, within_4_ulp_of_libm, 0, FUNCTIONS);
-    tcase_add_loop_test(t, a_value_does_not_depend_on_where_it_lies, 0, FUNCTIONS);
-    tcase_add_test(t, gelu_in_its_tails);
-    tcase_add_test(t, ends_of_the_number_line);
-    int rows = 0;
-    while (eg__pointwise_rows[rows]) rows++;
-    tcase_add_loop_test(t, derivatives_keep_the_precision_of_f32, 0, rows);
-    tcase_add_test(t, powers);
-    tcase_add_test(t, broadcasting);
-    tcase_add_test(t, ties_and_kinks);
-    tcase_add_test(t, integers);
-    tcase_add_test(t, refusals);
-    suite_add_tcase(s, t);
-    return s;
 }

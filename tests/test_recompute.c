@@ -69,7 +69,7 @@ static void assert_same(const double *a, const double *b, int n)
 {
     for (int k = 0; k < n; k++) ck_assert_double_eq_tol(a[k], b[k], 1e-13 * (1 + fabs(b[k])));
 }
-START_TEST(values_draws_and_gradients_are_the_same)
+TEST(values_draws_and_gradients_are_the_same)
 {
     static outcome with, without;
     for (int record = 0; record < 2; record++) {
@@ -82,9 +82,8 @@ START_TEST(values_draws_and_gradients_are_the_same)
         if (record) assert_same(with.hv, without.hv, 16);
     }
 }
-END_TEST
 
-START_TEST(the_peak_is_lower)
+TEST(the_peak_is_lower)
 {
     static outcome with, without;
     step(&without, plain, 2000, false);
@@ -93,9 +92,8 @@ START_TEST(the_peak_is_lower)
                   without.peak);
     assert_same(with.dw, without.dw, 16);
 }
-END_TEST
 
-START_TEST(train_or_eval_is_put_back)
+TEST(train_or_eval_is_put_back)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     layer l = { .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_ones(cx, 4) };
@@ -111,7 +109,6 @@ START_TEST(train_or_eval_is_put_back)
     ck_assert_uint_eq(eg_draws(cx), 77);
     eg_close(cx);
 }
-END_TEST
 
 /* A nest, a cotangent used twice, an input that f returns, a constant, a result that is no float,
  * and nothing recorded. */
@@ -135,7 +132,7 @@ static eg_tensor *largest(void *user, eg_tensor *const *x)
     (void)user;
     return eg_argmax(NULL, x[0]);
 }
-START_TEST(corners)
+TEST(corners)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     layer l = { .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_ones(cx, 4) };
@@ -157,7 +154,6 @@ START_TEST(corners)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *moody(void *user, eg_tensor *const *x)
 {
@@ -179,7 +175,7 @@ static const char *const refusal[] = {
     "moody: no more",
     "f reads 1 tensors from outside",
 };
-START_TEST(a_function_that_changes_its_mind_is_refused)
+LOOP_TEST(a_function_that_changes_its_mind_is_refused, sizeof refusal / sizeof *refusal)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     layer l = { .w = eg_ones(cx, 4), .b = eg_ones(cx, 4), .change = _i };
@@ -194,9 +190,8 @@ START_TEST(a_function_that_changes_its_mind_is_refused)
     eg_assert_error(cx, "was changed in place");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(checkpoint_refuses)
+TEST(checkpoint_refuses)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *x = eg_ones(cx, 4);
@@ -209,20 +204,4 @@ START_TEST(checkpoint_refuses)
     ck_assert_ptr_null(eg_checkpoint(identity, NULL, 0, NULL));
     eg_close(other);
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_recompute(void)
-{
-    Suite *s = suite_create("recompute");
-    TCase *t = tcase_create("recompute");
-    tcase_add_test(t, values_draws_and_gradients_are_the_same);
-    tcase_add_test(t, the_peak_is_lower);
-    tcase_add_test(t, train_or_eval_is_put_back);
-    tcase_add_test(t, corners);
-    tcase_add_loop_test(t, a_function_that_changes_its_mind_is_refused, 0,
-                        sizeof refusal / sizeof *refusal);
-    tcase_add_test(t, checkpoint_refuses);
-    suite_add_tcase(s, t);
-    return s;
 }

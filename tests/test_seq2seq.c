@@ -4,7 +4,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 #include "train/trainer.h" /* a kind's passes, with a cache and without */
 
@@ -29,7 +29,9 @@ static eg_trainer *small(const char *model, double dropout)
                           .heads = 2, .batch = 32, .seed = 2, .dropout = dropout);
 }
 
-START_TEST(it_learns_and_says_what_evaluation_saw)
+GROUP("seq2seq", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+TEST(it_learns_and_says_what_evaluation_saw)
 {
     eg_trainer *t = small("seq2seq", 0);
     eg_progress p;
@@ -43,8 +45,8 @@ START_TEST(it_learns_and_says_what_evaluation_saw)
     char in[16], out[16];
     eg_example e;
     for (int k = 0; !eg_trainer_test(t, k, &e); k++) {
-        eg_data_write(d, e.inputs, e.input, in, sizeof in);
-        eg_data_write(d, e.outputs, e.output, out, sizeof out);
+        eg_data_decode(d, e.inputs, e.input, in, sizeof in);
+        eg_data_decode(d, e.outputs, e.output, out, sizeof out);
         right += !strcmp(eg_trainer_predict(t, in), out);
     }
     ck_assert_int_eq(right, s.exact); /* sources padded in a batch, alone when asked */
@@ -79,11 +81,160 @@ START_TEST(it_learns_and_says_what_evaluation_saw)
                   "worst %g in %s", r.worst, r.worst_name);
     eg_assert_ok(cx);
 }
-END_TEST
+
+typedef struct passes {
+    eg_trainer *t;
+    const int32_t *source;
+    int64_t sources;
+} passes;
+static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
+{
+    const passes *w = user;
+    int32_t source[64 * 8];
+    for (int64_t k = 0; k < p->rows * w->sources; k++) source[k] = w->source[k % w->sources];
+    eg__batch b = { .rows = p->rows,
+                    .length = p->length,
+                    .sources = w->sources,
+                    .tokens = p->tokens,
+                    .source = source };
+    return eg_select_axis(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
+}
+
+/* a beam over caches writes what a beam over whole passes writes */
+LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
+{
+    static const char *const models[] = { "decoder", "seq2seq" };
+    eg_trainer *t = small(models[_i], 0);
+    for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    bool apart = t->kind->has_source;
+    int differ = 0;
+    for (int k = 0; k < 30; k++) {
+        char in[16], said[64], greedy[64];
+        eg_example e;
+        eg_trainer_test(t, k, &e);
+        eg_data_decode(t->data, e.inputs, e.input, in, sizeof in);
+        strcpy(said, eg_trainer_generate(t, .prompt = in, .beam = 5));
+        strcpy(greedy, eg_trainer_generate(t, .prompt = in));
+        e.input[e.inputs] = EG_SEP;
+        passes w = { t, e.input, e.inputs };
+        eg_eval(cx);
+        bool was = eg_nograd(cx, true);
+        const eg_decoded *d = eg_decode(.cx = cx, .next = whole_pass, .user = &w,
+                                        .prompt = apart ? e.input + e.inputs : e.input,
+                                        .prompts = apart ? 1 : e.inputs + 1,
+                                        .longest = t->longest - (apart ? 1 : e.inputs + 1) + 1,
+                                        .least = EG_FIRST, .end = EG_STOP, .beam = 5);
+        eg_nograd(cx, was);
+        eg_assert_ok(cx);
+        char right[64];
+        eg_data_decode(t->data, (int)d->sequence->count, d->sequence->tokens, right, sizeof right);
+        ck_assert_str_eq(said, right);
+        differ += strcmp(said, greedy) != 0;
+    }
+    ck_assert_int_gt(differ, 3); /* so there was something to pick */
+}
+
+/* greedy, 40 characters with a context of 6: as by whole passes over what is in sight */
+TEST(a_text_beyond_its_context)
+{
+    static char text[600];
+    for (int k = 0; k < 600; k++) text[k] = (char)('a' + k * k / 7 % 11);
+    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text, "squares"), .layers = 2,
+                                   .d_model = 16, .heads = 2, .context = 6, .batch = 8);
+    for (int k = 0; k < 20; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    const char *said = eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
+    ck_assert_uint_eq(strlen(said), 40);
+    int32_t tokens[64];
+    eg_data_encode(t->data, "abc", 64, tokens);
+    eg_nograd(cx, true);
+    eg_eval(cx);
+    for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {
+        eg__batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
+        eg_tensor *logits =
+            eg_slice_axis(eg_select_axis(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1,
+                          EG_FIRST, EG_END, 1);
+        tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
+        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
+                      "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
+                      eg_data_symbol(t->data, tokens[n]));
+    }
+}
+
+TEST(a_resumed_run_has_the_same_bits)
+{
+    char path[] = "/tmp/eg_two_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer *t = small("seq2seq", 0.1);
+    eg_progress p, q;
+    for (int k = 0; k < 3; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    eg_threads(cx, 1);
+    eg_trainer *again = eg_trainer_load(cx, path, .data = eg_data_task(cx, &own));
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_str_eq(eg_trainer_config(again)->model, "seq2seq");
+    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(again, &q), 0);
+    ck_assert(p.loss == q.loss && p.norm == q.norm && p.step == q.step);
+    unlink(path);
+}
+
+/* -- heads ------------------------------------------------------------------------------------ */
+/* off: as if its part of W_o were 0; on again: as before */
+LOOP_TEST(a_head_off_is_its_rows_of_W_o, 3)
+{
+    static const char *const models[] = { "decoder", "encoder", "seq2seq" }, *const names[] = {
+        "0", "0", "c0"
+    };
+    static const char *const weights[] = { "0.self.W_o", "0.self.W_o", "decoder.0.cross.W_o" };
+    eg_trainer *t = small(models[_i], 0);
+    eg_score before, off, zero, again;
+    for (int k = 0; k < 15; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_head_at head = { 0, 1 };
+    while (strcmp(eg_trainer_attention(t, head.attention), names[_i])) head.attention++;
+    ck_assert_int_eq(eg_trainer_attentions(t), _i == 2 ? 3 : 1);
+    ck_assert_ptr_null(eg_trainer_attention(t, eg_trainer_attentions(t)));
+    ck_assert_int_eq(eg_trainer_evaluate(t, &before), 0);
+    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &head), 0);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &off), 0);
+    ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &again), 0);
+    eg_tensor *W_o = eg_params_find(eg_trainer_params(t), weights[_i]);
+    ck_assert_int_eq(eg_fill(eg_select_axis(W_o, 0, 1), 0), 0);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &zero), 0);
+    ck_assert_double_eq_tol(off.loss, zero.loss, 1e-5);
+    ck_assert(fabs(off.loss - before.loss) > 1e-4 && again.loss == before.loss);
+    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 7, 0 }), -1);
+    eg_assert_error(cx, "heads off: there is no head 0 of attention 7");
+    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 0, 2 }), -1);
+    eg_assert_error(cx, "heads off: there is no head 2 of attention 0");
+}
+
+TEST(refused)
+{
+    eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
+    ck_assert_ptr_null(eg_trainer_attend(t, "abc", NULL));
+    eg_assert_error(cx, "attend: rows and columns of a model \"seq2seq\" have tokens of their own; "
+                        "eg_trainer_look gives both");
+    ck_assert_ptr_null(eg_trainer_look(d, "abc", "cross", NULL, NULL));
+    eg_assert_error(cx, "attend: there is no part \"cross\" in a model \"decoder\"");
+    ck_assert_ptr_null(eg_trainer_predict(t, "abcdef"));
+    eg_assert_error(cx, "more than 5 symbols");
+    ck_assert_ptr_null(eg_trainer_predict(t, ""));
+    eg_assert_error(cx, "the input is empty");
+    ck_assert_ptr_null(eg_trainer_look(t, "", NULL, NULL, NULL));
+    eg_assert_error(cx, "the input is empty");
+    ck_assert_ptr_null(eg_trainer_new(
+        eg_data_corpus_of(cx, "abcdefghijklmnopqrstuvwxyz", 26, "abc"), .model = "seq2seq"));
+    eg_assert_error(cx, "trainer: a text is learnt by a decoder, not by model \"seq2seq\"");
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, &own), .model = "rnn"));
+    eg_assert_error(cx, "model \"rnn\" is neither encoder nor decoder nor seq2seq");
+}
+
+GROUP("contexts", .timeout = 600)
 
 /* the logits of the last place of every prefix: a pass over the prefix against one more token
  * behind a cache */
-START_TEST(a_cache_gives_the_full_pass)
+LOOP_TEST(a_cache_gives_the_full_pass, 4)
 {
     static const struct {
         eg_dtype type;
@@ -106,96 +257,16 @@ START_TEST(a_cache_gives_the_full_pass)
     for (int64_t n = 1; n <= 5; n++) {
         eg__batch all = b, one = b;
         all.length = n, one.tokens = tokens + n - 1;
-        eg_tensor *full = eg_select(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
-        eg_tensor *cached = eg_select(t->kind->more(&t->net, cx, &one, memory, cache), 1, 0);
+        eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
+        eg_tensor *cached =
+            eg_select_axis(t->kind->next_logits(&t->net, cx, &one, memory, cache), 1, 0);
         eg_assert_ok(cx);
         eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
     }
     eg_close(cx);
 }
-END_TEST
 
-typedef struct passes {
-    eg_trainer *t;
-    const int32_t *source;
-    int64_t sources;
-} passes;
-static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
-{
-    const passes *w = user;
-    int32_t source[64 * 8];
-    for (int64_t k = 0; k < p->rows * w->sources; k++) source[k] = w->source[k % w->sources];
-    eg__batch b = { .rows = p->rows,
-                    .length = p->length,
-                    .sources = w->sources,
-                    .tokens = p->tokens,
-                    .source = source };
-    return eg_select(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
-}
-
-/* a beam over caches writes what a beam over whole passes writes */
-START_TEST(beams_pick_their_rows_of_the_cache)
-{
-    static const char *const models[] = { "decoder", "seq2seq" };
-    eg_trainer *t = small(models[_i], 0);
-    for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    bool apart = t->kind->apart;
-    int differ = 0;
-    for (int k = 0; k < 30; k++) {
-        char in[16], said[64], greedy[64];
-        eg_example e;
-        eg_trainer_test(t, k, &e);
-        eg_data_write(t->data, e.inputs, e.input, in, sizeof in);
-        strcpy(said, eg_trainer_generate(t, .prompt = in, .beam = 5));
-        strcpy(greedy, eg_trainer_generate(t, .prompt = in));
-        e.input[e.inputs] = EG_SEP;
-        passes w = { t, e.input, e.inputs };
-        eg_eval(cx);
-        bool was = eg_nograd(cx, true);
-        const eg_decoded *d = eg_decode(.cx = cx, .next = whole_pass, .user = &w,
-                                        .prompt = apart ? e.input + e.inputs : e.input,
-                                        .prompts = apart ? 1 : e.inputs + 1,
-                                        .longest = t->longest - (apart ? 1 : e.inputs + 1) + 1,
-                                        .least = EG_FIRST, .end = EG_STOP, .beam = 5);
-        eg_nograd(cx, was);
-        eg_assert_ok(cx);
-        char right[64];
-        eg_data_write(t->data, (int)d->sequence->count, d->sequence->tokens, right, sizeof right);
-        ck_assert_str_eq(said, right);
-        differ += strcmp(said, greedy) != 0;
-    }
-    ck_assert_int_gt(differ, 3); /* so there was something to pick */
-}
-END_TEST
-
-/* greedy, 40 characters with a context of 6: as by whole passes over what is in sight */
-START_TEST(a_text_beyond_its_context)
-{
-    static char text[600];
-    for (int k = 0; k < 600; k++) text[k] = (char)('a' + k * k / 7 % 11);
-    eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text, "squares"), .layers = 2,
-                                   .d_model = 16, .heads = 2, .context = 6, .batch = 8);
-    for (int k = 0; k < 20; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    const char *said = eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
-    ck_assert_uint_eq(strlen(said), 40);
-    int32_t tokens[64];
-    eg_data_read(t->data, "abc", 64, tokens);
-    eg_nograd(cx, true);
-    eg_eval(cx);
-    for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {
-        eg__batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
-        eg_tensor *logits =
-            eg_slice(eg_select(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1, EG_FIRST,
-                     EG_END, 1);
-        tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
-        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
-                      "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
-                      eg_data_symbol(t->data, tokens[n]));
-    }
-}
-END_TEST
-
-START_TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
+TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
 {
     cx = eg_open(.dtype = EG_F64, .threads = 1);
     eg_progress p, q;
@@ -213,82 +284,8 @@ START_TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
                         eg_params_at(eg_trainer_params(parts), k)->x, 1e-9);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(a_resumed_run_has_the_same_bits)
-{
-    char path[] = "/tmp/eg_two_XXXXXX";
-    close(mkstemp(path));
-    eg_trainer *t = small("seq2seq", 0.1);
-    eg_progress p, q;
-    for (int k = 0; k < 3; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    ck_assert_int_eq(eg_trainer_save(t, path), 0);
-    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(t, &p), 0);
-    eg_threads(cx, 1);
-    eg_trainer *again = eg_trainer_load(cx, path, .data = eg_data_task(cx, &own));
-    ck_assert_msg(again != NULL, "%s", eg_error(cx));
-    ck_assert_str_eq(eg_trainer_config(again)->model, "seq2seq");
-    for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_trainer_step(again, &q), 0);
-    ck_assert(p.loss == q.loss && p.norm == q.norm && p.step == q.step);
-    unlink(path);
-}
-END_TEST
-
-/* -- heads ------------------------------------------------------------------------------------ */
-/* off: as if its part of W_o were 0; on again: as before */
-START_TEST(a_head_off_is_its_rows_of_W_o)
-{
-    static const char *const models[] = { "decoder", "encoder", "seq2seq" }, *const names[] = {
-        "0", "0", "c0"
-    };
-    static const char *const weights[] = { "0.self.W_o", "0.self.W_o", "decoder.0.cross.W_o" };
-    eg_trainer *t = small(models[_i], 0);
-    eg_score before, off, zero, again;
-    for (int k = 0; k < 15; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    eg_head_at head = { 0, 1 };
-    while (strcmp(eg_trainer_attention(t, head.attention), names[_i])) head.attention++;
-    ck_assert_int_eq(eg_trainer_attentions(t), _i == 2 ? 3 : 1);
-    ck_assert_ptr_null(eg_trainer_attention(t, eg_trainer_attentions(t)));
-    ck_assert_int_eq(eg_trainer_evaluate(t, &before), 0);
-    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &head), 0);
-    ck_assert_int_eq(eg_trainer_evaluate(t, &off), 0);
-    ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
-    ck_assert_int_eq(eg_trainer_evaluate(t, &again), 0);
-    eg_tensor *W_o = eg_params_find(eg_trainer_params(t), weights[_i]);
-    ck_assert_int_eq(eg_fill(eg_select(W_o, 0, 1), 0), 0);
-    ck_assert_int_eq(eg_trainer_evaluate(t, &zero), 0);
-    ck_assert_double_eq_tol(off.loss, zero.loss, 1e-5);
-    ck_assert(fabs(off.loss - before.loss) > 1e-4 && again.loss == before.loss);
-    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 7, 0 }), -1);
-    eg_assert_error(cx, "heads off: there is no head 0 of attention 7");
-    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 0, 2 }), -1);
-    eg_assert_error(cx, "heads off: there is no head 2 of attention 0");
-}
-END_TEST
-
-START_TEST(refused)
-{
-    eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
-    ck_assert_ptr_null(eg_trainer_attend(t, "abc", NULL));
-    eg_assert_error(cx, "attend: rows and columns of a model \"seq2seq\" have tokens of their own; "
-                        "eg_trainer_look gives both");
-    ck_assert_ptr_null(eg_trainer_look(d, "abc", "cross", NULL, NULL));
-    eg_assert_error(cx, "attend: there is no part \"cross\" in a model \"decoder\"");
-    ck_assert_ptr_null(eg_trainer_predict(t, "abcdef"));
-    eg_assert_error(cx, "more than 5 symbols");
-    ck_assert_ptr_null(eg_trainer_predict(t, ""));
-    eg_assert_error(cx, "the input is empty");
-    ck_assert_ptr_null(eg_trainer_look(t, "", NULL, NULL, NULL));
-    eg_assert_error(cx, "the input is empty");
-    ck_assert_ptr_null(eg_trainer_new(
-        eg_data_corpus_of(cx, "abcdefghijklmnopqrstuvwxyz", 26, "abc"), .model = "seq2seq"));
-    eg_assert_error(cx, "trainer: a text is learnt by a decoder, not by model \"seq2seq\"");
-    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, &own), .model = "rnn"));
-    eg_assert_error(cx, "model \"rnn\" is neither encoder nor decoder nor seq2seq");
-}
-END_TEST
-
-START_TEST(memory_may_end_anywhere)
+TEST(memory_may_end_anywhere)
 {
     int n = 0;
     for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
@@ -305,27 +302,4 @@ START_TEST(memory_may_end_anywhere)
         eg_close(cx);
     }
     ck_assert_int_gt(n, 5);
-}
-END_TEST
-
-Suite *suite_seq2seq(void)
-{
-    Suite *s = suite_create("seq2seq");
-    TCase *t = tcase_create("seq2seq");
-    tcase_add_checked_fixture(t, open_f32, close_cx);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, it_learns_and_says_what_evaluation_saw);
-    tcase_add_loop_test(t, beams_pick_their_rows_of_the_cache, 0, 2);
-    tcase_add_test(t, a_text_beyond_its_context);
-    tcase_add_test(t, a_resumed_run_has_the_same_bits);
-    tcase_add_loop_test(t, a_head_off_is_its_rows_of_W_o, 0, 3);
-    tcase_add_test(t, refused);
-    suite_add_tcase(s, t);
-    t = tcase_create("contexts");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, a_cache_gives_the_full_pass, 0, 4);
-    tcase_add_test(t, parts_of_a_batch);
-    tcase_add_test(t, memory_may_end_anywhere);
-    suite_add_tcase(s, t);
-    return s;
 }

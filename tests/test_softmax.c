@@ -3,10 +3,9 @@
 #include "tests.h"
 #include "wave.h"
 
-static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
-static bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
+GROUP("softmax")
 
-START_TEST(softmax_is_as_stored)
+TEST(softmax_is_as_stored)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4);
@@ -17,9 +16,8 @@ START_TEST(softmax_is_as_stored)
               GRADIENTS(ref_log_softmax_d0));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(rows_sum_to_one_and_shifts_do_not_matter)
+TEST(rows_sum_to_one_and_shifts_do_not_matter)
 {
     eg_ctx *cx = eg_open();
     const int64_t sizes[] = { 1, 2, 15, 16, 17, 511, 512, 513, 3000 };
@@ -38,9 +36,8 @@ START_TEST(rows_sum_to_one_and_shifts_do_not_matter)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_0_5_a_mask_is_not_a_factor)
+TEST(a_mask_is_not_a_factor)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = eg_from(cx, ((double[]){ 1, 2, 3, 4 }), 4),
@@ -52,9 +49,8 @@ START_TEST(row_0_5_a_mask_is_not_a_factor)
     eg_assert_close(eg_softmax("[t]", eg_mul(s, eg_cast(keep, EG_F64))), bug, 5e-5);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_0_6_the_axes_are_named)
+TEST(the_axes_are_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_scale(wave(cx, 0, 2, 3, 4, 5), 300);
@@ -62,7 +58,6 @@ START_TEST(row_0_6_the_axes_are_named)
     eg_assert_close(eg_sum("n h [s t]", eg_softmax("n h [s t]", x)), eg_ones(cx, 2, 3), 1e-15);
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *masked(void *keep, eg_tensor *const *x)
 {
@@ -76,7 +71,7 @@ static eg_tensor *log_masked(void *keep, eg_tensor *const *x)
                                         .bias = { "ij", x[1] })),
                   x[0]);
 }
-START_TEST(row_0_10_a_row_with_no_key_is_zero)
+TEST(a_row_with_no_key_is_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 4, 5), *bias = wave(cx, 1, 4, 5), *dx, *ddx, *y;
@@ -100,9 +95,8 @@ START_TEST(row_0_10_a_row_with_no_key_is_zero)
     }
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_1_8_a_float_is_not_a_keep_mask)
+TEST(a_float_is_not_a_keep_mask)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
@@ -114,9 +108,8 @@ START_TEST(row_1_8_a_float_is_not_a_keep_mask)
     ck_assert(eg_ok(eg_softmax("i [j]", x, .bias = { "j", f })));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_1_9_a_large_negative_number_is_not_a_mask)
+TEST(a_large_negative_number_is_not_a_mask)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3, 4 }), 4);
@@ -127,9 +120,8 @@ START_TEST(row_1_9_a_large_negative_number_is_not_a_mask)
     eg_assert_close(eg_softmax("[j]", x, .where = "j < 0"), eg_zeros(cx, 4), 0);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
+TEST(the_axis_is_a_letter_in_any_layout)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = wave(cx, 0, 4, 5, 2, 3);
@@ -139,9 +131,8 @@ START_TEST(row_3_3_the_axis_is_a_letter_in_any_layout)
     eg_assert_close(eg_sum("i [j] b h", y), eg_ones(cx, 4, 2, 3), 1e-15);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_3_11_a_missing_letter_is_shared)
+TEST(a_missing_letter_is_shared)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *s = wave(cx, 0, 4, 5, 2, 3), *keep = eg_gt(wave(cx, 1, 4, 5, 2), eg_scalar(cx, -1));
@@ -152,9 +143,8 @@ START_TEST(row_3_11_a_missing_letter_is_shared)
         same_bits(y, eg_softmax("i [j] b h", s, .keep = { "bji", eg_permute(keep, 2, 1, 0) })));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(row_4_5_scores_of_any_size)
+TEST(scores_of_any_size)
 {
     eg_ctx *cx = eg_open();
     for (int type = EG_F32; type <= EG_F64; type++) {
@@ -177,10 +167,9 @@ START_TEST(row_4_5_scores_of_any_size)
     ck_assert(any_nan(eg_softmax("[j]", eg_from(cx, ((float[]){ NAN, 0 }), 2))));
     eg_close(cx);
 }
-END_TEST
 
 /* -- predicates ------------------------------------------------------------------------------- */
-START_TEST(where_equals_the_same_mask_as_data)
+TEST(where_equals_the_same_mask_as_data)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 6, 9);
@@ -211,9 +200,8 @@ START_TEST(where_equals_the_same_mask_as_data)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(masks_add_up_and_names_work)
+TEST(masks_add_up_and_names_work)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4, 5), *pad = eg_gt(wave(cx, 1, 2, 5), eg_scalar(cx, -1)),
@@ -236,9 +224,8 @@ START_TEST(masks_add_up_and_names_work)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(softmax_has_the_same_bits_for_any_threads)
+TEST(softmax_has_the_same_bits_for_any_threads)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 3, 3, (int64_t[]){ 40, 50, 60 });
@@ -248,9 +235,8 @@ START_TEST(softmax_has_the_same_bits_for_any_threads)
     ck_assert(same_bits(l, eg_log_softmax("b [i] j", x)));
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(softmax_refuses)
+TEST(softmax_refuses)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3, 4), *pad = eg_cast(eg_ones(cx, 2, 4), EG_BOOL),
@@ -285,7 +271,6 @@ START_TEST(softmax_refuses)
     eg_assert_error(cx, "do not fit in 64 bits");
     eg_close(cx);
 }
-END_TEST
 
 /* -- the fused rows and their gradients are what plain operations say, whatever the length of a row
  */
@@ -326,14 +311,15 @@ FUSED(cross_entropy, eg_cross_entropy("b [v]", x[0], t, .smoothing = .1, .each =
       eg_neg(eg_sum("b [v]", eg_mul(eg_shift(eg_scale(eg_one_hot(t, eg_dim(x[0], 1)), .9),
                                              .1 / (double)eg_dim(x[0], 1)),
                                     eg_log(share(x[0]))))))
-#define PAIR(NAME)                        \
-    {                                     \
-#NAME, NAME##_fused, NAME##_plain \
-    }
+/* clang-format off */
+#define PAIR(NAME) { #NAME, NAME##_fused, NAME##_plain }
+/* clang-format on */
 static const pair_of pairs[] = { PAIR(softmax),   PAIR(log_softmax), PAIR(logsumexp),
                                  PAIR(layernorm), PAIR(rmsnorm),     PAIR(cross_entropy) };
 
-START_TEST(fused_is_plain)
+GROUP("fused")
+
+LOOP_TEST(fused_is_plain, sizeof pairs / sizeof *pairs)
 {
     const int64_t lengths[] = { 1, 5, 16, 26, 64, 65, 511, 512, 513, 1300 };
     const pair_of *f = &pairs[_i];
@@ -343,7 +329,7 @@ START_TEST(fused_is_plain)
         eg_mark m = eg_push(cx);
         eg_tensor *x[] = { wave(cx, 0, 5, n), wave(cx, 1, n), wave(cx, 2, n) },
                   *t = eg_from(cx, ((int64_t[]){ 0, n - 1, n / 2, n / 3, 0 }), 5);
-        eg_tensor *gap = eg_slice(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2),
+        eg_tensor *gap = eg_slice_axis(wave(cx, 0, 5, 2 * n), 1, 0, EG_END, 2),
                   *turned = eg_transpose(eg_copy(eg_transpose(x[0], 0, 1)), 0, 1);
         eg_tensor *layouts[] = { x[0], gap, turned };
         for (int l = 0; l < 3; l++) {
@@ -372,10 +358,9 @@ START_TEST(fused_is_plain)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* The same bits from one thread and from three. */
-START_TEST(fused_threads)
+LOOP_TEST(fused_threads, sizeof pairs / sizeof *pairs)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     const pair_of *f = &pairs[_i];
@@ -395,7 +380,6 @@ START_TEST(fused_threads)
                       "%s: tensor %d changes with the number of threads", f->name, k);
     eg_close(cx);
 }
-END_TEST
 
 /* lib/ops/memo.h: what a rule keeps for the operands that follow is not taken for another
  * gradient's. */
@@ -407,7 +391,7 @@ static eg_tensor *normalises(eg_tensor *const *x)
 {
     return eg_layernorm("b [v]", x[0], .gain = x[1], .bias = x[2]);
 }
-START_TEST(a_gradient_asked_for_again)
+TEST(a_gradient_asked_for_again)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     for (int norm = 0; norm < 2; norm++) {
@@ -438,7 +422,6 @@ START_TEST(a_gradient_asked_for_again)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Random rows with NaN beside infinities, of every length that the loops treat in a way of its own,
  * contiguous and not: where a NaN is allowed the row is NaN (what is masked 0, −inf in the
@@ -448,7 +431,7 @@ static double odd_number(eg_ctx *cx)
     const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
     return draw < .2 ? NAN : draw < .4 ? INFINITY : draw < .6 ? -INFINITY : draw;
 }
-START_TEST(nan_wins_and_what_is_masked_does_not_count)
+LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
 {
     static const int sizes[] = { 1, 2, 3, 15, 16, 17, 31, 40, 511, 512, 513, 1100 };
     const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
@@ -515,33 +498,4 @@ START_TEST(nan_wins_and_what_is_masked_does_not_count)
             }
             eg_close(cx);
         }
-}
-END_TEST
-
-Suite *suite_softmax(void)
-{
-    Suite *s = suite_create("softmax");
-    TCase *t = tcase_create("softmax");
-    tcase_add_test(t, a_gradient_asked_for_again);
-    tcase_add_test(t, softmax_is_as_stored);
-    tcase_add_test(t, rows_sum_to_one_and_shifts_do_not_matter);
-    tcase_add_test(t, row_0_5_a_mask_is_not_a_factor);
-    tcase_add_test(t, row_0_6_the_axes_are_named);
-    tcase_add_test(t, row_0_10_a_row_with_no_key_is_zero);
-    tcase_add_test(t, row_1_8_a_float_is_not_a_keep_mask);
-    tcase_add_test(t, row_1_9_a_large_negative_number_is_not_a_mask);
-    tcase_add_test(t, row_3_3_the_axis_is_a_letter_in_any_layout);
-    tcase_add_test(t, row_3_11_a_missing_letter_is_shared);
-    tcase_add_test(t, row_4_5_scores_of_any_size);
-    tcase_add_test(t, where_equals_the_same_mask_as_data);
-    tcase_add_test(t, masks_add_up_and_names_work);
-    tcase_add_test(t, softmax_has_the_same_bits_for_any_threads);
-    tcase_add_test(t, softmax_refuses);
-    suite_add_tcase(s, t);
-    t = tcase_create("fused");
-    tcase_add_loop_test(t, fused_is_plain, 0, (int)(sizeof pairs / sizeof *pairs));
-    tcase_add_loop_test(t, fused_threads, 0, (int)(sizeof pairs / sizeof *pairs));
-    tcase_add_loop_test(t, nan_wins_and_what_is_masked_does_not_count, 0, 24);
-    suite_add_tcase(s, t);
-    return s;
 }

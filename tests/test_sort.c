@@ -4,42 +4,33 @@
 #include "tests.h"
 #include "wave.h"
 
-#define VALUES(x, ...)                                                                      \
-    do {                                                                                    \
-        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));      \
-        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                        \
-        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));              \
-        for (int64_t k_ = 0; k_ < eg_size(x); k_++)                                         \
-            ck_assert_msg(have_[k_] == want_[k_] || (isnan(have_[k_]) && isnan(want_[k_])), \
-                          "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
-    } while (0)
+GROUP("sort")
 
-START_TEST(sort_keeps_equals_in_their_order)
+TEST(sort_keeps_equals_in_their_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *order,
         *x = eg_from(cx, ((double[]){ 3, NAN, 1, 3, -INFINITY, 1, INFINITY, NAN }), 8);
-    VALUES(eg_sort("[l]", x, .order = &order), -INFINITY, 1, 1, 3, 3, INFINITY, NAN, NAN);
-    VALUES(order, 4, 2, 5, 0, 3, 6, 1, 7);
+    SHOWS(eg_sort("[l]", x, .order = &order), -INFINITY, 1, 1, 3, 3, INFINITY, NAN, NAN);
+    SHOWS(order, 4, 2, 5, 0, 3, 6, 1, 7);
     ck_assert_int_eq(eg_type(order), EG_I64);
-    VALUES(eg_argsort("[l]", x), 4, 2, 5, 0, 3, 6, 1, 7);
-    VALUES(eg_sort("[l]", x, .descending = true, .order = &order), NAN, NAN, INFINITY, 3, 3, 1, 1,
-           -INFINITY);
-    VALUES(order, 1, 7, 6, 0, 3, 2, 5, 4);
-    VALUES(eg_argsort("[l]", x, .descending = true), 1, 7, 6, 0, 3, 2, 5, 4);
-    VALUES(eg_sort("[l]", eg_from(cx, ((int[]){ 2, INT32_MIN, INT32_MAX, 2 }), 4)), INT32_MIN, 2, 2,
-           INT32_MAX);
-    VALUES(eg_argsort("[l]", eg_from(cx, ((bool[]){ true, false, true, false }), 4)), 1, 3, 0, 2);
+    SHOWS(eg_argsort("[l]", x), 4, 2, 5, 0, 3, 6, 1, 7);
+    SHOWS(eg_sort("[l]", x, .descending = true, .order = &order), NAN, NAN, INFINITY, 3, 3, 1, 1,
+          -INFINITY);
+    SHOWS(order, 1, 7, 6, 0, 3, 2, 5, 4);
+    SHOWS(eg_argsort("[l]", x, .descending = true), 1, 7, 6, 0, 3, 2, 5, 4);
+    SHOWS(eg_sort("[l]", eg_from(cx, ((int[]){ 2, INT32_MIN, INT32_MAX, 2 }), 4)), INT32_MIN, 2, 2,
+          INT32_MAX);
+    SHOWS(eg_argsort("[l]", eg_from(cx, ((bool[]){ true, false, true, false }), 4)), 1, 3, 0, 2);
     ck_assert_int_eq(eg_type(eg_sort("[l]", eg_from(cx, ((bool[]){ true, false }), 2))), EG_BOOL);
     ck_assert_int_eq(eg_size(eg_sort("b [l]", eg_zeros(cx, 3, 0))), 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Along any axis, of any layout and through groups: what sorting each row does; and topk is the
  * head of sort. */
-START_TEST(sort_and_topk_by_letters)
+TEST(sort_and_topk_by_letters)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 3, 7, 4), *rows = eg_permute(x, 0, 2, 1), *order, *best;
@@ -49,14 +40,15 @@ START_TEST(sort_and_topk_by_letters)
     eg_assert_close(eg_sort("b [l] d", eg_copy(rows), .order = NULL), eg_sort("b [l] d", rows), 0);
     eg_assert_close(eg_at("b [k] d, b l d -> b l d", x, order), y, 0);
     eg_assert_close(eg_sort("b ([l] d=4)", eg_reshape(x, 3, 28)), eg_reshape(y, 3, 28), 0);
-    eg_assert_close(eg_sort("... [d]", x, .descending = true), eg_flip(eg_sort("... [d]", x), -1),
-                    0);
+    eg_assert_close(eg_sort("... [d]", x, .descending = true),
+                    eg_flip_axis(eg_sort("... [d]", x), -1), 0);
     for (int64_t k = 0; k <= 7; k++) {
         eg_tensor *top = eg_topk("b [l] d", x, k, .order = &best),
                   *low = eg_topk("b [l] d", x, k, .smallest = true);
         eg_assert_axes("b l d", top, NULL, NULL, NULL);
-        eg_assert_close(top, eg_slice(eg_sort("b [l] d", x, .descending = true), 1, 0, k, 1), 0);
-        eg_assert_close(low, eg_slice(y, 1, 0, k, 1), 0);
+        eg_assert_close(top, eg_slice_axis(eg_sort("b [l] d", x, .descending = true), 1, 0, k, 1),
+                        0);
+        eg_assert_close(low, eg_slice_axis(y, 1, 0, k, 1), 0);
         if (k) eg_assert_close(eg_at("b [j] d, b l d -> b l d", x, best), top, 0);
     }
     eg_assert_close(eg_topk("b ([l] d=4)", eg_reshape(x, 3, 28), 2),
@@ -64,17 +56,16 @@ START_TEST(sort_and_topk_by_letters)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* The largest alone, values and places, where the string names an output: what max and argmax give,
  * in any order of axes. */
-START_TEST(topk_of_one_drops_its_axis)
+TEST(topk_of_one_drops_its_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 3, 7, 4), *place, *dx, *want;
     eg_tensor *y = eg_topk("b [l] d -> d b", x, 1, .order = &place);
     eg_assert_close(y, eg_max("b [l] d -> d b", x), 0);
-    VALUES(eg_eq(place, eg_argmax("b [l] d -> d b", x)), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+    SHOWS(eg_eq(place, eg_argmax("b [l] d -> d b", x)), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
     eg_grad(y, eg_ones_like(y), 1, &x, &dx);
     eg_grad(eg_max("b [l] d -> d b", x), eg_ones_like(y), 1, &x, &want);
     eg_assert_close(dx, want, 0);
@@ -91,24 +82,22 @@ START_TEST(topk_of_one_drops_its_axis)
     eg_assert_error(cx, "works along one axis");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(topk_passes_gradients_to_its_places)
+TEST(topk_passes_gradients_to_its_places)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2, 9, 7, 8, 6 }), 2, 4), *dx;
     eg_tensor *g = eg_from(cx, ((double[]){ 10, 20, 30, 40 }), 2, 2);
     eg_grad(eg_topk("b [l]", x, 2), g, 1, &x, &dx);
-    VALUES(dx, 0, 10, 20, 0, 30, 0, 40, 0);
+    SHOWS(dx, 0, 10, 20, 0, 30, 0, 40, 0);
     eg_grad(eg_sort("b [l]", eg_cast(x, EG_F32)),
             eg_cast(eg_reshape(eg_arange(cx, EG_F64, 0, 8, 1), 2, 4), EG_F32), 1, &x, &dx);
-    VALUES(dx, 0, 3, 2, 1, 7, 5, 6, 4);
+    SHOWS(dx, 0, 3, 2, 1, 7, 5, 6, 4);
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(sort_refuses)
+TEST(sort_refuses)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *order;
@@ -130,10 +119,11 @@ START_TEST(sort_refuses)
     ck_assert_ptr_null(eg_topk_with(NULL));
     eg_close(cx);
 }
-END_TEST
+
+GROUP("recurrences")
 
 /* y_l = a_l y_{l−1} + b_l, written out. */
-START_TEST(linear_scan_is_its_loop)
+TEST(linear_scan_is_its_loop)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = wave(cx, 0, 2, 6, 3), *b = wave(cx, 1, 2, 6, 3),
@@ -153,13 +143,13 @@ START_TEST(linear_scan_is_its_loop)
                    2),
         y, 0);
     eg_assert_close(eg_linear_scan("b [l] d", eg_ones_like(b), b), eg_cumsum("b [l] d", b), 1e-14);
-    VALUES(eg_linear_scan("[l]", eg_from(cx, ((int[]){ 9, 2, 3 }), 3),
-                          eg_from(cx, ((int[]){ 1, 1, INT32_MAX }), 3)),
-           1, 3, 9. + INT32_MAX);
-    VALUES(eg_linear_scan("[l]", eg_from(cx, ((double[]){ INFINITY, 2 }), 2),
-                          eg_from(cx, ((double[]){ 1, 1 }), 2)),
-           1, 3);
-    eg_linear_scan("b [l] d", a, eg_slice(b, 1, 0, 5, 1));
+    SHOWS(eg_linear_scan("[l]", eg_from(cx, ((int[]){ 9, 2, 3 }), 3),
+                         eg_from(cx, ((int[]){ 1, 1, INT32_MAX }), 3)),
+          1, 3, 9. + INT32_MAX);
+    SHOWS(eg_linear_scan("[l]", eg_from(cx, ((double[]){ INFINITY, 2 }), 2),
+                         eg_from(cx, ((double[]){ 1, 1 }), 2)),
+          1, 3);
+    eg_linear_scan("b [l] d", a, eg_slice_axis(b, 1, 0, 5, 1));
     eg_assert_error(cx, "linear_scan: operand 1 is (2, 3, 6) but operand 2 is (2, 3, 5)");
     eg_linear_scan("b [l] d", a, eg_cast(b, EG_F32));
     eg_assert_error(cx, "linear_scan: operand 1 is f64, operand 2 is f32");
@@ -168,7 +158,6 @@ START_TEST(linear_scan_is_its_loop)
     ck_assert_ptr_null(eg_linear_scan("[l]", NULL, NULL));
     eg_close(cx);
 }
-END_TEST
 
 static eg_tensor *running_product(void *user, eg_tensor *const *x)
 {
@@ -180,33 +169,34 @@ static eg_tensor *scanned(void *user, eg_tensor *const *x)
     (void)user;
     return eg_linear_scan("b [l]", x[0], x[1]);
 }
-START_TEST(cumprod_is_right_with_zeros)
+TEST(cumprod_is_right_with_zeros)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    VALUES(eg_cumprod("[l]", eg_from(cx, ((double[]){ 2, -3, .5, 4 }), 4)), 2, -6, -3, -12);
-    VALUES(eg_cumprod("[l]", eg_from(cx, ((int[]){ 65536, 65536, 3 }), 3)), 65536, 0x1p32,
-           3 * 0x1p32);
+    SHOWS(eg_cumprod("[l]", eg_from(cx, ((double[]){ 2, -3, .5, 4 }), 4)), 2, -6, -3, -12);
+    SHOWS(eg_cumprod("[l]", eg_from(cx, ((int[]){ 65536, 65536, 3 }), 3)), 65536, 0x1p32,
+          3 * 0x1p32);
     ck_assert_int_eq(eg_size(eg_cumprod("b [l]", eg_zeros(cx, 3, 0))), 0);
     eg_tensor *x = eg_from(cx, ((double[]){ 2, 0, 3, .5, 0, 0, 1.5, 2, 1.5, -2, .7, 0 }), 3, 4);
     eg_assert_grad2(running_product, NULL, x);
-    eg_assert_grad2(scanned, NULL, x, eg_flip(x, 1));
+    eg_assert_grad2(scanned, NULL, x, eg_flip_axis(x, 1));
     eg_tensor *dx;
     eg_grad(eg_sum(NULL, eg_cumprod("b [l]", x)), NULL, 1, &x, &dx);
     /* x1 = 0: y = x0, x0 x1, x0 x1 x2, x0 x1 x2 x3 */
-    VALUES(eg_slice(dx, 0, 0, 1, 1), 1, 2 + 6 + 3, 0, 0);
+    SHOWS(eg_slice_axis(dx, 0, 0, 1, 1), 1, 2 + 6 + 3, 0, 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
+GROUP("norms")
+
+TEST(pnorm_neither_overflows_nor_divides_by_zero)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 3, -4, 0, 0 }), 2, 2), *dx;
-    VALUES(eg_pnorm("i [j]", x, 2), 5, 0);
-    VALUES(eg_pnorm("i [j]", x, 1), 7, 0);
-    VALUES(eg_pnorm("i [j]", x, INFINITY), 4, 0);
-    VALUES(eg_pnorm(NULL, x, 2), 5);
+    SHOWS(eg_pnorm("i [j]", x, 2), 5, 0);
+    SHOWS(eg_pnorm("i [j]", x, 1), 7, 0);
+    SHOWS(eg_pnorm("i [j]", x, INFINITY), 4, 0);
+    SHOWS(eg_pnorm(NULL, x, 2), 5);
     eg_assert_close(eg_pnorm("[i] j", x, 3), eg_from(cx, ((double[]){ 3, 4 }), 2), 1e-15);
     const double p[] = { 1, 1.5, 2, 3, INFINITY };
     for (int k = 0; k < 5; k++) {
@@ -232,7 +222,7 @@ START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
                             3.16227766e31, 1e25);
     ck_assert(isnan(eg_item(eg_pnorm(NULL, eg_from(cx, ((double[]){ NAN, 1 }), 2), 2))));
     ck_assert(isinf(eg_item(eg_pnorm(NULL, eg_from(cx, ((double[]){ -INFINITY, 1 }), 2), 2))));
-    VALUES(eg_pnorm("b [l]", eg_zeros(cx, 2, 0), 2), 0, 0);
+    SHOWS(eg_pnorm("b [l]", eg_zeros(cx, 2, 0), 2), 0, 0);
     eg_assert_ok(cx);
     eg_pnorm("i [j]", x, 0);
     eg_assert_error(cx, "pnorm: p is 0; it must be above 0");
@@ -244,7 +234,6 @@ START_TEST(pnorm_neither_overflows_nor_divides_by_zero)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by
  * convention, forward mode too: of norms, of the standard deviation, whatever the equal values are,
@@ -262,7 +251,7 @@ static eg_tensor *layer_gain(eg_tensor *x)
     return eg_layernorm("i [j]", x, .eps = EG_OFF, .gain = eg_full(eg_context(x), 3, eg_dim(x, 1)));
 }
 static eg_tensor *root_mean(eg_tensor *x) { return eg_rmsnorm("i [j]", x, .eps = EG_OFF); }
-START_TEST(where_a_norm_is_zero_its_derivatives_are)
+TEST(where_a_norm_is_zero_its_derivatives_are)
 {
     const struct {
         const char *name;
@@ -306,15 +295,14 @@ START_TEST(where_a_norm_is_zero_its_derivatives_are)
                 eg_close(cx);
             }
 }
-END_TEST
 
-START_TEST(functions_at_their_limits)
+TEST(functions_at_their_limits)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ -1.5, -.5, .5, 1.5, 2.5 }), 5);
-    VALUES(eg_round(x), -2, 0, 0, 2, 2);
-    VALUES(eg_ceil(x), -1, 0, 1, 2, 3);
-    VALUES(eg_trunc(x), -1, 0, 0, 1, 2);
+    SHOWS(eg_round(x), -2, 0, 0, 2, 2);
+    SHOWS(eg_ceil(x), -1, 0, 1, 2, 3);
+    SHOWS(eg_trunc(x), -1, 0, 0, 1, 2);
     eg_tensor *a = eg_from(cx, ((double[]){ -INFINITY, INFINITY, -INFINITY, 1000, 0 }), 5),
               *b = eg_from(cx, ((double[]){ -INFINITY, 1, 3, 1000, -1000 }), 5);
     eg_assert_close(eg_logaddexp(a, b),
@@ -326,27 +314,4 @@ START_TEST(functions_at_their_limits)
     eg_atan2(eg_cast(x, EG_I64), eg_cast(x, EG_I64));
     eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_sort(void)
-{
-    Suite *s = suite_create("sort");
-    TCase *t = tcase_create("sort");
-    tcase_add_test(t, sort_keeps_equals_in_their_order);
-    tcase_add_test(t, sort_and_topk_by_letters);
-    tcase_add_test(t, topk_of_one_drops_its_axis);
-    tcase_add_test(t, topk_passes_gradients_to_its_places);
-    tcase_add_test(t, sort_refuses);
-    suite_add_tcase(s, t);
-    t = tcase_create("recurrences");
-    tcase_add_test(t, linear_scan_is_its_loop);
-    tcase_add_test(t, cumprod_is_right_with_zeros);
-    suite_add_tcase(s, t);
-    t = tcase_create("norms");
-    tcase_add_test(t, pnorm_neither_overflows_nor_divides_by_zero);
-    tcase_add_test(t, where_a_norm_is_zero_its_derivatives_are);
-    tcase_add_test(t, functions_at_their_limits);
-    suite_add_tcase(s, t);
-    return s;
 }

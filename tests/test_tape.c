@@ -1,5 +1,5 @@
-/* test_tape.c: what is asked of the tape besides gradients: which call made a node, hooks, names,
- * paths. */
+/* test_tape.c: what the tape knows besides gradients: which call made a node, hooks, names, paths.
+ */
 #if HAVE_CONFIG_H
 #include <config.h> /* HAVE_LIBDW */
 #endif
@@ -22,7 +22,7 @@ static void assert_line(const char *text, const char *who, int line)
     ck_assert_msg(text && strstr(text, want), "\"%s\" does not say %s", text ? text : "NULL", want);
 }
 
-START_TEST(a_node_knows_the_line_that_made_it)
+TEST(a_node_knows_the_line_that_made_it)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 2, 3), *w = eg_ones(cx, 3, 3), *dx;
@@ -41,9 +41,8 @@ START_TEST(a_node_knows_the_line_that_made_it)
     ck_assert_str_eq(eg_origin(NULL), "");
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(a_change_in_place_names_the_line_that_saved_the_value)
+TEST(a_change_in_place_names_the_line_that_saved_the_value)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *w = eg_ones(cx, 3), *dx;
@@ -64,7 +63,6 @@ START_TEST(a_change_in_place_names_the_line_that_saved_the_value)
     eg_clear(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- hooks ------------------------------------------------------------------------------------ */
 typedef struct seen {
@@ -95,7 +93,7 @@ static eg_tensor *calls_itself(void *y, eg_tensor *x, eg_tensor *g)
     eg_tensor *dx;
     return eg_grad(y, g, 1, &x, &dx) ? NULL : dx;
 }
-START_TEST(hooks_see_complete_cotangents)
+TEST(hooks_see_complete_cotangents)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_scalar(cx, 3), *h = eg_square(x), *y = eg_add(eg_mul(h, h), h),
@@ -129,9 +127,8 @@ START_TEST(hooks_see_complete_cotangents)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(hooks_refuse)
+TEST(hooks_refuse)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *n = eg_randint(cx, 0, 5, 3), *y = eg_exp(x), *dx;
@@ -154,10 +151,9 @@ START_TEST(hooks_refuse)
     ck_assert_int_eq(eg_grad(z, x, 1, &x, &dx), 0);
     eg_close(cx);
 }
-END_TEST
 
 /* -- zero or missing -------------------------------------------------------------------------- */
-START_TEST(row_2_3_a_cut_path_is_named)
+TEST(a_cut_path_is_named)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *other = eg_ones(cx, 3), *cut = x;
@@ -186,7 +182,6 @@ START_TEST(row_2_3_a_cut_path_is_named)
     ck_assert_int_eq(eg_path_to(low, x, &cut), EG_CUT_PATH);
     eg_close(cx);
 }
-END_TEST
 
 /* -- what a sweep costs ----------------------------------------------------------------------- */
 static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
@@ -196,7 +191,7 @@ static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
     ck_assert_int_eq(eg_grad(y, NULL, count, xs, dx), 0);
     return eg_stats(eg_context(y)).nodes - before;
 }
-START_TEST(gradients_nobody_asked_for_are_not_computed)
+TEST(gradients_nobody_asked_for_are_not_computed)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3, 3), *w = eg_ones(cx, 3, 3), *v = eg_ones(cx, 3, 3);
@@ -211,11 +206,10 @@ START_TEST(gradients_nobody_asked_for_are_not_computed)
     ck_assert_uint_eq(nodes_of(y, 1, (eg_tensor *[]){ eg_ones(cx, 3) }), 0);
     eg_close(cx);
 }
-END_TEST
 
 /* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the
  * first share their place. */
-START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
+TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
     eg_tensor *x = eg_uniform(cx, -1, 1, 1000), *y = eg_scale(x, 0), *dx[2];
@@ -234,10 +228,9 @@ START_TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
     ck_assert(!memcmp(eg_f64(dx[0]), eg_f64(dx[1]), 1000 * sizeof(double)));
     eg_close(cx);
 }
-END_TEST
 
 /* -- the first NaN, and graphs ---------------------------------------------------------------- */
-START_TEST(the_first_nan_is_named)
+TEST(the_first_nan_is_named)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3e38f, 1, 1, 1 }), 2, 3),
@@ -266,7 +259,6 @@ START_TEST(the_first_nan_is_named)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 static void read_back(int (*print)(FILE *, eg_tensor *), eg_tensor *y, char *out, size_t room)
 {
@@ -277,7 +269,7 @@ static void read_back(int (*print)(FILE *, eg_tensor *), eg_tensor *y, char *out
     out[fread(out, 1, room - 1, f)] = 0;
     fclose(f);
 }
-START_TEST(a_graph_as_text_and_as_dot)
+TEST(a_graph_as_text_and_as_dot)
 {
     eg_ctx *cx = eg_open();
     eg_params *p = eg_params_open(cx);
@@ -320,11 +312,10 @@ START_TEST(a_graph_as_text_and_as_dot)
     }
     eg_close(cx);
 }
-END_TEST
 
 /* Letters of the string where it had letters; the gradient's too. Names and groups get letters of
  * their own. */
-START_TEST(einsum_keeps_its_letters)
+TEST(einsum_keeps_its_letters)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *w = eg_ones(cx, 3, 4), *dx;
@@ -341,7 +332,6 @@ START_TEST(einsum_keeps_its_letters)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
 /* -- a row at its first use: what a build with --enable-debug asks by itself ------------------ */
 static bool same_shape(eg_tensor *y)
@@ -390,7 +380,7 @@ static const struct {
     { { PRODUCT, .rule = wrong_rule, .samples = product_samples },
       "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": element" },
 };
-START_TEST(a_row_is_checked_at_its_first_use)
+LOOP_TEST(a_row_is_checked_at_its_first_use, sizeof products / sizeof *products)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *x[2] = { eg_uniform(cx, 1, 2, 2, 3), eg_uniform(cx, 1, 2, 2, 3) };
@@ -407,9 +397,8 @@ START_TEST(a_row_is_checked_at_its_first_use)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-END_TEST
 
-START_TEST(names_stay_with_their_tensor)
+TEST(names_stay_with_their_tensor)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3);
@@ -424,26 +413,4 @@ START_TEST(names_stay_with_their_tensor)
     ck_assert_ptr_null(eg_name_of(x));
     ck_assert_ptr_null(eg_name(NULL, "x"));
     eg_close(cx);
-}
-END_TEST
-
-Suite *suite_tape(void)
-{
-    Suite *s = suite_create("tape");
-    TCase *t = tcase_create("tape");
-    tcase_add_test(t, a_node_knows_the_line_that_made_it);
-    tcase_add_test(t, a_change_in_place_names_the_line_that_saved_the_value);
-    tcase_add_test(t, hooks_see_complete_cotangents);
-    tcase_add_test(t, hooks_refuse);
-    tcase_add_test(t, row_2_3_a_cut_path_is_named);
-    tcase_add_test(t, gradients_nobody_asked_for_are_not_computed);
-    tcase_add_test(t, cotangents_add_up_in_place_where_nobody_can_see_it);
-    tcase_add_test(t, the_first_nan_is_named);
-    tcase_add_test(t, a_graph_as_text_and_as_dot);
-    tcase_add_test(t, einsum_keeps_its_letters);
-    tcase_add_loop_test(t, a_row_is_checked_at_its_first_use, 0,
-                        sizeof products / sizeof *products);
-    tcase_add_test(t, names_stay_with_their_tensor);
-    suite_add_tcase(s, t);
-    return s;
 }

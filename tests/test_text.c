@@ -1,5 +1,5 @@
-/* test_text.c: language models of a text, and what training has beside the steps: parts of a batch,
- * early stop, the best checkpoint. */
+/* test_text.c: language models of a text, and what training offers beside its steps: parts of a
+ * batch, early stop, the best checkpoint. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
@@ -7,8 +7,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "bytes.h"
-#include "failing.h"
+#include "fixtures.h"
 #include "tests.h"
 #include "train/data.h" /* eg__corpus_place */
 
@@ -35,25 +34,27 @@ static eg_trainer *small(eg_data *d, eg_trainer_args o)
 static const char odd[] =
     "a\0b\n\\x41\xff\xc3\xa9\xe2\x82\xac\xed\xa0\x80\x7f\t\"a\0b\n\\x41\xff\xc3\xa9";
 
-START_TEST(any_bytes_are_a_text)
+GROUP("text", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+TEST(any_bytes_are_a_text)
 {
     char path[] = "/tmp/eg_odd_XXXXXX", out[64];
     close(mkstemp(path));
     eg_data *d = eg_data_corpus_of(cx, odd, sizeof odd - 1, "odd");
     eg_assert_ok(cx);
-    ck_assert(eg_data_free(d) && eg_data_decoder(d) && !eg_data_text(d));
+    ck_assert(eg_data_is_text(d) && eg_data_wants_decoder(d) && !eg_data_pairs_text(d));
     /* é and € are one symbol each, the surrogate is three bytes */
     ck_assert_int_eq(eg_data_size(d), 27);
     ck_assert_int_eq(eg_data_symbols(d), EG_FIRST + 17);
-    size_t n = eg_data_write(d, (int)d->count, d->tokens, out, sizeof out);
+    size_t n = eg_data_decode(d, (int)d->count, d->tokens, out, sizeof out);
     ck_assert_uint_eq(n, sizeof odd - 1);
     ck_assert(!memcmp(out, odd, n));
-    ck_assert_uint_eq(eg_data_write(d, (int)d->count, d->tokens, out, 4), n);
+    ck_assert_uint_eq(eg_data_decode(d, (int)d->count, d->tokens, out, 4), n);
     ck_assert(!memcmp(out, "a\0b", 4));
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 1 });
     ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
     ck_assert_int_eq(eg_trainer_save(t, path), 0);
-    eg_trainer *again = eg_trainer_load(cx, path, .answers = true);
+    eg_trainer *again = eg_trainer_load(cx, path, .inference_only = true);
     ck_assert_msg(again != NULL, "%s", eg_error(cx));
     ck_assert_int_eq(eg_data_symbols(eg_trainer_data(again)), EG_FIRST + 17);
     size_t bytes[2];
@@ -68,9 +69,8 @@ START_TEST(any_bytes_are_a_text)
     eg_assert_error(cx, "odd: the text was left out");
     unlink(path);
 }
-END_TEST
 
-START_TEST(training_stays_before_what_is_held_out)
+TEST(training_stays_before_what_is_held_out)
 {
     eg_data *d = repeated("abcdefg", 700);
     int64_t least = 700, most = 0;
@@ -92,9 +92,8 @@ START_TEST(training_stays_before_what_is_held_out)
     ck_assert_int_eq(eg_data_example(d, 0, 0, &e), -1);
     eg_assert_ok(cx);
 }
-END_TEST
 
-START_TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the context */
+TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the context */
 {
     eg_data *d = repeated("abcabd", 1200);
     eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16,
@@ -120,9 +119,8 @@ START_TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the 
     ck_assert_int_eq(eg_trainer_check(t, &r), 0);
     ck_assert(r.right == r.entries);
 }
-END_TEST
 
-START_TEST(a_seed_is_a_text)
+TEST(a_seed_is_a_text)
 {
     eg_trainer *t = small(repeated("abcdefghij", 400), (eg_trainer_args){ .context = 8 });
     char first[64];
@@ -134,9 +132,8 @@ START_TEST(a_seed_is_a_text)
     eg_threads(cx, 1);
     ck_assert_str_eq(eg_trainer_generate(t, .length = 40, .seed = 7), first);
 }
-END_TEST
 
-START_TEST(texts_refused)
+TEST(texts_refused)
 {
     eg_data *d = repeated("abc", 300), *task = eg_data_task(cx, eg_task_find("copy"));
     ck_assert_ptr_null(eg_data_corpus_of(cx, "", 0, "none"));
@@ -188,7 +185,138 @@ START_TEST(texts_refused)
     ck_assert_ptr_null(eg_trainer_generate_with(NULL));
     eg_assert_ok(cx);
 }
-END_TEST
+
+/* -- looks at the test set -------------------------------------------------------------------- */
+/* a model that cannot change: one look sets the mark, three more do not better it */
+TEST(early_stop_counts_looks)
+{
+    eg_trainer *t =
+        small(eg_data_task(cx, eg_task_find("sort")),
+              (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
+    eg_progress p;
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best == p.held);
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert_int_eq(p.step, 8);
+    t = small(eg_data_task(cx, eg_task_find("sort")),
+              (eg_trainer_args){ .early_stop = 1, .steps = 40 });
+    ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
+}
+
+TEST(the_best_is_kept) /* a learning rate that spoils what it learnt */
+{
+    char path[] = "/tmp/eg_best_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer *t =
+        small(repeated("abcdefgh", 400),
+              (eg_trainer_args){
+                  .context = 8, .evaluate = 1, .steps = 25, .lr = 1, .schedule = { .warmup = 1 } });
+    eg_progress p;
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_keep_best(t, path), 0);
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
+    ck_assert(p.best_step < 25 && p.best < p.held);
+    eg_trainer *best = eg_trainer_load(cx, path, .data = repeated("abcdefgh", 400));
+    ck_assert_msg(best != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_now(best).step, p.best_step);
+    ck_assert_int_eq(eg_trainer_evaluate(best, &s), 0);
+    ck_assert_double_eq(s.loss, p.best);
+    ck_assert_int_eq(eg_trainer_keep_best(t, "/nowhere/best"), 0);
+    ck_assert_int_eq(eg_trainer_keep_best(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_keep_best(NULL, NULL), -1);
+    unlink(path);
+}
+
+TEST(smoothing_is_of_training_alone)
+{
+    eg_progress p[2];
+    eg_score s[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t = small(eg_data_task(cx, eg_task_find("copy")),
+                              (eg_trainer_args){ .smoothing = 0.3 * k });
+        ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
+        ck_assert_int_eq(eg_trainer_step(t, &p[k]), 0);
+    }
+    ck_assert_double_eq(s[0].loss, s[1].loss);
+    ck_assert(fabs(p[0].loss - p[1].loss) > 1e-3);
+}
+
+/* -- the user's own task ---------------------------------------------------------------------- */
+static void first_letter(eg_dice *dice, eg_example *e)
+{
+    e->inputs = e->outputs = 3;
+    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++) e->output[k] = e->input[0];
+}
+static const eg_task own = {
+    "own", "the first letter, three times", "aβc😀\\", 3, 3, false, false, first_letter, 3e-3, 10,
+    150
+};
+static const eg_task another = {
+    "own", "the same with other letters", "abcde", 3, 3, false, false, first_letter, 3e-3, 10, 150
+};
+
+TEST(a_task_of_the_users_is_loaded)
+{
+    char path[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path));
+    eg_data *d = eg_data_task(cx, &own);
+    eg_trainer *t = small(d, (eg_trainer_args){ .seed = 3 });
+    eg_progress p, q;
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "the task \"own\" is not one of eingrad's; load it with .data");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, eg_task_find("sort"))));
+    eg_assert_error(cx, "a model of own, not of sort");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, &another)));
+    eg_assert_error(cx, "its vocabulary is not that of own");
+    eg_trainer *again = eg_trainer_load(cx, path, .data = d);
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_step(again, &q), 0);
+    ck_assert(p.loss == q.loss && p.step == q.step && p.norm == q.norm);
+    unlink(path);
+}
+
+/* -- curves ----------------------------------------------------------------------------------- */
+TEST(curves_are_drawn)
+{
+    char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";
+    close(mkstemps(path, 4)), close(mkstemps(other, 4));
+    static const double x[] = { 0, 10, 20, 30, 40 }, y[] = { 1, 10, NAN, 100, -5 };
+    const eg_curve curves[] = { { "up <&>", 5, x, y }, { "flat", 2, x, (double[]){ 10, 10 } } };
+    long n;
+    ck_assert_int_eq(eg_curves_save(path, cx, 2, curves, .title = "T", .x_name = "step",
+                                    .y_name = "loss", .logarithmic = true),
+                     0);
+    char *svg = bytes_of(path, &n);
+    svg[n - 1] = 0;
+    const char *const parts[] = { ">up &lt;&amp;&gt;</text>", ">flat</text>", ">T</text>",
+                                  ">step</text>", ">loss</text>", ">100</text>", ">1</text>",
+                                  /* (0, 1): the lower left corner */
+                                  "<rect x=\"110\" y=\"480\" width=\"2\"" };
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);
+    ck_assert_msg(!strstr(svg, "<rect x=\"500\" y=\""), "20, where y is not finite, is a gap");
+    free(svg);
+    ck_assert_int_eq(eg_curves_save(other, cx, 1, curves + 1), 0);
+    char *png = bytes_of(other, &n);
+    ck_assert(!memcmp(png, "\x89PNG", 4));
+    free(png);
+    unlink(path), unlink(other);
+    ck_assert_int_eq(eg_curves_save("/tmp/x.jpg", cx, 1, curves), -1);
+    eg_assert_error(cx, "picture: the name '/tmp/x.jpg' ends neither in .png nor in .svg");
+    ck_assert_int_eq(eg_curves_save(path, cx, 9, curves), -1);
+    eg_assert_error(cx, "curves: from 1 to 8 curves fit in one picture, not 9");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, NULL), -1);
+    eg_assert_error(cx, "curves: from 1 to 8");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ "none", 1, x, (double[]){ NAN } }),
+                     -1);
+    eg_assert_error(cx, "curves: there is no point to draw");
+    ck_assert_int_eq(eg_curves_save("/nowhere/x.svg", cx, 1, curves), -1);
+    eg_assert_error(cx, "/nowhere/x.svg");
+}
 
 /* -- resuming --------------------------------------------------------------------------------- */
 static bool stops(void *user, eg_trainer *t, const eg_progress *p)
@@ -196,9 +324,11 @@ static bool stops(void *user, eg_trainer *t, const eg_progress *p)
     return (void)t, p->step == *(const int64_t *)user;
 }
 
+GROUP("contexts", .timeout = 600)
+
 /* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with;
  * the text in a file */
-START_TEST(a_resumed_text_has_the_same_bits)
+LOOP_TEST(a_resumed_text_has_the_same_bits, 2)
 {
     char text[] = "/tmp/eg_text_XXXXXX", whole[] = "/tmp/eg_whole_XXXXXX",
          parts[] = "/tmp/eg_parts_XXXXXX";
@@ -246,15 +376,14 @@ START_TEST(a_resumed_text_has_the_same_bits)
     unlink(text);
     ck_assert_ptr_null(eg_trainer_load(cx, parts, 0));
     eg_assert_error(cx, "No such file");
-    ck_assert_ptr_nonnull(eg_trainer_load(cx, parts, .answers = true));
+    ck_assert_ptr_nonnull(eg_trainer_load(cx, parts, .inference_only = true));
     eg_close(cx);
     unlink(whole), unlink(parts);
 }
-END_TEST
 
 /* -- parts of a batch ------------------------------------------------------------------------- */
 /* uneven parts, uneven lengths, clipping: the same parameters to rounding */
-START_TEST(parts_of_a_batch_are_the_batch)
+LOOP_TEST(parts_of_a_batch_are_the_batch, 4)
 {
     static const struct {
         eg_dtype type;
@@ -280,10 +409,9 @@ START_TEST(parts_of_a_batch_are_the_batch)
                         eg_params_at(eg_trainer_params(parts), k)->x, types[_i % 2].tolerance * 50);
     eg_close(cx);
 }
-END_TEST
 
 #if !EG_DEBUG_ALLOC /* the peak is the arena's */
-START_TEST(parts_take_less_memory)
+TEST(parts_take_less_memory)
 {
     size_t peak[2];
     for (int k = 0; k < 2; k++) {
@@ -298,147 +426,9 @@ START_TEST(parts_take_less_memory)
     }
     ck_assert_msg(peak[1] < peak[0] / 2, "%zu and %zu bytes", peak[0], peak[1]);
 }
-END_TEST
 #endif
 
-/* -- looks at the test set -------------------------------------------------------------------- */
-/* a model that cannot change: one look sets the mark, three more do not better it */
-START_TEST(early_stop_counts_looks)
-{
-    eg_trainer *t =
-        small(eg_data_task(cx, eg_task_find("sort")),
-              (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
-    eg_progress p;
-    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
-    ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best == p.held);
-    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
-    ck_assert_int_eq(p.step, 8);
-    t = small(eg_data_task(cx, eg_task_find("sort")),
-              (eg_trainer_args){ .early_stop = 1, .steps = 40 });
-    ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
-}
-END_TEST
-
-START_TEST(the_best_is_kept) /* a learning rate that spoils what it learnt */
-{
-    char path[] = "/tmp/eg_best_XXXXXX";
-    close(mkstemp(path));
-    eg_trainer *t =
-        small(repeated("abcdefgh", 400),
-              (eg_trainer_args){
-                  .context = 8, .evaluate = 1, .steps = 25, .lr = 1, .schedule = { .warmup = 1 } });
-    eg_progress p;
-    eg_score s;
-    ck_assert_int_eq(eg_trainer_keep_best(t, path), 0);
-    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
-    ck_assert(p.best_step < 25 && p.best < p.held);
-    eg_trainer *best = eg_trainer_load(cx, path, .data = repeated("abcdefgh", 400));
-    ck_assert_msg(best != NULL, "%s", eg_error(cx));
-    ck_assert_int_eq(eg_trainer_now(best).step, p.best_step);
-    ck_assert_int_eq(eg_trainer_evaluate(best, &s), 0);
-    ck_assert_double_eq(s.loss, p.best);
-    ck_assert_int_eq(eg_trainer_keep_best(t, "/nowhere/best"), 0);
-    ck_assert_int_eq(eg_trainer_keep_best(t, NULL), 0);
-    ck_assert_int_eq(eg_trainer_keep_best(NULL, NULL), -1);
-    unlink(path);
-}
-END_TEST
-
-START_TEST(smoothing_is_of_training_alone)
-{
-    eg_progress p[2];
-    eg_score s[2];
-    for (int k = 0; k < 2; k++) {
-        eg_trainer *t = small(eg_data_task(cx, eg_task_find("copy")),
-                              (eg_trainer_args){ .smoothing = 0.3 * k });
-        ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
-        ck_assert_int_eq(eg_trainer_step(t, &p[k]), 0);
-    }
-    ck_assert_double_eq(s[0].loss, s[1].loss);
-    ck_assert(fabs(p[0].loss - p[1].loss) > 1e-3);
-}
-END_TEST
-
-/* -- the user's own task ---------------------------------------------------------------------- */
-static void first_letter(eg_dice *dice, eg_example *e)
-{
-    e->inputs = e->outputs = 3;
-    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
-    for (int k = 0; k < 3; k++) e->output[k] = e->input[0];
-}
-static const eg_task own = {
-    "own", "the first letter, three times", "aβc😀\\", 3, 3, false, false, first_letter, 3e-3, 10,
-    150
-};
-static const eg_task another = {
-    "own", "the same with other letters", "abcde", 3, 3, false, false, first_letter, 3e-3, 10, 150
-};
-
-START_TEST(a_task_of_the_users_is_loaded)
-{
-    char path[] = "/tmp/eg_own_XXXXXX";
-    close(mkstemp(path));
-    eg_data *d = eg_data_task(cx, &own);
-    eg_trainer *t = small(d, (eg_trainer_args){ .seed = 3 });
-    eg_progress p, q;
-    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    ck_assert_int_eq(eg_trainer_save(t, path), 0);
-    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
-    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
-    eg_assert_error(cx, "the task \"own\" is not one of eingrad's; load it with .data");
-    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, eg_task_find("sort"))));
-    eg_assert_error(cx, "a model of own, not of sort");
-    ck_assert_ptr_null(eg_trainer_load(cx, path, .data = eg_data_task(cx, &another)));
-    eg_assert_error(cx, "its vocabulary is not that of own");
-    eg_trainer *again = eg_trainer_load(cx, path, .data = d);
-    ck_assert_msg(again != NULL, "%s", eg_error(cx));
-    ck_assert_int_eq(eg_trainer_step(again, &q), 0);
-    ck_assert(p.loss == q.loss && p.step == q.step && p.norm == q.norm);
-    unlink(path);
-}
-END_TEST
-
-/* -- curves ----------------------------------------------------------------------------------- */
-START_TEST(curves_are_drawn)
-{
-    char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";
-    close(mkstemps(path, 4)), close(mkstemps(other, 4));
-    static const double x[] = { 0, 10, 20, 30, 40 }, y[] = { 1, 10, NAN, 100, -5 };
-    const eg_curve curves[] = { { "up <&>", 5, x, y }, { "flat", 2, x, (double[]){ 10, 10 } } };
-    long n;
-    ck_assert_int_eq(eg_curves_save(path, cx, 2, curves, .title = "T", .x_name = "step",
-                                    .y_name = "loss", .logarithmic = true),
-                     0);
-    char *svg = bytes_of(path, &n);
-    svg[n - 1] = 0;
-    const char *const parts[] = { ">up &lt;&amp;&gt;</text>", ">flat</text>", ">T</text>",
-                                  ">step</text>", ">loss</text>", ">100</text>", ">1</text>",
-                                  /* (0, 1): the lower left corner */
-                                  "<rect x=\"110\" y=\"480\" width=\"2\"" };
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
-        ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);
-    ck_assert_msg(!strstr(svg, "<rect x=\"500\" y=\""), "20, where y is not finite, is a gap");
-    free(svg);
-    ck_assert_int_eq(eg_curves_save(other, cx, 1, curves + 1), 0);
-    char *png = bytes_of(other, &n);
-    ck_assert(!memcmp(png, "\x89PNG", 4));
-    free(png);
-    unlink(path), unlink(other);
-    ck_assert_int_eq(eg_curves_save("/tmp/x.jpg", cx, 1, curves), -1);
-    eg_assert_error(cx, "picture: the name '/tmp/x.jpg' ends neither in .png nor in .svg");
-    ck_assert_int_eq(eg_curves_save(path, cx, 9, curves), -1);
-    eg_assert_error(cx, "curves: from 1 to 8 curves fit in one picture, not 9");
-    ck_assert_int_eq(eg_curves_save(path, cx, 1, NULL), -1);
-    eg_assert_error(cx, "curves: from 1 to 8");
-    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ "none", 1, x, (double[]){ NAN } }),
-                     -1);
-    eg_assert_error(cx, "curves: there is no point to draw");
-    ck_assert_int_eq(eg_curves_save("/nowhere/x.svg", cx, 1, curves), -1);
-    eg_assert_error(cx, "/nowhere/x.svg");
-}
-END_TEST
-
-START_TEST(memory_may_end_anywhere)
+TEST(memory_may_end_anywhere)
 {
     char path[] = "/tmp/eg_oom_XXXXXX";
     close(mkstemp(path));
@@ -452,40 +442,10 @@ START_TEST(memory_may_end_anywhere)
         good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) &&
                eg_trainer_generate(t, .length = 9) &&
                eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) &&
-               eg_trainer_load(cx, path, .answers = true);
+               eg_trainer_load(cx, path, .inference_only = true);
         ck_assert(!cx || good == !eg_error(cx));
         eg_close(cx);
     }
     ck_assert_int_gt(n, 5);
     unlink(path);
-}
-END_TEST
-
-Suite *suite_text(void)
-{
-    Suite *s = suite_create("text");
-    TCase *t = tcase_create("text");
-    tcase_add_checked_fixture(t, open_f32, close_cx);
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, any_bytes_are_a_text);
-    tcase_add_test(t, training_stays_before_what_is_held_out);
-    tcase_add_test(t, a_rhythm_is_learnt);
-    tcase_add_test(t, a_seed_is_a_text);
-    tcase_add_test(t, texts_refused);
-    tcase_add_test(t, early_stop_counts_looks);
-    tcase_add_test(t, the_best_is_kept);
-    tcase_add_test(t, smoothing_is_of_training_alone);
-    tcase_add_test(t, a_task_of_the_users_is_loaded);
-    tcase_add_test(t, curves_are_drawn);
-    suite_add_tcase(s, t);
-    t = tcase_create("contexts");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, a_resumed_text_has_the_same_bits, 0, 2);
-    tcase_add_loop_test(t, parts_of_a_batch_are_the_batch, 0, 4);
-#if !EG_DEBUG_ALLOC
-    tcase_add_test(t, parts_take_less_memory);
-#endif
-    tcase_add_test(t, memory_may_end_anywhere);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -53,7 +53,8 @@ static const struct {
 };
 enum { DRAWS = 8 }; /* with EG_TRUST=full 40 */
 
-START_TEST(random_points_are_not_called_wrong)
+GROUP("trust", .timeout = 120)
+LOOP_TEST(random_points_are_not_called_wrong, (int)(sizeof usual / sizeof *usual))
 {
     static const double scale[] = { 0.01, 0.1, 1, 3, 10 };
     const int draws = getenv("EG_TRUST") ? 40 : DRAWS;
@@ -76,7 +77,6 @@ START_TEST(random_points_are_not_called_wrong)
     /* a softmax that is saturated everywhere is UNTESTED */
     ck_assert_msg(failed <= (usual[_i].f == f_causal || usual[_i].f == f_attend ? draws : 0), "%d of %d right ones were rejected", failed, 5 * draws);
 }
-END_TEST
 
 /* -- awkward points --------------------------------------------------------------------------- */
 static eg_tensor *c_of(eg_tensor *like, double v)
@@ -232,7 +232,7 @@ static const awkward points[] = {
 /* clang-format on */
 enum { POINTS = (int)(sizeof points / sizeof *points), REJECTED = 5 };
 
-START_TEST(awkward_points_pass)
+TEST(awkward_points_pass)
 {
     int rejected = 0, count = 0;
     char said[8192] = "";
@@ -260,9 +260,8 @@ START_TEST(awkward_points_pass)
     ck_assert_int_ge(count, 200);
     ck_assert_msg(rejected <= REJECTED, "%d of %d rejected: %s", rejected, count, said);
 }
-END_TEST
 
-START_TEST(many_kinks_along_a_direction)
+TEST(many_kinks_along_a_direction)
 {
     int rejected = 0;
     for (int seed = 0; seed < 20; seed++) {
@@ -275,18 +274,4 @@ START_TEST(many_kinks_along_a_direction)
         eg_close(cx);
     }
     ck_assert_int_eq(rejected, 0);
-}
-END_TEST
-
-Suite *suite_trust(void)
-{
-    Suite *s = suite_create("trust");
-    TCase *t = tcase_create("trust");
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, random_points_are_not_called_wrong, 0,
-                        (int)(sizeof usual / sizeof *usual));
-    tcase_add_test(t, awkward_points_pass);
-    tcase_add_test(t, many_kinks_along_a_direction);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,24 +1,10 @@
-/* wave.h: the operands of tests/reference/rows.py, and comparing values and gradients with what
- * PyTorch stored in data/rows.h. */
+/* wave.h: comparing values and gradients with what tests/reference/rows.py stored in data/rows.h;
+ * its operands are wave(cx, s, dims…). */
 #ifndef WAVE_H
 #define WAVE_H
 #include <eingrad/check.h>
-#include <stdlib.h>
 #include "data/rows.h"
-
-/* 2 sin(0.7 k + s), f64 */
-static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *dims)
-{
-    int64_t n = 1;
-    for (int r = 0; r < rank; r++) n *= dims[r];
-    eg_tensor *x = eg_full_n(cx, EG_F64, 0, rank, dims);
-    double *p = eg_mut_f64(x);
-    for (int64_t k = 0; p && k < n; k++) p[k] = 2 * sin(0.7 * (double)k + s);
-    return x;
-}
-#define wave(cx, s, ...)                                                           \
-    wave_n((cx), (s), (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
-           (int64_t[]){ __VA_ARGS__ })
+#include "fixtures.h"
 
 /* y and its gradients for the cotangent cos(0.3 k) are the stored ones. */
 static inline void as_stored(eg_tensor *y, const double *value, int count, eg_tensor *const *xs,
@@ -36,13 +22,12 @@ static inline void as_stored(eg_tensor *y, const double *value, int count, eg_te
         eg_assert_close(dx[k], eg_from_n(cx, EG_F64, gradient[k], eg_rank(xs[k]), eg_dims(xs[k])),
                         1e-12);
 }
-#define GRADIENTS(...) \
-    (const double *const[]) { __VA_ARGS__ }
-#define OPERANDS(...)                                                                    \
-    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), (eg_tensor *[]) \
-    {                                                                                    \
-        __VA_ARGS__                                                                      \
-    }
+/* clang-format off */
+#define GRADIENTS(...) (const double *const[]){ __VA_ARGS__ }
+#define OPERANDS(...)                                                 \
+    (int)(sizeof((eg_tensor *[]){ __VA_ARGS__ }) / sizeof(eg_tensor *)), \
+    (eg_tensor *[]){ __VA_ARGS__ }
+/* clang-format on */
 
 /* x[at] = v of a float tensor that is row-major */
 static inline void put_n(eg_tensor *x, double v, int rank, const int *at)

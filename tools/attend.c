@@ -9,13 +9,15 @@ typedef struct attend {
 } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out", OUTPUT, "FILE", "a picture instead: .png or .svg", AT(out) },
+    { 'o', "out", OUTPUT, "FILE", "a picture, .png or .svg (default: heat maps in the terminal)",
+      AT(out) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
     { 0 }
 };
 
+/* Draws every head's weights on the input, to a file or the terminal; the exit status. */
 static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
 {
     const char *const *rows, *const *columns;
@@ -51,7 +53,7 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
             printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers,
                    (long long)heads, (long long)eg_dim(w, -1));
     } else {
-        bool text = eg_data_free(eg_trainer_data(t));
+        bool text = eg_data_is_text(eg_trainer_data(t));
         const char *answer = text ? "" : eg_trainer_predict(t, input);
         if (answer)
             printf("%s%s%s\n%s: rows look at columns\n\n", input, text ? "" : " -> ", answer,
@@ -81,7 +83,8 @@ static int run(const command *c, int count, char **word)
                    program());
     if (o.out && !is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     int status = t ? draw(cx, t, &o, w.word[1]) : EXIT_FAILURE;
     eg_close(cx);
     return status;

@@ -10,18 +10,20 @@ typedef struct einsum {
 } einsum;
 #define AT(member) offsetof(einsum, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out", OUTPUT, "OUT.npy", "write the result there instead of printing it", AT(out) },
+    { 'o', "out", OUTPUT, "OUT.npy", "where to write the result (default: it is printed)",
+      AT(out) },
     { 0, "broadcast", FLAG, NULL, "allow a size of 1 under a letter, as NumPy does",
       AT(broadcast) },
     { 0, "grad", INPUT, "W.npy",
-      "the gradient of sum(out * W) too; W has the result's shape and type", AT(grad) },
-    { 'g', NULL, OUTPUTS, "dA.npy", "where to write it, once for each operand; else it is printed",
-      AT(g) },
+      "the gradient of sum(out * W) too; W has the result's shape and type (default: no gradient)",
+      AT(grad) },
+    { 'g', NULL, OUTPUTS, "dA.npy",
+      "where to write it, once for each operand (default: it is printed)", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };
 
-/* -- W is as the result is -------------------------------------------------------------------- */
+/* -- W has the shape and type of the result --------------------------------------------------- */
 static const char *kind(const eg_tensor *x, char *out, size_t room) /* "f64 (3, 5)" */
 {
     size_t n = (size_t)snprintf(out, room, "%s (", eg_type_name(eg_type(x)));
@@ -31,7 +33,7 @@ static const char *kind(const eg_tensor *x, char *out, size_t room) /* "f64 (3, 
     return out;
 }
 
-/* false after saying why */
+/* True if w has the dtype and shape of y; else says both. */
 static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 {
     char a[1024], b[1024];
@@ -41,6 +43,8 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 }
 
 /* -- the command ------------------------------------------------------------------------------ */
+/* Reads the operands, contracts them and writes or prints the result and gradients; the exit
+ * status. */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
     eg_tensor *x[OPERANDS], *dx[OPERANDS];

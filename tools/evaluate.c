@@ -13,15 +13,17 @@ typedef struct evaluate {
 #define AT(member) offsetof(evaluate, member), 0, 0, false
 static const option options[] = {
     { 0, "heads-off", TEXT, "L.H[,L.H...]",
-      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1", AT(off) },
+      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1 (default: none)",
+      AT(off) },
     { 0, "each-head", FLAG, NULL, "the same with each head off in turn: what it is for", AT(each) },
-    { 0, "text", INPUT, "FILE", "the text that the model was trained on, if it lies elsewhere now",
-      AT(text) },
+    { 0, "text", INPUT, "FILE",
+      "the text that the model was trained on, if it was moved (default: where it was)", AT(text) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024,
       false },
     { 0 }
 };
 
+/* Reads "LAYER.HEAD", n bytes at s; false if the model has no such head. */
 static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *head)
 {
     const char *dot = memchr(s, '.', n);
@@ -82,6 +84,7 @@ static int say_loss(double loss)
     return say("the loss is %g: the model's numbers are not finite", loss);
 }
 
+/* Evaluates the model with each head off in turn; the exit status. */
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
@@ -121,7 +124,7 @@ static int run(const command *c, int count, char **word)
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     eg_score s;
-    bool text = t && eg_data_free(eg_trainer_data(t));
+    bool text = t && eg_data_is_text(eg_trainer_data(t));
     if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
     if (!status && !isfinite(s.loss)) status = say_loss(s.loss);
     if (!status) line(&s, text);

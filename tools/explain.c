@@ -15,6 +15,7 @@ static const option options[] = { { 0, "broadcast", FLAG, NULL,
                                   { 0 } };
 enum { OPERANDS = 64 };
 
+/* Explains an einsum of these shapes; the exit status. */
 static int report(const command *c, eg_ctx *cx, const explain *o, const char *spec, int count,
                   char **text)
 {

@@ -1,5 +1,6 @@
-/* files.c: the files of a command. None that is written is read too, or written twice, whatever its
- * name: files are compared by device and inode. One that is not there yet is folder and name. */
+/* files.c: the files of a command. No file that is written may be read too, or written twice, under
+ * whatever name: files are compared by device and inode, a file that is not there yet by its folder
+ * and name. */
 #include "tools.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,8 @@ static bool id_equal(const file_id *a, const file_id *b)
     return a->device == b->device && a->inode == b->inode && strcmp(a->name, b->name) == 0;
 }
 
-/* 0, or errno: where is the folder, and may it be searched? */
+/* Finds the folder of a path where nothing is yet. Returns 0, or errno if there is no such folder.
+ */
 static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -63,7 +65,8 @@ bool same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || (id_of(a, &x) && id_of(b, &y) && id_equal(&x, &y));
 }
 
-static bool may_be_written(const char *part, const char *path) /* false after saying why */
+/* True if a file can be made or replaced at path; else says why not. */
+static bool may_be_written(const char *part, const char *path)
 {
     file_id id;
     struct stat s;
@@ -86,6 +89,7 @@ static bool may_be_written(const char *part, const char *path) /* false after sa
     return !error;
 }
 
+/* True if both uses are of one file and one of them writes. */
 static bool uses_clash(const file_use *a, const file_use *b)
 {
     bool streams = !*a->path && !*b->path, named = *a->path && *b->path;
@@ -95,6 +99,7 @@ static bool uses_clash(const file_use *a, const file_use *b)
     return id_equal(&a->id, &b->id);
 }
 
+/* Adds a use; false after saying with which it clashes. */
 static bool use(const char *part, const char *path, bool written, const file_id *id)
 {
     file_use u = { .path = path, .written = written, .id = *id };

@@ -17,16 +17,18 @@ static const option options[] = {
     { 0, "temperature", REAL, "T",
       "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)",
       HOW(temperature), 0, 1000, false },
-    { 0, "top-k", WHOLE, "K", "draw from the K likeliest only", HOW(top_k), 1, 1e9, false },
-    { 0, "top-p", REAL, "P", "draw from the likeliest that have the share P together", HOW(top_p),
-      1e-9, 1, false },
+    { 0, "top-k", WHOLE, "K", "draw from the K likeliest characters only (default: from all)",
+      HOW(top_k), 1, 1e9, false },
+    { 0, "top-p", REAL, "P",
+      "draw from the likeliest that have the share P together (default 1: all)", HOW(top_p), 1e-9,
+      1, false },
     { 0, "beam", WHOLE, "B",
-      "beam search: the likeliest text that B prefixes lead to; draws nothing", HOW(beam), 1, 4096,
-      false },
+      "beam search: the likeliest text that B prefixes lead to; draws nothing (default 1: none)",
+      HOW(beam), 1, 4096, false },
     { 0, "length-power", REAL, "A",
       "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100,
       false },
-    { 0, "seed", WHOLE, "N", "another seed, another text; the same seed, the same text (default 0)",
+    { 0, "seed", WHOLE, "N", "of the draws: another seed, another text (default 0)",
       offsetof(generate, seed), 0, 9e15, false },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(generate, threads), 1, 1024,
       false },
@@ -52,18 +54,19 @@ static int run(const command *c, int count, char **word)
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
         return say("--beam draws nothing; leave --temperature, --top-k and --top-p out");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     size_t bytes = 0;
     o.how.size = sizeof o.how, o.how.trainer = t, o.how.seed = (uint64_t)o.seed,
     o.how.bytes = &bytes;
-    if (t && !o.how.prompt && !eg_data_free(eg_trainer_data(t))) {
+    if (t && !o.how.prompt && !eg_data_is_text(eg_trainer_data(t))) {
         eg_close(cx);
         return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
     }
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
     int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
-        if (eg_data_free(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
+        if (eg_data_is_text(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
         fwrite(text, 1, bytes, stdout);
         putchar('\n');
     }

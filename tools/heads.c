@@ -1,9 +1,10 @@
 /* heads.c: the heads of a model in a table, under their heat maps. */
 #include "tools.h"
 
-enum { WIDEST = 16 }; /* heads whose likeness is printed */
+enum { WIDEST = 16 }; /* heads of which the similarity is printed, at most */
 
-/* Between two sequences there is no own place, no neighbour and no distance. */
+/* The table where queries and keys are two sequences, so that a query has no own place among the
+ * keys, no neighbours and no distance. */
 static void table_apart(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
@@ -21,6 +22,7 @@ static void table(const eg_head *h, int64_t layer, int64_t heads)
             100 * h->saturated);
 }
 
+/* The matrix of the heads' similarity. */
 static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
 {
     eg_tensor *s = eg_head_similarity("[h] i j", w), *mean = eg_head_diversity("[h] i j", w);
@@ -47,7 +49,7 @@ void print_heads(eg_tensor *w, bool apart)
                : "layer head  label    entropy spread distance previous  self  next first top-3 "
                  "saturated");
     for (int64_t l = 0; l < layers; l++) {
-        const eg_head *h = eg_heads(eg_select(w, 0, l), .spec = "[h] i j");
+        const eg_head *h = eg_heads(eg_select_axis(w, 0, l), .spec = "[h] i j");
         if (!h) return;
         if (apart)
             table_apart(h, l, heads);
@@ -56,5 +58,5 @@ void print_heads(eg_tensor *w, bool apart)
     }
     if (heads < 2 || heads > WIDEST) return;
     printf("\nhow alike heads are: 1 where their rows are the same, 0 where they share no key\n");
-    for (int64_t l = 0; l < layers; l++) likeness(eg_select(w, 0, l), l, heads);
+    for (int64_t l = 0; l < layers; l++) likeness(eg_select_axis(w, 0, l), l, heads);
 }

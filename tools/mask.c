@@ -20,7 +20,7 @@ static void grid(const bool *at, int64_t rows, int64_t width)
     }
 }
 
-/* the last two axes as a grid, one for each index of the others */
+/* Prints the last two axes as a grid, one for each index of the others, and how many are true. */
 static void print(eg_tensor *x, char *const *size)
 {
     int rank = eg_rank(x);

@@ -7,7 +7,7 @@ static const char *op_name(int k) { return eg_op_at(k) ? eg_op_at(k)->name : NUL
 
 static const char *text_of(const char *s) { return s ? s : "none"; }
 
-/* where the gradient is tested: the widest of its samples */
+/* The range from which the row's samples draw their operands. */
 static void domain(const eg_op *op, char *out, size_t room)
 {
     double low = 0, high = 0;
@@ -23,6 +23,7 @@ static void domain(const eg_op *op, char *out, size_t room)
         snprintf(out, room, "not sampled");
 }
 
+/* The table, of the operations that are named or of all: one pass for the widths, one to print. */
 static void rows(int count, char **name)
 {
     int wide[3] = { 4, 8, 8 };

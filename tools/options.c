@@ -41,7 +41,8 @@ static bool read_real(const char *text, double *value)
     return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
 }
 
-static const char *shown(const option *o) /* "--out" or "-o", as messages name it */
+/* "--out" or "-o", as messages name it; valid until the next call. */
+static const char *shown(const option *o)
 {
     static char name[64];
     if (o->name)
@@ -62,6 +63,7 @@ static bool chosen(const option *o, const char *text, const char **value)
     return false;
 }
 
+/* Stores the value of an option; false after saying why it cannot be. */
 static bool take(const option *o, char *text, void *values)
 {
     void *at = (char *)values + o->at;
@@ -120,7 +122,8 @@ static const char *option_name(int k)
     return NULL;
 }
 
-/* NULL after saying why */
+/* The option of a word "--name", "--name=value", "-n" or "-nvalue"; *value points to the value or
+ * is NULL. NULL after saying that there is none. */
 static const option *find(const command *c, const char *word, char **value)
 {
     *value = NULL;
@@ -145,7 +148,8 @@ static const option *find(const command *c, const char *word, char **value)
     return NULL;
 }
 
-/* The files of the rows and of the words; false after saying why. */
+/* Tells files.c the streams, the words that are files and the options that are; false after saying
+ * why one cannot be used. */
 static bool use_files(const command *c, const words *w, const void *values)
 {
     bool silent = c->prints && !c->prints(values);

@@ -11,7 +11,7 @@ typedef struct predict {
 } predict;
 static const option options[] = {
     { 0, "heads-off", TEXT, "L.H[,L.H...]",
-      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1",
+      "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1 (default: none)",
       offsetof(predict, off), 0, 0, false },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024,
       false },
@@ -25,6 +25,7 @@ static bool answer(eg_trainer *t, const char *input)
     return out != NULL;
 }
 
+/* Answers each line of standard input; the exit status. */
 static int answer_lines(eg_ctx *cx, eg_trainer *t)
 {
     char *line = NULL, where[32];
@@ -57,7 +58,8 @@ static int run(const command *c, int count, char **word)
                    program());
     if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .answers = true });
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
     if (t && !status && w.count == 1) status = answer_lines(cx, t);

@@ -1,4 +1,5 @@
-/* progress.c: a run as it goes: a bar on a terminal, lines elsewhere, JSON lines in a file. */
+/* progress.c: what is shown and logged while training: a bar on a terminal, lines elsewhere, JSON
+ * lines in a file. */
 #include "tools.h"
 #include <errno.h>
 #include <math.h>
@@ -33,6 +34,7 @@ static void field(const progress *g, const char *name, double x)
     fprintf(g->log, ", \"%s\": %.16g", name, x);
 }
 
+/* Flushes the log; false after saying that it cannot be written. */
 static bool logged(progress *g)
 {
     if (!g->log) return true;
@@ -45,6 +47,7 @@ static bool logged(progress *g)
     return false;
 }
 
+/* Begins the log with a line of the run's options. */
 bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
@@ -54,7 +57,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
                      .first = now.step,
                      .goal = o->goal,
                      .start = seconds(),
-                     .text = eg_data_free(eg_trainer_data(t)) };
+                     .text = eg_data_is_text(eg_trainer_data(t)) };
     g->whole = -1;
     g->unseen = now.held;
     g->guess = log(eg_data_symbols(eg_trainer_data(t)));
@@ -154,7 +157,7 @@ static void time_left(char *out, size_t room, double s)
         snprintf(out, room, "%.1f h", s / 3600);
 }
 
-/* The bar leaves its own step out: it has 80 columns. */
+/* A line about a step. Beside the bar there is no room for the step: it must fit 80 columns. */
 static int describe(const progress *g, const eg_progress *p, char *out, size_t room)
 {
     char rate[16], left[16];
@@ -187,6 +190,7 @@ void progress_clear(const progress *g)
     }
 }
 
+/* Draws the bar in place of the last one: how much of the goal, or of the steps, is done. */
 static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
@@ -204,12 +208,12 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
-/* -- alarm: a loss or a gradient far above what was usual
- * -------------------------------------------
- * Mean and variance of the last 20 steps or so, weighted exponentially; unusual: 8 deviations
- * above the mean, and half of it,
- * of a gradient, whose norm varies more, three times it. */
+/* -- alarm: a loss or a gradient norm far above the mean of the last 20 steps or so -------------
+ */
+/* Mean and variance are weighted exponentially. A loss is unusual if it is 8 deviations and half
+ * the mean above the mean; a norm, which varies more, 8 deviations and three times the mean. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
+/* True if x is unusual; it then counts into the mean and variance. */
 static bool unusual(usual *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
@@ -235,10 +239,9 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
            x, u->was, u->deviation, g->alarms == ALARM_LINES ? "; further ones are not shown" : "");
 }
 
-/* -- divergence: the mean loss of the last 5 steps or so has risen above the lowest one by a
- * quarter of
- * what was learnt (compared with a uniform guess) and a tenth of that guess. One alarm each time.
- * */
+/* -- divergence ------------------------------------------------------------------------------- */
+/* Alarm if the mean loss of the last 5 steps or so has risen above the lowest one by a quarter of
+ * what was learnt (compared with a uniform guess) and a tenth of that guess; once for each rise. */
 static void divergence(progress *g, const eg_progress *p)
 {
     g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);
@@ -258,8 +261,9 @@ static void divergence(progress *g, const eg_progress *p)
            (long long)p->step, g->smooth, g->lowest);
 }
 
-/* -- saturation: heads whose mean largest weight is above 0.95 at a look; each in the log, once on
- * the screen ----- */
+/* -- saturation ------------------------------------------------------------------------------- */
+/* Heads whose mean largest weight is above 0.95 when the model is evaluated: all go to the log, the
+ * first to the screen, once. */
 static const double SATURATED = 0.95;
 static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 {
@@ -291,12 +295,13 @@ static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
-/* at the unseen part, in this step */
-static bool looked(const progress *g, const eg_progress *p)
+/* True if the model was evaluated in this step: the held-out loss is another one. */
+static bool evaluated(const progress *g, const eg_progress *p)
 {
     return p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
 }
 
+/* Keeps step, loss and held-out loss for the curve. */
 static void remember(progress *g, const eg_progress *p)
 {
     if (!g->curve) return;
@@ -307,9 +312,10 @@ static void remember(progress *g, const eg_progress *p)
         g->point = more, g->room = room;
     }
     double *at = g->point + 3 * g->points++;
-    at[0] = (double)p->step, at[1] = p->loss, at[2] = looked(g, p) ? p->held : NAN;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held : NAN;
 }
 
+/* Writes the picture of the losses, if one is wanted; of a text in bits. */
 bool progress_curve(const progress *g, eg_trainer *t)
 {
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
@@ -343,7 +349,7 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     if (g->log) log_step(g, p);
     remember(g, p);
     divergence(g, p);
-    if (looked(g, p) && !saturation(g, t, p)) return false;
+    if (evaluated(g, p) && !saturation(g, t, p)) return false;
     g->unseen = p->held;
     alarm(g, p, "loss", &g->loss, p->loss, 0.5);
     alarm(g, p, "gradient", &g->norm, p->norm, 3);

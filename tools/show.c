@@ -1,4 +1,5 @@
-/* show.c: what the newcomer sees at the end of `train`. */
+/* show.c: what `train` prints when it is done: answers, a heat map, a check of the gradients, and
+ * what to type next. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -8,12 +9,12 @@
 
 enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
 
-/* of the test set, as text */
+/* The k-th example of the test set as text; false past the end. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
-    eg_data_write(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
-    eg_data_write(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
+    eg_data_decode(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
+    eg_data_decode(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
     return true;
 }
 
@@ -58,7 +59,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
     const char *model = eg_trainer_config(t)->model;
     bool decoder = strcmp(model, "decoder") == 0, apart = strcmp(model, "seq2seq") == 0;
     int32_t token[EG_LONGEST];
-    int inputs = eg_data_read(d, input, EG_LONGEST, token);
+    int inputs = eg_data_encode(d, input, EG_LONGEST, token);
     const char *const *row;
     /* layer h i j */
     eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);
@@ -77,11 +78,11 @@ static bool look(eg_trainer *t, const char *input, view *v)
         for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
     } else {
         const char *answer = eg_trainer_predict(t, input);
-        v->rows = v->columns = answer ? eg_data_read(d, answer, EG_LONGEST, token) : 0;
+        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_LONGEST, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
     if (v->rows < 1) return false; /* an answer without symbols */
-    v->w = eg_slice(eg_slice(w, 2, first, first + v->rows, 1), 3, 0, v->columns, 1);
+    v->w = eg_slice_axis(eg_slice_axis(w, 2, first, first + v->rows, 1), 3, 0, v->columns, 1);
     return eg_ok(v->w);
 }
 
@@ -130,7 +131,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e, eg_data_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
+        if (plain(&e, eg_data_pairs_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
             chosen = k;
             break;
         }
@@ -145,7 +146,8 @@ static bool best_map(eg_trainer *t, char *shown_input)
                "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
                apart ? "cross attention, " : "", (long long)(best / heads),
                (long long)(best % heads), shown_input, 100 * mass[best] / seen);
-        eg_heatmap_print(stdout, eg_select(eg_select(v.w, 0, best / heads), 0, best % heads),
+        eg_heatmap_print(stdout,
+                         eg_select_axis(eg_select_axis(v.w, 0, best / heads), 0, best % heads),
                          .rows = v.row, .columns = v.column, .colour = in_colour(stdout),
                          .width = terminal_width());
     } else if (!eg_error(cx))
@@ -156,7 +158,8 @@ static bool best_map(eg_trainer *t, char *shown_input)
 }
 
 /* -- what to type next ------------------------------------------------------------------------ */
-static void quoted(const char *s) /* one word of a shell */
+/* Prints s as one word of a shell. */
+static void quoted(const char *s)
 {
     static const char plain_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
@@ -169,6 +172,7 @@ static void quoted(const char *s) /* one word of a shell */
     putchar('\'');
 }
 
+/* Commands to try next. */
 static void next(eg_trainer *t, const char *path, const char *input)
 {
     static const char data[] = "examples/data/dates.tsv";
@@ -189,6 +193,7 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
+/* How often the gradient was clipped, and at which step the held-out loss was smallest. */
 static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
     double limit = eg_trainer_config(t)->clip_norm;
@@ -199,7 +204,7 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
         printf("no gradient was clipped");
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
     if (p->best < 0 || p->best_step == p->step) return;
-    const bool text = eg_data_free(eg_trainer_data(t));
+    const bool text = eg_data_is_text(eg_trainer_data(t));
     printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step,
            text ? p->best / log(2) : p->best, text ? " bits a character" : "",
            p->stopped ? "; stopped early" : "");
@@ -215,7 +220,7 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
            p->seconds, seconds() - g->start, path);
 }
 
-/* -- a text: how well it is foretold, and how it may go on ------------------------------------ */
+/* -- a text: how well it is predicted, and a continuation ------------------------------------- */
 static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
                      const eg_progress *p, const progress *g)
 {

@@ -1,4 +1,4 @@
-/* text.c: sentences for a person, and what the terminal can show. */
+/* text.c: messages, and what the terminal can show. */
 #include "tools.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 int say(const char *format, ...)
 {
     va_list ap;
-    fflush(stdout); /* what came before is seen before */
+    fflush(stdout); /* the order on a terminal is that of the calls */
     fputs("eingrad: ", stderr);
     va_start(ap, format);
     vfprintf(stderr, format, ap);
@@ -144,7 +144,7 @@ const char *nearest(const char *word, const char *(*name)(int))
     return best;
 }
 
-static const char *called = "eingrad";
+static const char *called = "eingrad"; /* as the user calls the program */
 const char *program(void) { return called; }
 
 void set_program(const char *argv0)
@@ -152,7 +152,7 @@ void set_program(const char *argv0)
     static char here[4096];
     if (!argv0 || !*argv0) return;
     called = argv0;
-    /* below the present folder: say it from here */
+    /* a path below the present folder is shortened to begin there */
     if (*argv0 == '/' && getcwd(here, sizeof here)) {
         size_t n = strlen(here);
         if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/'))

@@ -7,18 +7,16 @@
 
 /* -- options.c: a row says what an option is called, what it takes, and where the value goes */
 typedef enum option_kind {
-    FLAG,
-    TEXT,
-    INPUT,
-    OUTPUT,
-    OUTPUTS,
-    MAYBE,
-    WHOLE,
-    REAL,
-    CHOICE
+    FLAG,    /* bool                                              */
+    TEXT,    /* const char *                                      */
+    INPUT,   /* const char *, a file that is read                 */
+    OUTPUT,  /* const char *, a file that is written              */
+    OUTPUTS, /* list of files that are written                    */
+    MAYBE,   /* const char *, "" where no value follows           */
+    WHOLE,   /* int64_t                                           */
+    REAL,    /* double                                            */
+    CHOICE   /* const char *, one of the words of `argument`      */
 } option_kind;
-/* bool, const char *, a file that is read, one that is written, several (list), text or "" where no
- * value follows, int64_t, double, const char * */
 typedef struct option {
     char letter;      /* 'o' of -o; 0: none */
     const char *name; /* "out" of --out; NULL: none */
@@ -26,7 +24,7 @@ typedef struct option {
     const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
     size_t at;                   /* offset in the command's own struct */
     double low, high;            /* WHOLE, REAL: the range, both ends included */
-    bool kept; /* a checkpoint has it: when it is resumed, another value is refused */
+    bool kept;                   /* a checkpoint has it: resuming with another value is refused */
 } option;
 typedef struct list {
     int count;
@@ -44,7 +42,7 @@ typedef struct command {
     void (*list)(FILE *);               /* the end of --help that is computed; NULL: none */
     const char *input;                  /* "the model": what words that are files are called */
     int input_first, input_count;       /* which words those are */
-    bool (*prints)(const void *values); /* is anything printed? NULL: yes */
+    bool (*prints)(const void *values); /* true if anything is printed; NULL: always */
 } command;
 
 typedef struct words {
@@ -72,7 +70,7 @@ bool hold_streams(void);                      /* takes descriptors 0, 1, 2; fals
 
 /* -- model.c ---------------------------------------------------------------------------------- */
 bool all_finite(eg_tensor *);                      /* no NaN and no infinity */
-bool finite_model(eg_trainer *, const char *path); /* are its parameters? false after saying */
+bool finite_model(eg_trainer *, const char *path); /* true if its parameters are; else says not */
 eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after saying why */
 
 /* -- text.c ----------------------------------------------------------------------------------- */
@@ -96,27 +94,30 @@ const char *program(void); /* how the user calls this program */
 void set_program(const char *argv0);
 
 /* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
-/* what a number was lately */
+/* The mean of a number over some steps, for alarms. */
 typedef struct usual {
-    int64_t count;
-    double mean, variance, was, deviation;
+    int64_t count; /* steps so far */
+    double mean, variance;
+    double was, deviation; /* mean and deviation before the last step */
 } usual;
 typedef struct progress {
-    bool bar; /* one line of a terminal, drawn again and again; else plain lines */
-    FILE *log;
-    const char *log_path; /* JSON lines; NULL: none */
-    int64_t first;        /* steps done before this run */
-    /* seconds of eg's monotonic clock; whole: exact sequences, smoothed */
-    double goal, start, shown, whole;
-    bool text; /* bits a character, not sequences */
+    bool bar;  /* one line of a terminal, drawn again and again; else plain lines */
+    FILE *log; /* JSON lines; NULL: none */
+    const char *log_path;
+    int64_t first;       /* steps done before this run */
+    bool text;           /* bits a character, not sequences */
+    double goal;         /* share of exact sequences */
+    double start, shown; /* seconds() of the start, and of the last line */
+    double whole;        /* share of exact sequences in a batch, smoothed; −1: no step yet */
     usual loss, norm;
-    int alarms;
-    double smooth, lowest,
-        guess;        /* loss over some steps, its minimum; the loss of a uniform guess */
-    bool risen, told; /* the loss diverges; a saturated head was shown */
-    /* step, loss, unseen loss (NaN: no look) of each step; file they go to */
-    const char *curve;
-    double *point, unseen;
+    int alarms;            /* so far */
+    double smooth, lowest; /* loss over some steps, and its minimum */
+    double guess;          /* the loss of a uniform guess */
+    bool risen;            /* the loss diverges */
+    bool told;             /* a saturated head was shown */
+    double unseen;         /* the last held-out loss */
+    const char *curve;     /* the picture of the losses; NULL: none */
+    double *point;         /* step, loss, held-out loss (NaN: not evaluated) of each step */
     int64_t points, room;
 } progress;
 double seconds(void);
@@ -129,14 +130,14 @@ void progress_clear(const progress *); /* the bar goes away before something els
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* evaluate.c: "0.1,1.3"; false after saying why */
 bool heads_off(eg_trainer *, const char *names);
-/* the end of `train`; exit status */
-/* path, best: where the last model is and the one of smallest unseen loss, or NULL */
+/* Prints the end of `train`; returns the exit status. path, best: where the last model is, and the
+ * one of smallest unseen loss or NULL. */
 int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
          const progress *);
 
 /* -- heads.c ---------------------------------------------------------------------------------- */
-/* layer h i j: what each head does, and how alike they are; apart: the queries are places of
- * another sequence than the keys */
+/* Prints what each head of the weights (layer h i j) does, and how alike heads are. apart: the
+ * queries are places of another sequence than the keys. */
 void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, predict_command, evaluate_command, generate_command,

@@ -18,12 +18,12 @@ typedef struct train {
 #define AT(member)    offsetof(train, member), 0, 0, false
 static const option options[] = {
     { 0, "pairs", INPUT, "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
-    { 0, "text", INPUT, "FILE",
-      "a text, to be gone on with character by character; any file will do", AT(text) },
+    { 0, "text", INPUT, "FILE", "a text to continue, character by character; any file will do",
+      AT(text) },
     { 0, "context", WHOLE, "N", "of a text: characters that the model sees at once (default 64)",
       MODEL(context), 1, 65536, true },
     { 0, "model", CHOICE, "encoder|decoder|seq2seq",
-      "default: what the task asks for; pairs: decoder; seq2seq: both, with cross attention",
+      "seq2seq: both, with cross attention (default: what the task asks for; pairs, text: decoder)",
       MODEL(model), 0, 0, true },
     { 0, "layers", WHOLE, "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
     { 0, "d-model", WHOLE, "N", "width of a token's vector (default 64; of a text 128)",
@@ -42,53 +42,61 @@ static const option options[] = {
     { 0, "warmup", WHOLE, "N",
       "steps of rising rate before that (default: the task's; constant, steps, exponential: none)",
       MODEL(schedule.warmup), 1, 1e9, true },
-    { 0, "gamma", REAL, "X", "factor of steps (default 0.1), or of each step of exponential",
+    { 0, "gamma", REAL, "X",
+      "of steps: factor of each fall (default 0.1); of exponential: of each step (needed)",
       MODEL(schedule.gamma), 1e-9, 1e9, true },
-    { 0, "step-size", WHOLE, "N", "of steps: how many lie between two factors",
+    { 0, "step-size", WHOLE, "N",
+      "of steps: steps from one fall to the next (default: --milestones are needed)",
       MODEL(schedule.step_size), 1, 1e9, true },
-    { 0, "milestones", TEXT, "N,N,...", "of steps: after which ones the factor comes, at most 8",
+    { 0, "milestones", TEXT, "N,N,...",
+      "of steps: the steps of the falls, at most 8 (default: --step-size is needed)",
       AT(milestones) },
     { 0, "decay-steps", WHOLE, "N",
-      "of wsd: length of the fall at the end (default: a tenth of the steps)",
+      "of wsd: steps of the fall at the end (default: a tenth of the steps)",
       MODEL(schedule.decay_steps), 1, 1e9, true },
-    { 0, "clip", REAL, "X", "longest gradient (default: no limit)", MODEL(clip_norm), 1e-9, 1e9,
-      true },
+    { 0, "clip", REAL, "X", "largest norm of the gradient (default: no limit)", MODEL(clip_norm),
+      1e-9, 1e9, true },
     { 0, "label-smoothing", REAL, "E",
       "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99,
       true },
     { 0, "batch", WHOLE, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
       65536, true },
     { 0, "micro-batches", WHOLE, "N",
-      "parts of a batch, one after the other: less memory, the same numbers to rounding",
+      "parts of a batch, one after the other: less memory, the same numbers to rounding (default "
+      "1)",
       MODEL(micro_batches), 1, 65536, true },
-    { 0, "steps", WHOLE, "N", "at most (default: the task's; pairs: 3000; text: 1500)",
+    { 0, "steps", WHOLE, "N", "steps at most (default: the task's; pairs: 3000; text: 1500)",
       MODEL(steps), 1, 1e9, false },
     { 0, "goal", REAL, "X",
       "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
       MODEL(goal), 0, 1, true },
     { 0, "evaluate", WHOLE, "N",
-      "steps between looks at what is unseen (default: when the goal is near; text: 250)",
+      "steps between evaluations on what is unseen (default: when the goal is near; text: 250)",
       MODEL(evaluate), 1, 1e9, true },
     { 0, "early-stop", WHOLE, "N",
-      "stop after N looks without a smaller unseen loss (looks every 100 steps, if --evaluate says "
-      "nothing)",
+      "stop after N evaluations without a smaller unseen loss (default: never; evaluates every 100 "
+      "steps if --evaluate says nothing)",
       MODEL(early_stop), 1, 1e9, true },
     { 0, "best", OUTPUT, "FILE",
-      "the checkpoint with the smallest unseen loss, beside --out, which is the last", AT(best) },
+      "checkpoint of the smallest unseen loss, beside --out, the last one (default: none)",
+      AT(best) },
     { 0, "seed", WHOLE, "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0,
       9e15, true },
     { 0, "threads", WHOLE, "N", "cores to use (default: all); the result is the same",
       offsetof(train, threads), 1, 1024, false },
-    { 0, "log", OUTPUT, "FILE", "one JSON object a step", AT(log) },
+    { 0, "log", OUTPUT, "FILE", "one JSON object a step (default: no log)", AT(log) },
     { 0, "curve", OUTPUT, "FILE",
-      "the loss of each step as a picture, and the unseen one: .svg or .png", AT(curve) },
+      "the loss of each step and the unseen one as a picture, .svg or .png (default: none)",
+      AT(curve) },
     { 0, "out", OUTPUT, "FILE",
       "checkpoint (default TASK.safetensors; of another --model than usual TASK-MODEL.safetensors)",
       AT(out) },
     { 0, "every", WHOLE, "N", "steps between checkpoints (default: those of 5 seconds)",
       offsetof(train, every), 1, 1e9, false },
     { 0, "resume", MAYBE, "[FILE]",
-      "go on from a checkpoint (default: the --out file), to the same bits", AT(resume) },
+      "go on from a checkpoint, to the same bits (default: from the start; without FILE: the --out "
+      "file)",
+      AT(resume) },
     { 0, "force", FLAG, NULL, "replace a checkpoint of another run, or a file that is none",
       AT(force) },
     { 0 }
@@ -127,8 +135,7 @@ static void file_of(const train *o, const char *task, char *out, size_t room)
     snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
-/* -- the schedule: names in the order of eg_decay
- * ------------------------------------------------------ */
+/* -- the schedule: names in the order of eg_decay --------------------------------------------- */
 static const char *const decays[] = { "constant", "linear",      "cosine", "noam",
                                       "steps",    "exponential", "wsd",    "wsd-sqrt" };
 
@@ -175,6 +182,7 @@ static bool schedule_of(const train *o, eg_schedule *s) /* false after saying wh
     return read_milestones(o->milestones, s->milestones);
 }
 
+/* A new trainer of the options; NULL after saying why. */
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
     const eg_task *row = o->pairs || o->text ? NULL : task_of(task);
@@ -191,7 +199,7 @@ static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w,
     return t;
 }
 
-/* What is given again must be what the checkpoint has. */
+/* True if an option that is given again has the value that the checkpoint has; else says so. */
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
     if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
@@ -210,6 +218,7 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
     return false;
 }
 
+/* The trainer of a checkpoint, if what is said again agrees with it; NULL after saying why. */
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
                            const char *path)
 {
@@ -244,14 +253,17 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     return t;
 }
 
-/* -- may the checkpoint be written, and can it? Found out before training --------------------- */
+/* -- before training: may the checkpoint be written, and can it be? --------------------------- */
+/* True if nothing is at the path, or an earlier state of this very run, whose step *step receives,
+ * or
+ * --force is given; else says what is there. */
 static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
                         int64_t *step)
 {
     eg_saved has = eg_trainer_saved(t, path);
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
-    if (!has.there || o->force) return true;
+    if (!has.exists || o->force) return true;
     if (!has.checkpoint)
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
@@ -276,7 +288,8 @@ static size_t bytes_of(eg_trainer *t) /* of a checkpoint, but for its header */
     return n * sizeof(float);
 }
 
-/* A checkpoint is replaced as a whole, many times: only a file can be, or what swallows all. */
+/* True if a checkpoint can be written to the path. It is replaced as a whole, many times, so it
+ * must be a file, or /dev/null. step NULL: whatever is there may be replaced. */
 static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which, const char *path,
                     int64_t *step)
 {
@@ -308,15 +321,18 @@ static bool try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *p
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
-/* kept: the step of this very run that the file has already; an earlier one does not replace it. */
+/* What the training loop's callback needs. */
 typedef struct turn {
     const train *o;
-    const char *path;
+    const char *path; /* of the checkpoint */
     progress g;
-    double saved;
-    int64_t kept;
+    double saved; /* seconds(), when it was saved last */
+    int64_t kept; /* the step of this very run that the file had before; an earlier step does not
+                   * replace it */
     bool log_failed;
 } turn;
+
+/* After each step: shows and logs it, saves if it is time to, and stops after a signal. */
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
@@ -329,12 +345,14 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
     return stopped || u->log_failed;
 }
 
+/* Prints what is trained on what. */
 static void introduce(eg_trainer *t, eg_ctx *cx)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_data *d = eg_trainer_data(t);
-    const eg_task *task = eg_data_text(d) || eg_data_free(d) ? NULL : eg_task_find(eg_data_name(d));
-    bool text = eg_data_free(d);
+    const eg_task *task =
+        eg_data_pairs_text(d) || eg_data_is_text(d) ? NULL : eg_task_find(eg_data_name(d));
+    bool text = eg_data_is_text(d);
     if (task)
         printf("%s: %s\n", task->name, task->about);
     else if (text)
@@ -354,8 +372,8 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
     fflush(stdout);
 }
 
-/* A second interrupt ends the process at once. A terminal that goes away may send SIGHUP twice, and
- * nohup's ignored SIGHUP stays ignored; so does SIGPIPE, where it was. */
+/* A second interrupt ends the process at once (SA_RESETHAND). A terminal that goes away may send
+ * SIGHUP twice. SIGHUP and SIGPIPE stay ignored where they were, as under nohup. */
 static void on_signals(void (*handler)(int))
 {
     static const struct {
@@ -386,11 +404,12 @@ static int stopped_early(const turn *u, const eg_progress *p)
     return 128 + stopped;
 }
 
+/* Trains, saves, evaluates and shows the result; the exit status. */
 static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from)
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
-    bool of_file = eg_data_text(d) || eg_data_free(d); /* a checkpoint can name it alone */
+    bool of_file = eg_data_pairs_text(d) || eg_data_is_text(d); /* a checkpoint can name it alone */
     if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
     if (!try_outputs(cx, t, o, path, from, &u.kept) ||
         !progress_open(&u.g, t, o->log, o->resume != NULL))

@@ -68,17 +68,11 @@ EG_API eg_tensor *eg_alibi_slopes(eg_ctx *, int64_t heads);
 
 #ifndef __cplusplus
 #define eg_attention(...) eg_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
-                               eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_attention_with(&o);
-}
+#define EG_CXX_ATTENTION_
+#include <eingrad/cxx.h>
 #endif
 #endif

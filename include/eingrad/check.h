@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was
+/* Check says the file and line of the assertion, then the report. The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was
  * tested; docs/gradcheck.md. */
 /* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f,
  * user, count, xs, .full = true). */
@@ -30,6 +30,8 @@
     eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
 #define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
+/* A row of yours keeps all that a row promises, and its gradient is right, at each of its samples. */
+#define eg_assert_op(row) eg_assert_op_((row), __FILE__, __LINE__)
 /* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals
  * NaN. */
 #define eg_assert_close(a, b, tolerance) \
@@ -64,9 +66,24 @@ static inline const char *eg_assert_why_(const eg_tensor *x)
 static inline void eg_assert_passed_(const eg_gradcheck_args *o, const char *file, int line)
 {
     const eg_report *r = eg_gradcheck_with(o);
-    ck_assert_msg(r != NULL, "%s:%d: %s", file, line,
-                  eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
-    ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
+    _mark_point(file, line);
+    if (!r)
+        _ck_assert_failed(file, line, "gradient check", "%s",
+                          eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
+    else if (!r->passed)
+        _ck_assert_failed(file, line, "gradient check", "%s", r->text);
+}
+
+static inline void eg_assert_op_(const eg_op *op, const char *file, int line)
+{
+    eg_ctx *cx = eg_open_with(NULL);
+    const eg_report *r = cx ? eg_gradcheck_op(cx, op) : NULL;
+    _mark_point(file, line);
+    if (!r)
+        _ck_assert_failed(file, line, "row", "%s", eg_error(cx));
+    else if (!r->passed)
+        _ck_assert_failed(file, line, "row", "%s", r->text);
+    eg_close(cx);
 }
 
 static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count,
@@ -84,28 +101,8 @@ static inline void eg_assert_grad_(eg_function *f, void *user, const char *names
     eg_assert_passed_(&o, file, line);
 }
 #ifdef __cplusplus
-template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tensor *x, P_... out)
-{
-    if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
-}
-template <class... X_>
-inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order,
-                               const char *file, int line, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
-}
-inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
-                                    int count, eg_tensor *const *xs,
-                                    eg_gradcheck_args o = eg_gradcheck_args())
-{
-    o.size = sizeof o;
-    o.f = f;
-    o.user = user;
-    o.count = count;
-    o.xs = xs;
-    eg_assert_passed_(&o, file, line);
-}
+#define EG_CXX_CHECK_
+#include <eingrad/cxx.h>
 #endif
 
 static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance,

@@ -126,6 +126,15 @@ EG_API eg_usage eg_stats(const eg_ctx *);
 EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
 EG_API const char *eg_version(void);  /* "0.1.0" */
 
+/* -- options, as the library's own calls read them: for modules of your own ------------------- */
+/* Copies *given, an option struct that begins with its size (set by the caller, whose version of
+ * the struct may have fewer members), over *own of `size` bytes, which holds the defaults. NULL
+ * leaves *own as it is. */
+EG_API void eg_options(void *own, size_t size, const void *given);
+/* Returns what a number among the options means: `otherwise` if it is 0 (absent), 0 if it is
+ * EG_OFF, else itself. */
+EG_API double eg_option(double given, double otherwise);
+
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
 /* … are gone here; using one later is an error that names the operation, until at least 2048 other
@@ -274,10 +283,10 @@ EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
 /* x[start:stop:step], Python's rules; EG_END */
-EG_API eg_tensor *eg_slice(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
+EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
 /* x[…, index, …], one axis less */
-EG_API eg_tensor *eg_select(eg_tensor *x, int axis, int64_t index);
-EG_API eg_tensor *eg_flip(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
+EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
+EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
 /* NumPy's broadcast_to; −1 keeps a size */
 EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis); /* drops an axis of size 1 */
@@ -286,9 +295,10 @@ EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
 /* y[…,k] = x[k, k+offset], new axis last */
 EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
 /* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
-EG_API eg_tensor *eg_unfold(eg_tensor *x, int axis, int64_t size, int64_t step);
+EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
 /* sizes NULL: equal; 0 or −1 */
-EG_API int eg_split(eg_tensor *x, int axis, int count, const int64_t *sizes, eg_tensor **parts);
+EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
+                         eg_tensor **parts);
 #ifndef __cplusplus
 #define eg_permute(x, ...) \
     eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
@@ -308,76 +318,7 @@ EG_API eg_tensor *eg_imag(eg_tensor *z);   /* eg_assign to one writes into z */
 
 #ifdef __cplusplus
 } /* extern "C" */
-inline eg_ctx *eg_open(eg_open_args a = eg_open_args())
-{
-    a.size = sizeof a;
-    return eg_open_with(&a);
-}
-inline eg_dtype eg_type_of_(const float *) { return EG_F32; }
-inline eg_dtype eg_type_of_(const double *) { return EG_F64; }
-inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
-inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
-inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
-inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
-template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *)
-{
-    static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
-    return EG_C128;
-}
-#define EG_CXX_DIMS_(call)                     \
-    const int64_t dims_[] = { (int64_t)d... }; \
-    const int rank_ = (int)sizeof...(d);       \
-    return call
-/* a pointer or an array, a temporary one too */
-template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
-{
-    EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d)
-{
-    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d)
-{
-    EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d)
-{
-    EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d)
-{
-    EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_));
-}
-template <class... D_> inline double eg_get(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_get_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_view_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d)
-{
-    EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_));
-}
-template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
-{
-    const int axes_[] = { (int)d... };
-    return eg_permute_n(x, (int)sizeof...(d), axes_);
-}
-#undef EG_CXX_DIMS_
+#define EG_CXX_CORE_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -1,9 +1,11 @@
-/* eingrad/decode.h: sequences out of any model that gives logits: the likeliest token each time,
- * draws, beam search.
+/* eingrad/decode.h: sequences from any model that gives logits: the likeliest token each time,
+ * draws, or beam search.
  *
- * eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .longest = 40, .end =
- * EG_STOP, .beam = 4); A step function gets the sequences so far and returns the logits of what
- * follows each. */
+ *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .longest = 40,
+ *                               .end = EG_STOP, .beam = 4);
+ *
+ * The step function `next` gets the sequences so far and returns the logits of what follows each.
+ */
 #ifndef EINGRAD_DECODE_H
 #define EINGRAD_DECODE_H
 #include <eingrad/core.h>
@@ -11,71 +13,66 @@
 extern "C" {
 #endif
 
+/* The sequences so far: rows × length tokens. */
 typedef struct eg_prefixes {
     int64_t rows, length;
-    const int32_t *tokens; /* rows × length: the prompt, then what was chosen */
-    const int64_t
-        *from; /* row r goes on with row from[r] of the call before, by its last token:
-                * what a cache   needs to know; NULL: the first call, every token is new   */
+    const int32_t *tokens; /* each row: the prompt, then what was chosen */
+    const int64_t *from;   /* row r is row from[r] of the call before and one token more, so that a
+                            * cache can follow; NULL: the first call, every token is new */
 } eg_prefixes;
-/* (rows v) logits, f32 or f64, v the same in each call. A scope is open around it and popped
- * afterwards. */
+/* Returns logits (rows v), f32 or f64, v the same in each call. A scope is opened around the call
+ * and popped when the logits have been read. */
 typedef eg_tensor *eg_next(void *user, const eg_prefixes *);
 
-/* p = softmax(logits) over the tokens from `least` on.
- * greedy    the largest logit, the first of equals
- * draws     q ∝ p^(1/temperature), of it the top_k largest, of those the fewest that have top_p
- * together; token k from u in [0, 1), a hash of (seed, place): the same seed gives the same
- * sequence. Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p) beam      the `beam` prefixes of
- * largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power, n their tokens with the end; a
- * prefix is given up once it cannot overtake. With beam ≥ v^longest the search is exhaustive. Wu et
- * al. 2016, §7 */
+/* p = softmax(logits) over the tokens from `least` on, and the end.
+ * greedy  the largest logit, the first of equals
+ * draws   q ∝ p^(1/temperature), of it the top_k largest, of those the fewest that have top_p
+ *         together; token k from u in [0, 1), a hash of (seed, place): the same seed gives the same
+ *         sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
+ * beam    the `beam` prefixes of largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power,
+ *         n their tokens with the end; a prefix is given up once it cannot overtake. With
+ *         beam ≥ v^longest the search is exhaustive.  Wu et al. 2016, §7 */
 typedef struct eg_decode_args {
     size_t size;
     eg_ctx *cx;
     eg_next *next;
     void *user;
     const int32_t *prompt;
-    int64_t prompts;    /* at least one token */
-    int64_t longest;    /* new tokens at most; needed */
-    int32_t end;        /* the token that ends a sequence; EG_OFF: token 0; default: none */
-    int32_t least;      /* smaller tokens are chosen only as the end: 0 */
-    double temperature; /* draws if it or top_k or top_p is given, then 1; EG_OFF: greedy */
-    int64_t top_k;
-    double top_p; /* all */
-    uint64_t seed;
+    int64_t prompts;     /* tokens of the prompt: at least 1 */
+    int64_t longest;     /* new tokens at most; needed */
+    int32_t end;         /* the token that ends a sequence: none; EG_OFF: token 0 */
+    int32_t least;       /* smaller tokens are chosen only as the end: 0 */
+    double temperature;  /* 0: greedy, or 1 if top_k or top_p is given; EG_OFF: greedy */
+    int64_t top_k;       /* 0: all */
+    double top_p;        /* in (0, 1]: 1 */
+    uint64_t seed;       /* of the draws: 0 */
     int64_t beam;        /* 1; more: beam search, which draws nothing */
-    double length_power; /* 1; EG_OFF: the sum itself */
+    double length_power; /* 1; EG_OFF: 0, ranks by the sum itself */
 } eg_decode_args;
 typedef struct eg_sequence {
     int64_t count;
     const int32_t *tokens; /* new ones, without the end */
     bool ended;            /* by the end token, not by `longest` */
-    double log_p, score;   /* Σ ln p, the end's included; that over n^length_power */
+    double log_p;          /* Σ ln p, the end's included */
+    double score;          /* log_p / n^length_power */
 } eg_sequence;
-/* best first; beam search: up to `beam` */
 typedef struct eg_decoded {
-    int64_t count;
-    const eg_sequence *sequence;
+    int64_t count;               /* 1; of beam search up to `beam` */
+    const eg_sequence *sequence; /* the best first */
 } eg_decoded;
 /* Lives in the open scope; NULL after an error. Refused: a prompt or `longest` of nothing, a
  * temperature that is negative or NaN, top_p outside (0, 1], beams with draws, logits of another
- * shape, with NaN or nothing above −inf. */
+ * shape, with NaN or with nothing above −inf. */
 EG_API const eg_decoded *eg_decode_with(const eg_decode_args *);
 
 #ifndef __cplusplus
 #define eg_decode(...) \
     eg_decode_with(&(eg_decode_args){ .size = sizeof(eg_decode_args), __VA_ARGS__ })
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_decoded *eg_decode(eg_ctx *cx, eg_next *next, void *user,
-                                   eg_decode_args o = eg_decode_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.next = next;
-    o.user = user;
-    return eg_decode_with(&o);
-}
+#define EG_CXX_DECODE_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -7,79 +7,89 @@
 extern "C" {
 #endif
 
-/* -- plans: an einsum of fixed shapes, strides and types, made once and run often. A plan belongs
+/* -- plans: an einsum of fixed shapes, strides and dtypes, made once and run often. A plan belongs
  * to no context, never changes, and may be run by several threads at the same time, each with an
  * `out` of its own. A run works on the thread that calls it; small products need no memory beyond
- * its stack, others malloc what they need for the run. Results are bit for bit those of
+ * its stack, others call malloc for the time of the run. Results are bit for bit those of
  * eg_einsum_to. */
-/* strides in elements; NULL: row-major */
 typedef struct eg_shape {
     eg_dtype dtype;
     int rank;
-    const int64_t *dim, *stride;
+    const int64_t *dim;    /* rank sizes */
+    const int64_t *stride; /* rank strides, in elements; NULL: row-major */
 } eg_shape;
-EG_API eg_shape eg_shape_of(const eg_tensor *x); /* points into x */
+/* The shape of x: it points into x. Of a tensor that cannot be used the dtype is EG_DEFAULT. */
+EG_API eg_shape eg_shape_of(const eg_tensor *x);
 typedef struct eg_plan eg_plan;
 typedef struct eg_plan_args {
     size_t size;
     const char *spec;
     int count;
-    const eg_shape *operands; /* f32, f64 or i64, all alike */
+    const eg_shape *operands; /* count of them: f32, f64 or i64, all alike */
     const eg_shape *out;      /* NULL: row-major */
-    bool broadcast, accumulate;
+    /* the next five as in eg_einsum_args */
+    bool broadcast;
+    bool accumulate;
     const int (*path)[2];
     int steps;
-    int64_t limit; /* as eg_einsum_args has them */
-    char *why;
-    size_t room; /* where a refusal is told, in one sentence; NULL: nowhere */
+    int64_t limit;
+    char *why;   /* receives the sentence of a refusal; NULL: it is lost */
+    size_t room; /* bytes of why */
 } eg_plan_args;
-/* what eg_einsum would refuse is refused: NULL. Ended by … */
+/* Returns a plan, to be freed with eg_plan_free; NULL for what eg_einsum would refuse, and without
+ * memory. */
 EG_API eg_plan *eg_plan_new_with(const eg_plan_args *);
-EG_API void eg_plan_free(eg_plan *);                 /* … this; NULL is fine */
-EG_API const eg_shape *eg_plan_out(const eg_plan *); /* of the result, strides too */
-/* element 0 of each; out shares nothing with them; −1: out of memory */
+EG_API void eg_plan_free(eg_plan *); /* NULL is fine */
+/* The shape of the result, with strides; it lives as long as the plan. */
+EG_API const eg_shape *eg_plan_out(const eg_plan *);
+/* Runs the plan on data: pointers to element 0 of each operand and of out, which shares no memory
+ * with them. Returns 0; −1 without memory. */
 EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
-/* −1 if a shape, stride or type is not the plan's, or out shares memory; not recorded, bumps out's
- * version */
+/* The same on tensors. Returns −1, and says why, if a shape, stride or dtype is not the plan's, or
+ * if out shares memory with an operand. Not recorded; out counts as written to. */
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t room);
 
-/* -- what einsum would do: the plan's own numbers; nothing is computed, nothing printed. In the
- * open scope; NULL after an error. */
-/* in every operand and kept; kept; not kept */
-typedef enum eg_role { EG_BATCH, EG_FREE, EG_SUMMED } eg_role;
-/* bit k: operand k + 1 has it */
+/* -- what einsum would do, in numbers and words. Nothing is computed or printed. What is returned
+ * lives in the open scope; NULL after an error. */
+typedef enum eg_role {           /* of an index */
+                       EG_BATCH, /* in every operand and in the result */
+                       EG_FREE,  /* in the result, not in every operand */
+                       EG_SUMMED /* not in the result */
+} eg_role;
 typedef struct eg_letter_role {
-    const char *name;
-    int length;
+    const char *name; /* not ended by a 0 */
+    int length;       /* of name */
     int64_t size;
     eg_role role;
-    uint64_t operands;
+    uint64_t operands; /* bit k: operand k + 1 has the index */
 } eg_letter_role;
 typedef struct eg_explained_step {
-    int a, b; /* operands from 1; count + s is the result of step s; b = 0: one operand alone */
-    const char *spec, *roles; /* "ibhd,jbhd->ijbh"; "batch b h, free i j, summed d" */
-    int64_t batch, m, n, k;   /* the matrix product it is: free of a, free of b, summed */
-    const char *kernel, *copies;
-    /* each multiplication is added once; additions: terms summed without one */
-    double multiplications, additions;
-    double bytes; /* both operands and the result, each once */
+    int a, b;          /* operands from 1; count + s is the result of step s; b = 0: a alone */
+    const char *spec;  /* "ibhd,jbhd->ijbh" */
+    const char *roles; /* "batch b h, free i j, summed d" */
+    /* the matrix product that it is, `batch` times: m free of a, n free of b, k summed */
+    int64_t batch, m, n, k;
+    const char *kernel;     /* what computes it */
+    const char *copies;     /* what is copied on the way */
+    double multiplications; /* each followed by one addition */
+    double additions;       /* of terms that are summed without a multiplication */
+    double bytes;           /* of both operands and the result, each once */
 } eg_explained_step;
 typedef struct eg_explained {
     int steps;
     const eg_explained_step *step;
     int letters;
     const eg_letter_role *letter;
-    /* "d1: ijbh,jbhd->ibhd": first comes the cotangent */
-    int gradients;
-    const char *const *gradient;
-    /* totals; bytes of the largest intermediate */
-    double multiplications, additions, bytes, largest;
-    const char *text; /* all of it in words */
+    int gradients;                            /* one for each operand of floats */
+    const char *const *gradient;              /* "d1: ijbh,jbhd->ibhd"; the cotangent comes first */
+    double multiplications, additions, bytes; /* of all steps */
+    double largest;                           /* bytes of the largest intermediate */
+    const char *text;                         /* all of it in words */
 } eg_explained;
-/* out and accumulate play no part */
+/* .out and .accumulate play no part. */
 EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
-/* without tensors */
+/* The same of shapes instead of tensors. */
 EG_API const eg_explained *eg_explain_shapes(eg_ctx *, const char *spec, bool broadcast, int count,
                                              const eg_shape *shapes);
 
@@ -92,24 +102,7 @@ EG_API const eg_explained *eg_explain_shapes(eg_ctx *, const char *spec, bool br
 
 #ifdef __cplusplus
 } /* extern "C" */
-template <class... X_> inline const eg_explained *eg_explain(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o;
-    o.spec = spec;
-    o.count = (int)sizeof...(x);
-    o.operands = xs;
-    return eg_explain_with(&o);
-}
-inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operands,
-                            eg_plan_args o = eg_plan_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.count = count;
-    o.operands = operands;
-    return eg_plan_new_with(&o);
-}
+#define EG_CXX_EINSUM_
+#include <eingrad/cxx.h>
 #endif
 #endif

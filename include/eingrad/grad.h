@@ -114,6 +114,11 @@ EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, in
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
 EG_API int eg_operands(const eg_tensor *y);
 EG_API const void *eg_attr(const eg_tensor *y);
+/* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
+ * as y and belongs to y alone (a row that is applied again saves again). NULL after an error.
+ * eg_node_saved is what eg_node_save gave, or NULL. */
+EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
+EG_API void *eg_node_saved(const eg_tensor *y);
 /* declares y; row-major */
 EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 /* the rule "zero by definition" */
@@ -129,11 +134,12 @@ EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; N
 /* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry
  * by entry; docs/gradcheck.md -- While it runs every tensor that f reads is f64 (inputs, parameters
  * reached through `user`, constants made in f), random draws are put back before each call, and
- * entries that share memory move together. a analytic, n numeric, err the numeric side's own
- * estimate, s the largest |n|: right if |a − n| ≤ rtol |n| + atol s + err; an entry is covered if 0
- * in place of a would have been refused. An input without a covered entry is tried again scaled by
- * 0.1 and 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there,
- * WRONG if not. */
+ * entries that share memory move together; at its end f is called once as it is, in f32. a
+ * analytic, n numeric, err the numeric side's error, rounding of f measured and not assumed, s the
+ * largest |a|: right if |a − n| ≤ rtol |n| + atol s + err; covered if 0 in place of a would have
+ * been refused. The check is repeated where all inputs are moved together, and for what is not
+ * covered with its input scaled by 0.1 and 0.01 and drawn again: ZERO if all is zero there (a
+ * pass), UNTESTED if only that shows it, WRONG if it disagrees. */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
@@ -219,20 +225,43 @@ typedef struct eg_report {
 /* in the open scope; NULL after an error; never prints */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
 EG_API int eg_report_print(FILE *, const eg_report *);
+/* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
+ * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
+EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
+/* The check at every sample of a row (which must have one), with all that a row promises: its rule
+ * is linear in g and right for any layout of it, it writes to nothing, keeps nothing between calls,
+ * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
+EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
+
+/* -- the same for code that knows no tensors: y = f(x) of n and m numbers, and its gradient dx =
+ * Jᵀ g. Both return 0, or another number, which is an error. -- */
+typedef int eg_fn(void *user, const double *x, double *y);
+typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
+typedef struct eg_gradcheck_fn_args {
+    size_t size;
+    eg_ctx *cx; /* the report lives in its open scope */
+    eg_fn *f;
+    eg_fn_vjp *vjp;
+    void *user; /* handed to both */
+    int64_t n, m;
+    const double *x; /* the point: n numbers */
+    /* the options of eg_gradcheck */
+    const char *names; /* of x */
+    double rtol, atol;
+    int directions;
+    uint64_t seed;
+    bool full, kinks;
+} eg_gradcheck_fn_args;
+EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
+#define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
-                                     eg_gradcheck_args o = eg_gradcheck_args())
-{
-    o.size = sizeof o;
-    o.f = f;
-    o.user = user;
-    o.count = count;
-    o.xs = xs;
-    return eg_gradcheck_with(&o);
-}
+#define EG_CXX_GRAD_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -1,11 +1,12 @@
-/* eingrad/io.h: files. .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG.
+/* eingrad/io.h: files: .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG,
+ * curves.
  * What is read is checked: a malformed file is refused with one sentence and nothing is made of it.
  * What is written under a path appears there whole or not at all: it is written to a file without a
  * name in the same folder (O_TMPFILE; else to a temporary one), flushed to the disk, named
  * .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its writer lives; those of
  * killed writers are removed by whoever next writes into the folder. Links are followed, one to
  * nowhere is refused; devices and pipes are written to.
- * int results: 0, or −1 after recording the failure in the context. */
+ * int results are 0, or −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
 #include <eingrad/core.h>
@@ -14,7 +15,11 @@
 extern "C" {
 #endif
 
-EG_API const char *eg_io_info(void); /* "libpng 1.6.39" */
+EG_API const char *eg_io_info(void); /* the libraries that read and write: "libpng 1.6.39" */
+/* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
+ * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
+ * NULL, receives the code point. */
+EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
 /* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
  * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
  * where the file system can. Of devices and pipes only the permission is looked at. */
@@ -25,13 +30,15 @@ EG_API int eg_file_check(eg_ctx *, const char *path, size_t bytes);
  * data are ignored. f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1
  * u1 i2 u2 → i32;  other types are refused by name. Writes version 1.0, row-major, little-endian:
  * byte for byte what numpy.save (2.x) writes. */
-EG_API eg_tensor *eg_npy_load(eg_ctx *, const char *path); /* in the open scope, row-major */
-/* the same from memory */
+/* The array, row-major, in the open scope. */
+EG_API eg_tensor *eg_npy_load(eg_ctx *, const char *path);
+/* The same from memory. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
 EG_API int eg_npy_save(const char *path, eg_tensor *x);
 /* Several files, all of them or none: the first gets its name when the last one is on the disk. */
 EG_API int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
-EG_API int eg_npy_write(FILE *, eg_tensor *x); /* the same into an open stream */
+/* The same as eg_npy_save, into an open stream. */
+EG_API int eg_npy_write(FILE *, eg_tensor *x);
 
 /* -- safetensors: named arrays and strings
  * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are
@@ -41,110 +48,92 @@ EG_API int eg_npy_write(FILE *, eg_tensor *x); /* the same into an open stream *
  * are passed over if they are JSON of at most 128 levels. Writes wide types before narrow ones
  * (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
-/* lives, as its tensors, in the open scope; NULL after an error */
+/* Reads all tensors of a file, or of the shards that an index names: PATH is the file, or an index
+ * (its name ends in .json: { "weight_map": { tensor: file in the same folder } }); where nothing is
+ * at PATH, PATH.index.json, PATH.safetensors or PATH.safetensors.index.json is read. Refused: a
+ * shard that lacks a tensor of the index, a name in two shards. The metadata are those of all
+ * shards, one after the other. The result and its tensors live in the open scope. */
 EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);
-/* Shards: PATH is an index (a name that ends in .json: { "weight_map": { tensor: file in the same
- * folder } }), or where no file PATH is, PATH.index.json, PATH.safetensors or
- * PATH.safetensors.index.json. All tensors of all shards are read; refused: a shard that lacks a
- * tensor of the index, a name in two shards. The metadata are those of all shards, in turn. */
+/* The same of one file in memory. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
-/* early end, of its tensors too; NULL is fine */
+/* Ends the file and its tensors before their scope does; NULL is fine. */
 EG_API void eg_safetensors_close(eg_safetensors *);
+/* Tensors are numbered in the order of the data; past the end each of these returns NULL. */
 EG_API int eg_safetensors_count(const eg_safetensors *);
-/* in the order of the data; NULL past the end */
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
-/* the file it is in: of shards, its own; NULL past the end */
-EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);
-EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k); /* NULL past the end */
-/* its k, or −1 */
+EG_API const char *eg_safetensors_file(const eg_safetensors *,
+                                       int k); /* path of its file, a shard */
+EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k);
+/* The number of the tensor of that name; −1 if there is none (no error). */
 EG_API int eg_safetensors_find(const eg_safetensors *, const char *name);
-/* an absent name is an error */
+/* The tensor of that name; NULL after recording that there is none. */
 EG_API eg_tensor *eg_safetensors_get(const eg_safetensors *, const char *name);
-EG_API const char *eg_safetensors_nearest(
-    const eg_safetensors *, const char *name); /* the name of the fewest changes, at most half
-                                                * of its letters; NULL: none is so near */
-/* The tensor `name`, f32 or f64, of these sizes; else NULL or poison, after recording path, name,
- * `whose` (what it is read for), both sizes, or the nearest name. path: for messages; NULL: the
- * file's own. */
+/* The name that differs from `name` by the fewest letters, at most half of them; NULL: none is so
+ * near. */
+EG_API const char *eg_safetensors_nearest(const eg_safetensors *, const char *name);
+/* The tensor `name` if it is f32 or f64 and has these sizes; else NULL or poison, after recording
+ * path, name, `whose` (what it is read for), both sizes, or the nearest name. path: for messages;
+ * NULL: the file's own. */
 EG_API eg_tensor *eg_safetensors_need(const eg_safetensors *, const char *path, const char *name,
                                       const char *whose, int rank, const int64_t *dims);
-/* NULL if there is none */
+/* The string of that key in the metadata; NULL if there is none (no error). */
 EG_API const char *eg_safetensors_metadata(const eg_safetensors *, const char *key);
-/* of the metadata; NULL past the end */
+/* The k-th key of the metadata; NULL past the end. */
 EG_API const char *eg_safetensors_key(const eg_safetensors *, int k);
+/* metadata: key, value, key, value … NULL; or NULL. */
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names,
-                               eg_tensor *const *xs,
-                               /* key, value, key, value … NULL; or NULL */
-                               const char *const *metadata);
+                               eg_tensor *const *xs, const char *const *metadata);
 
-/* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head
- * Colours run from low to high, beyond them they stay; NaN is grey ('?' without colour). */
+/* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head.
+ * Values beyond the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
-    eg_tensor *x; /* (rows, columns) or (heads, rows, columns), any dtype */
-    /* one UTF-8 token for each row, each column; NULL: their numbers */
-    const char *const *rows, *const *columns;
-    const char *title;
-    const char *const *panels; /* one title for each panel; NULL: "head 0", "head 1" … */
-    /* ends of the scale; 0 or the smallest entry below it, the largest entry */
-    double low, high;
-    bool colour; /* terminal: 24-bit colours instead of the shades " .:-=+*#%@" */
-    int width;   /* terminal: columns that panels may fill side by side; 80 */
+    eg_tensor *x;                       /* (rows, columns) or (heads, rows, columns), any dtype */
+    const char *const *rows;            /* one UTF-8 token for each row; NULL: their numbers */
+    const char *const *columns;         /* the same for the columns */
     const char *row_axis, *column_axis; /* names of the axes; NULL: none */
+    const char *title;                  /* NULL: none */
+    const char *const *panels;          /* a title for each; NULL: "head 0", "head 1" … */
+    double low, high;                   /* ends of the scale: 0, or the smallest entry if it is
+                                         * below 0; the largest entry */
+    bool colour;                        /* terminal: 24-bit colours, not the shades " .:-=+*#%@" */
+    int width;                          /* terminal: columns for panels side by side: 80 */
 } eg_heatmap_args;
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* as text */
-/* by the name's end: .png or .svg */
+/* As a picture, PNG or SVG by the end of its name. */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *);
 
 /* -- curves: y over x as lines, .png or .svg; a y that is not finite is a gap ----------------- */
 typedef struct eg_curve {
     const char *name;
-    int64_t count;
+    int64_t count; /* points */
     const double *x, *y;
 } eg_curve;
 typedef struct eg_curves_args {
     size_t size;
     eg_ctx *cx;
-    int count;
-    const eg_curve *curve; /* 1 … 8 */
-    const char *title, *x_name, *y_name;
-    bool logarithmic; /* the scale of y; values of 0 and below are gaps */
+    int count; /* of curves: 1 … 8 */
+    const eg_curve *curve;
+    const char *title;           /* NULL: none */
+    const char *x_name, *y_name; /* of the axes; NULL: none */
+    bool logarithmic;            /* the scale of y; values of 0 and below are gaps */
 } eg_curves_args;
 EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 
 #ifndef __cplusplus
-#define eg_curves_save(path, ...) \
-    eg_curves_save_with(          \
-        (path),                   \
-        EG_ARGS_(eg_curves_args, __VA_ARGS__)) /* ("loss.svg", cx, 2, curves, .title = …) */
+/* eg_curves_save("loss.svg", cx, 2, curves, .title = …) */
+#define eg_curves_save(path, ...) eg_curves_save_with((path), EG_ARGS_(eg_curves_args, __VA_ARGS__))
+/* eg_heatmap_print(stdout, x, .rows = tokens) */
 #define eg_heatmap_print(file, ...) \
-    eg_heatmap_print_with(          \
-        (file), EG_ARGS_(eg_heatmap_args, __VA_ARGS__)) /* (stdout, x, .rows = tokens) */
+    eg_heatmap_print_with((file), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))
+/* eg_picture_save("map.svg", x, .title = …) */
 #define eg_picture_save(path, ...) \
-    eg_picture_save_with((path),   \
-                         EG_ARGS_(eg_heatmap_args, __VA_ARGS__)) /* ("map.svg", x, .title = …) */
-#else
+    eg_picture_save_with((path), EG_ARGS_(eg_heatmap_args, __VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
-                          eg_curves_args o = eg_curves_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.count = count;
-    o.curve = curve;
-    return eg_curves_save_with(path, &o);
-}
-inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_heatmap_print_with(file, &o);
-}
-inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o;
-    o.x = x;
-    return eg_picture_save_with(path, &o);
-}
+#define EG_CXX_IO_
+#include <eingrad/cxx.h>
 #endif
 #endif

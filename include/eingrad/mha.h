@@ -14,52 +14,54 @@ extern "C" {
  * `room` places. No history is kept, so a run with a cache is refused while the context records
  * (eg_nograd). */
 typedef struct eg_cache eg_cache;
-/* lives as the owner; NULL after an error */
+/* Lives as the owner; NULL after an error. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
 EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
 EG_API int64_t eg_cache_room(const eg_cache *);
-/* forgets places from `length` on; 0: the memory's keys too; 0 or −1 */
+/* Forgets the places from `length` on; 0: the memory's keys too. */
 EG_API int eg_cache_cut(eg_cache *, int64_t length);
-/* Batch b becomes what index[b] was (beams); as many as index has, at least 1, fewer or more than
- * before. 0 or −1 */
+/* Makes batch b what index[b] was (for beams); there are then as many batches as index has, at
+ * least 1, fewer or more than before. */
 EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
-/* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),  θ = (i + offset)
- * base^(−2k/d), k the pair's number "bihd, id": the letters of x, then those of place and width.
- * Pairs: k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer). Su et al.
- * 2021, eq. 34. Refused: an odd width, letters that x does not have. */
-/* base 10000 */
+/* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
+ *                      θ = (i + offset) base^(−2k/d), k the pair's number
+ * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer). Su et
+ * al. 2021, eq. 34. Refused: an odd width, letters that x does not have. */
 typedef struct eg_rotary_args {
     size_t size;
-    const char *spec;
+    const char *spec; /* "bihd, id": the letters of x, then those of place and width */
     eg_tensor *x;
-    double base;
-    int64_t offset;
+    double base;    /* 10000 */
+    int64_t offset; /* the place of the first: 0 */
     bool interleaved;
 } eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
-/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1, in time
- * and memory O(length) The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or "j <= i"
- * (then as many keys as queries and .offset), .keep of keys. No other mask, bias or dropout.
- * .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5, 9, 10 */
+/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1
+ * In time and memory O(length). The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or
+ * "j <= i" (then as many keys as queries and .offset), .keep of keys. No other mask, bias or
+ * dropout. .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5,
+ * 9, 10 */
 EG_API eg_tensor *eg_linear_attention_with(const eg_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
- * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free. Vaswani
- * et al. 2017, §3.2.2. "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"
- * eg_attention("bihd,bjhd,bjhe->bihe")   "bihe,hem->bim" Forms keep the same numbers in other
- * tensors: EG_SEPARATE  W_q (m h d) W_k (m h d) W_v (m h e) W_o (h e m), b_q (h d) b_k (h d) b_v (h
- * e) b_o (m) EG_PACKED    W_qkv (m c h d), b_qkv (c h d), c = q, k, v; W_o, b_o.   Needs qdim =
- * kdim = vdim, d_k = d_v, as many key heads as heads EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …,
- * b_q.0 (d) …; b_o. Heads may have widths of their own kv_heads < heads: heads share keys and
- * values in groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.
- * Shazeer 2019; Ainslie et al. 2023 */
+ * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free:
+ * "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"  eg_attention("bihd,bjhd,bjhe->bihe")
+ * "bihe,hem->bim".  Vaswani et al. 2017, §3.2.2
+ * Forms keep the same numbers in other tensors:
+ * EG_SEPARATE  W_q (m h d) W_k (m h d) W_v (m h e) W_o (h e m), b_q (h d) b_k (h d) b_v (h e) b_o
+ * (m) EG_PACKED    W_qkv (m c h d), b_qkv (c h d), c = q, k, v; W_o, b_o.  Needs qdim = kdim =
+ * vdim, d_k = d_v, as many key heads as heads EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …, b_q.0 (d)
+ * …; b_o.  Heads may have widths of their own kv_heads < heads: heads share keys and values in
+ * groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.  Shazeer
+ * 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
-/* what stands in the place of eg_attention_with */
+/* A function that is called in the place of eg_attention_with. */
 typedef eg_tensor *eg_core(const struct eg_attention_args *);
 typedef struct eg_mha {
-    const char *name, *batch; /* batch: the batch letters of the layout */
+    const char *name;
+    const char *batch; /* the batch letters of the layout */
     eg_mha_form form;
     int64_t d_model, heads, kv_heads, d_k, d_v, qdim, kdim, vdim, d_out;
     const int64_t *d_k_each, *d_v_each; /* NULL: all heads alike */
@@ -80,69 +82,79 @@ typedef struct eg_mha_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t d_model, heads;    /* heads is needed; d_model only where a width below is left out */
-    int64_t d_k, d_v;          /* d_model / heads, which must divide */
-    int64_t kdim, vdim, d_out; /* widths of key, value and result: d_model */
-    double dropout;            /* on the weights, after the softmax: 0 */
-    double scale;              /* 1/√d_k */
-    bool no_bias, no_q_bias, no_k_bias, no_v_bias, no_o_bias;
-    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* names, if not these */
-    int64_t qdim;                                              /* width of the query: d_model */
-    eg_mha_form form;
-    /* `heads` widths each (per head); d_v_each NULL: d_k_each */
-    const int64_t *d_k_each, *d_v_each;
-    int64_t kv_heads; /* heads, which it must divide; 1: multi-query */
-    /* "b i m": axes of the query; key and value have j for i. "i b m", "i (b c=2) m", "i m" … */
-    const char *layout;
-    double rotary;
-    bool interleaved; /* base of the rotary positions; 0: none */
-    /* beside the one of a run: local "i - 64 < j <= i", block-sparse "i/64 == j/64 | j < 64" */
-    const char *where;
-    eg_core *core; /* eg_attention_with; eg_linear_attention_with */
-    /* standard deviation of a normal draw; 0: Xavier of the logical matrices, m × hd */
-    double init;
-    const char *W_qkv, *b_qkv; /* names */
-    /* (b h i j) → the scores to use, before the masks */
-    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    /* sizes */
+    int64_t d_model;          /* needed only where a width below is left out */
+    int64_t heads;            /* needed */
+    int64_t kv_heads;         /* heads of keys and values, which divide heads: heads; 1:
+                               * multi-query */
+    int64_t d_k, d_v;         /* widths of a head's key and value: d_model / heads */
+    int64_t qdim, kdim, vdim; /* widths of query, key and value: d_model */
+    int64_t d_out;            /* width of the result: d_model */
+    const int64_t *d_k_each;  /* per head: `heads` widths; NULL: d_k each */
+    const int64_t *d_v_each;  /* NULL: d_k_each */
+    /* the attention */
+    const char *layout; /* "b i m": axes of the query; key and value have j for i.
+                         * "i b m", "i (b c=2) m", "i m" … */
+    const char *where;  /* beside the one of a run: local "i - 64 < j <= i", block-sparse
+                         * "i/64 == j/64 | j < 64" */
+    double scale;       /* 1/√d_k */
+    double dropout;     /* on the weights, after the softmax: 0 */
+    double rotary;      /* base of the rotary positions of query and key; 0: none */
+    bool interleaved;   /* rotary pairs, as eg_rotary has them */
+    bool alibi;         /* adds − m_h |i − j| to the scores, m of eg_alibi_slopes. Press et
+                         * al. 2022 */
+    eg_tensor *(*score)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before the
+                                                         * masks; NULL: none */
     void *user;
-    /* − m_h |i − j| on the scores, slopes m of eg_alibi_slopes. Press et al. 2022 */
-    bool alibi;
+    eg_core *core; /* eg_attention_with; eg_linear_attention_with */
+    /* parameters */
+    eg_mha_form form; /* EG_SEPARATE */
+    bool no_bias;     /* none of … */
+    bool no_q_bias, no_k_bias, no_v_bias, no_o_bias;
+    double init; /* standard deviation of a normal draw; 0: Xavier of the logical
+                  * matrices, m × hd */
+    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* names, if not these */
+    const char *W_qkv, *b_qkv;
 } eg_mha_args;
 typedef struct eg_mha_run_args {
     size_t size;
     const eg_mha *mha;
     eg_tensor *query;
-    eg_tensor *key, *value; /* the query; the key */
-    const char *where;      /* over b h i j: "j <= i" */
-    eg_masked keep, bias;   /* {"bj", pad}, {"hij", relative} */
-    /* added to i and |i| in where, and to i in rotary positions and slopes: a cache's length */
-    int64_t offset;
-    /* out: (b h i j) before and after dropout; the result's numbers stay the same */
-    eg_tensor **weights, **dropped;
-    /* keys and values are appended to the slot, and all that is there attended to; i counts on */
-    eg_cache *cache;
-    int slot;
-    /* with cache: the same keys at every step, so they are projected at the first only */
-    bool memory;
-    /* (h): factor of each head's result; 0 switches a head off. Michel et al. 2019 */
-    eg_tensor *gain;
-    eg_tensor *(*score)(void *user, eg_tensor *scores);
-    void *user; /* the module's */
-    /* score of what where and keep mask, −1e9 in older code: a row with nothing to attend to is
-     * then uniform. 0: −∞, and such a row is 0 */
-    double fill;
-    /* as eg_attention's; alibi: {"h", slopes} instead of the module's */
-    eg_masked lengths, alibi;
-    eg_form form;
+    eg_tensor *key;   /* the query */
+    eg_tensor *value; /* the key */
+    /* masks */
+    const char *where;    /* over b h i j: "j <= i" */
+    eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
+    eg_masked lengths;    /* as eg_attention's */
+    eg_masked alibi;      /* {"h", slopes} instead of the module's */
+    double fill;          /* score of what where and keep mask, −1e9 in older code: a row with
+                           * nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
+    int64_t offset;       /* added to i and |i| in where, and to i in rotary positions and
+                           * slopes; a cache adds its length: 0 */
+    /* decoding */
+    eg_cache *cache; /* keys and values are appended to the slot, and all that is there
+                      * attended to; i counts on */
+    int slot;        /* of the cache: 0 */
+    bool memory;     /* with cache: the keys are the same at every step, so they are
+                      * projected at the first only */
+    /* the attention */
+    eg_tensor *gain; /* (h): factor of each head's result; 0 switches a head off. Michel et
+                      * al. 2019 */
+    eg_tensor *(*score)(void *user, eg_tensor *scores); /* the module's */
+    void *user;
+    eg_form form; /* as eg_attention's */
+    /* results beside y, whose numbers they do not change */
+    eg_tensor **weights; /* (b h i j) before dropout */
+    eg_tensor **dropped; /* after dropout */
     eg_tensor **scores, **lse;
-    int64_t *empty;
+    int64_t *empty; /* as eg_attention's */
 } eg_mha_run_args;
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
-/* "W_q" (m h d) … "b_o" of any form, with its gradient; uneven heads: (m s), s over all; NULL if
- * there is none */
+/* "W_q" (m h d) … "b_o" of any form, with its gradient; heads of uneven widths: (m s), s over all.
+ * NULL if there is none. */
 EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
-/* the numbers, from any form to any form; 0 or −1 */
+/* Copies the numbers, from any form to any form. */
 EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus
@@ -150,32 +162,11 @@ EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 #define eg_linear_attention(...) eg_linear_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 #define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
 #define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline eg_tensor *eg_rotary(const char *spec, eg_tensor *x, eg_rotary_args o = eg_rotary_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_rotary_with(&o);
-}
-inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
-                                      eg_attention_args o = eg_attention_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.q = q;
-    o.k = k;
-    o.v = v;
-    return eg_linear_attention_with(&o);
-}
-EG_CXX_NEW_(eg_mha, eg_mha_args)
-inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
-{
-    o.size = sizeof o;
-    o.mha = m;
-    o.query = x;
-    return eg_mha_run_with(&o);
-}
+#define EG_CXX_MHA_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -6,42 +6,50 @@
 extern "C" {
 #endif
 
-/* -- transformer block: x + A(n₁(x)), [x + C(n₂(x), memory),] x + F(n₃(x));  .post_norm: n₁(x +
- * A(x)) … Vaswani et al. 2017, §3.1; pre-norm: Xiong et al. 2020 */
+/* -- transformer block: x + A(n₁(x)), [x + C(n₂(x), memory),] x + F(n₃(x))
+ * .post_norm            n₁(x + A(x)) …
+ * A self attention, C cross attention, F feed-forward, n norms. Vaswani et al. 2017, §3.1;
+ * pre-norm: Xiong et al. 2020 */
 typedef struct eg_block {
     const char *name;
     bool post_norm;
     double dropout;
-    eg_mha *self, *cross;
-    eg_ffn *ffn; /* cross NULL: none */
+    eg_mha *self, *cross; /* cross NULL: none */
+    eg_ffn *ffn;
     eg_norm *norm_self, *norm_cross, *norm_ffn;
 } eg_block;
 typedef struct eg_block_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t d_model, heads, width; /* width 4 d_model */
-    bool post_norm, cross, rms, no_bias;
-    double dropout;            /* on the weights, inside F and on what A, C and F add */
+    int64_t d_model, heads; /* needed */
+    int64_t width;          /* of the feed-forward part: 4 d_model */
+    bool cross;             /* attends to a memory, too */
+    int64_t memory_dim;     /* width of the memory: d_model */
+    bool post_norm;
+    bool rms; /* norms are RMS norms */
+    bool no_bias;
+    double dropout;            /* on the weights, inside F and on what A, C and F add: 0 */
     eg_activation *activation; /* eg_gelu */
-    int64_t memory_dim;        /* width of memory: d_model */
-    /* further options of the self attention: &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 } */
-    const eg_mha_args *mha;
-    double init; /* standard deviation of a normal draw; 0: Xavier */
+    const eg_mha_args *mha;    /* further options of the self attention:
+                                * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 } */
+    double init;               /* standard deviation of a normal draw; 0: Xavier */
 } eg_block_args;
 typedef struct eg_block_run_args {
     size_t size;
     const eg_block *block;
     eg_tensor *x;
-    eg_tensor *memory; /* (b j m) for cross attention */
-    const char *where;
+    eg_tensor *memory; /* (b j m), where the block has cross attention */
+    const char *where; /* of the self attention, as keep, bias and offset */
     eg_masked keep, bias;
-    int64_t offset; /* of the self attention */
-    eg_masked memory_keep;
-    eg_tensor **weights, **memory_weights;
+    int64_t offset;
+    eg_masked memory_keep; /* of the cross attention */
     eg_cache *cache;
-    int slot;                      /* slot: self attention, slot + 1: cross attention */
-    eg_tensor *gain, *memory_gain; /* (h) */
+    int slot;                   /* of the self attention; slot + 1: of the cross attention */
+    eg_tensor *gain;            /* (h): factors of the self attention's heads */
+    eg_tensor *memory_gain;     /* (h): of the cross attention's */
+    eg_tensor **weights;        /* out: (b h i j) of the self attention */
+    eg_tensor **memory_weights; /* out: of the cross attention */
 } eg_block_run_args;
 /* "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…" */
 EG_API eg_block *eg_block_new_with(const eg_block_args *);
@@ -52,39 +60,42 @@ EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
 typedef struct eg_transformer {
     const char *name;
     eg_embedding *tokens;
-    eg_positions *positions; /* positions NULL: none */
+    eg_positions *positions; /* NULL: none */
     int64_t layers;
     eg_block **block;
-    /* norm NULL after post-norm, logits NULL if tied */
-    eg_norm *norm;
-    eg_linear *logits;
+    eg_norm *norm;     /* NULL after post-norm */
+    eg_linear *logits; /* NULL if tied */
     double dropout;
 } eg_transformer;
 typedef struct eg_transformer_args {
     size_t size;
     eg_params *params;
     const char *name;
-    /* width 4 d_model; classes: vocabulary */
-    int64_t vocabulary, length, d_model, heads, layers, width, classes;
-    double dropout;
-    bool sinusoid, rms;
-    eg_activation *activation;
-    double deviation; /* of embedding and positions: 0.5 */
-    bool post_norm, no_bias;
-    bool tied;         /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
-    bool no_positions; /* for .mha with rotary positions */
-    const eg_mha_args *mha;
-    double init; /* as the block's */
+    int64_t vocabulary;     /* tokens; needed */
+    int64_t length;         /* places of the longest sequence; needed */
+    int64_t d_model, heads; /* needed */
+    int64_t layers;         /* needed */
+    int64_t width;          /* of the feed-forward parts: 4 d_model */
+    int64_t classes;        /* logits of a place: vocabulary */
+    double dropout;         /* as the block's, and on the embedding: 0 */
+    bool sinusoid;          /* positions without parameters */
+    bool no_positions;      /* for .mha with rotary positions */
+    bool tied;              /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
+    bool post_norm, rms, no_bias;
+    eg_activation *activation; /* eg_gelu */
+    double deviation;          /* of embedding and positions: 0.5 */
+    double init;               /* as the block's */
+    const eg_mha_args *mha;    /* as the block's */
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
     size_t size;
     const eg_transformer *transformer;
-    eg_tensor *index;
-    const char *where;
-    eg_masked keep;      /* "j <= i" makes a decoder */
-    eg_tensor **weights; /* out: one (b h i j) per layer */
+    eg_tensor *index;    /* (b l) tokens */
+    const char *where;   /* "j <= i" makes a decoder */
+    eg_masked keep;      /* {"bj", pad} */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
-    eg_tensor *gain;     /* (layers h) */
+    eg_tensor *gain;     /* (layers h): factors of the heads */
+    eg_tensor **weights; /* out: one (b h i j) per layer */
 } eg_transformer_run_args;
 /* "tokens.E" "positions.P" "0.…" "1.…" "norm.…" "logits.…" */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
@@ -95,49 +106,54 @@ EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
  * memory. Vaswani et al. 2017, fig. 1 */
 typedef struct eg_seq2seq {
     const char *name;
-    /* one embedding for both if shared */
-    eg_embedding *source, *target;
+    eg_embedding *source, *target; /* the same if shared */
     eg_positions *source_positions, *positions;
     int64_t layers, decoder_layers;
     eg_block **encoder, **decoder;
     eg_norm *source_norm, *norm;
     eg_linear *logits;
-    double dropout; /* as the transformer's */
+    double dropout;
 } eg_seq2seq;
 typedef struct eg_seq2seq_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t source_vocabulary, vocabulary; /* source_vocabulary: vocabulary */
-    int64_t source_length, length;         /* source_length: length */
-    /* decoder_layers: layers; width 4 d_model */
-    int64_t d_model, heads, layers, decoder_layers, width;
-    double dropout, deviation;
-    bool sinusoid, rms, post_norm, no_bias, tied, no_positions;
-    bool shared; /* one embedding for source and target */
+    int64_t vocabulary;        /* of the target; needed */
+    int64_t source_vocabulary; /* vocabulary */
+    int64_t length;            /* places of the longest target; needed */
+    int64_t source_length;     /* length */
+    int64_t d_model, heads;    /* needed */
+    int64_t layers;            /* of the encoder; needed */
+    int64_t decoder_layers;    /* layers */
+    int64_t width;             /* of the feed-forward parts: 4 d_model */
+    bool shared;               /* one embedding for source and target */
+    double dropout;            /* the rest as the transformer's */
+    bool sinusoid, no_positions, tied, post_norm, rms, no_bias;
     eg_activation *activation;
+    double deviation, init;
     const eg_mha_args *mha;
-    double init;
 } eg_seq2seq_args;
 typedef struct eg_seq2seq_run_args {
     size_t size;
     const eg_seq2seq *net;
-    eg_tensor *source, *target;
+    eg_tensor *source, *target;  /* (b j), (b i) tokens */
     eg_masked source_keep, keep; /* {"bj", pad} each: of the source, of the target */
-    /* out: one (b h i j) per layer of the encoder, the decoder (self, cross) */
-    eg_tensor **source_weights, **weights, **memory_weights;
-    /* (layers + 2 decoder_layers, h): encoder, then self and cross of each decoder layer */
-    eg_tensor *gain;
+    eg_tensor *gain;             /* (layers + 2 decoder_layers, h): factors of the heads: of the
+                                  * encoder, then of self and cross of each decoder layer */
+    eg_tensor **source_weights;  /* out: one (b h i j) per layer of the encoder, … */
+    eg_tensor **weights;         /* … of the decoder's self attention … */
+    eg_tensor **memory_weights;  /* … and of its cross attention */
 } eg_seq2seq_run_args;
 typedef struct eg_seq2seq_decode_args {
     size_t size;
     const eg_seq2seq *net;
-    eg_tensor *target, *memory;
+    eg_tensor *target; /* (b i) tokens */
+    eg_tensor *memory; /* (b j m) */
     eg_masked memory_keep, keep;
-    /* target holds the next tokens only; the memory is projected at the first step only */
-    eg_cache *cache;
+    eg_cache *cache; /* target holds the next tokens only; the memory is projected at the
+                      * first step only */
+    eg_tensor *gain; /* as run's; the encoder's rows are not read */
     eg_tensor **weights, **memory_weights;
-    eg_tensor *gain; /* as run's; the encoder's rows are passed over */
 } eg_seq2seq_decode_args;
 /* "source.E" "target.E" ("tokens.E" if shared) "source_positions.P" "positions.P" "encoder.0.…"
  * "decoder.0.…" "source_norm.…" "norm.…" "logits.…" */
@@ -155,60 +171,15 @@ EG_API eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *);
 #define eg_transformer_new(...) eg_transformer_new_with(EG_ARGS_(eg_transformer_args, __VA_ARGS__))
 #define eg_transformer_run(...) \
     eg_transformer_run_with(EG_ARGS_(eg_transformer_run_args, __VA_ARGS__))
-#define eg_seq2seq_new(...) eg_seq2seq_new_with(EG_ARGS_(eg_seq2seq_args, __VA_ARGS__))
-#define eg_seq2seq_run(...) \
-    eg_seq2seq_run_with(EG_ARGS_(eg_seq2seq_run_args, __VA_ARGS__)) /* (net, source, target, …) */
-#define eg_seq2seq_encode(...) \
-    eg_seq2seq_encode_with(EG_ARGS_(eg_seq2seq_run_args, __VA_ARGS__)) /* (net, source, …) */
-#define eg_seq2seq_decode(...) \
-    eg_seq2seq_decode_with(    \
-        EG_ARGS_(eg_seq2seq_decode_args, __VA_ARGS__)) /* (net, target, memory, …) */
-#else
+#define eg_seq2seq_new(...)    eg_seq2seq_new_with(EG_ARGS_(eg_seq2seq_args, __VA_ARGS__))
+#define eg_seq2seq_run(...)    eg_seq2seq_run_with(EG_ARGS_(eg_seq2seq_run_args, __VA_ARGS__))
+#define eg_seq2seq_encode(...) eg_seq2seq_encode_with(EG_ARGS_(eg_seq2seq_run_args, __VA_ARGS__))
+#define eg_seq2seq_decode(...) eg_seq2seq_decode_with(EG_ARGS_(eg_seq2seq_decode_args, __VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-EG_CXX_NEW_(eg_block, eg_block_args)
-EG_CXX_NEW_(eg_transformer, eg_transformer_args)
-EG_CXX_NEW_(eg_seq2seq, eg_seq2seq_args)
-inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x,
-                               eg_block_run_args o = eg_block_run_args())
-{
-    o.size = sizeof o;
-    o.block = m;
-    o.x = x;
-    return eg_block_run_with(&o);
-}
-inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *x,
-                                     eg_transformer_run_args o = eg_transformer_run_args())
-{
-    o.size = sizeof o;
-    o.transformer = m;
-    o.index = x;
-    return eg_transformer_run_with(&o);
-}
-inline eg_tensor *eg_seq2seq_run(const eg_seq2seq *m, eg_tensor *source, eg_tensor *target,
-                                 eg_seq2seq_run_args o = eg_seq2seq_run_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.source = source;
-    o.target = target;
-    return eg_seq2seq_run_with(&o);
-}
-inline eg_tensor *eg_seq2seq_encode(const eg_seq2seq *m, eg_tensor *source,
-                                    eg_seq2seq_run_args o = eg_seq2seq_run_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.source = source;
-    return eg_seq2seq_encode_with(&o);
-}
-inline eg_tensor *eg_seq2seq_decode(const eg_seq2seq *m, eg_tensor *target, eg_tensor *memory,
-                                    eg_seq2seq_decode_args o = eg_seq2seq_decode_args())
-{
-    o.size = sizeof o;
-    o.net = m;
-    o.target = target;
-    o.memory = memory;
-    return eg_seq2seq_decode_with(&o);
-}
+#define EG_CXX_MODEL_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -6,7 +6,8 @@
  * NULL, and X_run of NULL is poison, so one eg_error() is enough. Letters: b batch, i query, j key,
  * l position, m model width, h head, d key width, e value width, f inner width, v vocabulary.
  * Widths are checked where a module runs; the message names the module, the letter and both sizes.
- */
+ * int results are 0, or −1 after recording the failure. An option that is 0 or left out has the
+ * default that its comment gives; EG_OFF says 0 where the default is another number. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
 #include <eingrad/io.h>
@@ -18,125 +19,136 @@ extern "C" {
 /* -- parameters: a list of named tensors; it lives in the scope that is open when it is made */
 typedef struct eg_params eg_params;
 typedef struct eg_named {
-    const char *name, *axes;
+    const char *name; /* "encoder.0.self.W_q" */
+    const char *axes; /* a letter or name for each axis: "m h d" */
     eg_tensor *x;
 } eg_named;
 typedef struct eg_params_args {
     size_t size;
     eg_ctx *cx;
-    eg_dtype dtype;                 /* the context's */
+    eg_dtype dtype;                 /* f32 or f64: the context's */
     const eg_safetensors *expected; /* a file that must have a tensor of each parameter's name and
                                      * sizes: another parameter is refused before it takes memory.
-                                     * It stays open until eg_params_read has read it    */
+                                     * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
-/* early end, of modules and optimisers made on it too; NULL is fine */
+/* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */
 EG_API void eg_params_close(eg_params *);
-/* the same list; names get "name." in front; NULL, "": the list */
+/* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
+ * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);
 EG_API eg_dtype eg_params_type(const eg_params *);
 EG_API eg_owner *eg_params_owner(eg_params *);
-/* for a module's struct: zeroed, lives as the list; NULL after an error */
+/* Memory for a module's struct: zeroed, lives as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
-/* Adds a tensor. Rank 0 and 1: zeros; above: Xavier with fan_in the first size and fan_out the
- * product of the others, until an eg_init_… says otherwise. axes has one letter or name per size.
- * Refused: a name that is taken, a size below 1. */
+/* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
+ * Xavier's with fan_in the first size and fan_out the product of the others, until an eg_init_…
+ * sets other values. Refused: a name that is taken, a size below 1. */
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
-/* zeros that live as the list, outside it: not trained, not saved */
+/* Zeros that live as the list but are not in it: not trained, not saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
 EG_API int eg_params_count(const eg_params *);    /* tensors */
 EG_API int64_t eg_params_size(const eg_params *); /* numbers in them */
-/* in order of making; NULL past the end */
+/* The k-th in the order of making; NULL past the end. */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
-/* NULL if there is none (no error) */
+/* The parameter of that name; NULL if there is none (no error). */
 EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
-/* those that ys were not made from; out: room for all of them, or NULL; how many, or −1 */
+/* Finds the parameters that took no part in making ys. Returns how many, or −1; out, with room for
+ * all of the list, or NULL, receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
-/* values by name, cast; every name of `to` must be there; 0 or −1 */
+/* Copies values by name, cast to the dtype of `to`. Refused: a name of `to` that `from` lacks. */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
-/* one safetensors file; 0 or −1 */
+/* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);
-/* values by name, cast; other names than opt.… refused */
+/* Reads values by name, cast. Refused, before a value changes: a parameter that the file lacks or
+ * has in other sizes, a tensor that is no parameter, but for "opt.…". */
 EG_API int eg_params_load(eg_params *, const char *path);
-/* … from an open file; path: for messages */
+/* The same from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);
 
 /* -- files of others: a parameter of ours ↔ a tensor of theirs, whose axes are written in the
- * letters of ours { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }   part 0 of 3 (letter c) of a
- * tensor (3 h d, m) is W_q (m h d) { "W_q", "W_q.#.weight", "d m" }                 one tensor for
- * each index of the letter that is left out, h: W_q.0.weight … { "*.norm.gain",
- * "layers.*.norm.weight", "m" }   * is a number, the same on both sides { "", "h.*.attn.bias", "" }
- * a tensor that no parameter wants: left out ('*', '#': any number) { "*.scale", "", "" } a
- * parameter that no tensor has: it keeps its value, and is not written Parts that lead a group, "(c
- * h d) m", follow each other in it, each as wide as its parameter: query, key and value of 8, 2 and
- * 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d) m", parts have one size. Of
- * several rows for one parameter, reading takes the first whose tensor is in the file, writing the
- * first that holds it alone or with parts of one size, else the first that holds it. */
-/* a list ends with ours NULL */
+ * letters of ours
+ * { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }     part 0 of 3 (letter c) of a tensor (3 h d, m)
+ *                                                    is W_q (m h d)
+ * { "W_q", "W_q.#.weight", "d m" }                   one tensor for each index of the letter that
+ *                                                    is left out, h: W_q.0.weight …
+ * { "*.norm.gain", "layers.*.norm.weight", "m" }     * is a number, the same on both sides
+ * { "", "h.*.attn.bias", "" }                        a tensor that no parameter wants is left out
+ *                                                    ('*', '#': any number)
+ * { "*.scale", "", "" }                              a parameter that no tensor has: it keeps its
+ *                                                    value, and is not written
+ * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
+ * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
+ * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
+ * is in the file, writing the first that holds it alone or with parts of one size, else the first
+ * that holds it. */
 typedef struct eg_alias {
-    const char *ours, *theirs, *axes;
-    int part, parts;
+    const char *ours; /* NULL ends a list */
+    const char *theirs;
+    const char *axes;
+    int part, parts; /* 0, 0: the whole tensor */
 } eg_alias;
-/* Styles: "torch" (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder),
- * "torch.decoder" (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer:
- * eg_seq2seq without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj
- * … o_proj), "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). NULL:
- * none (no error). */
+/* The list of a style; NULL if there is none of that name (no error). Styles: "torch"
+ * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
+ * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
+ * without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj),
+ * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). */
 EG_API const eg_alias *eg_aliases(const char *style);
-/* Every parameter of the list (of its names under …) must be found, and every tensor whose name
- * begins with `under` ("" or "encoder.") used. */
+/* Reads every parameter of the list (of its names under …). Every tensor whose name begins with
+ * `under` ("" or "encoder.") must be used. All is compared before a value changes. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
+/* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
                              const char *under, const eg_alias *);
 EG_API int eg_params_save_as(const eg_params *, const char *path, const char *under,
                              const eg_alias *);
 
-/* -- initial values: in place, from the context's draws; each returns w ----------------------- */
-/* Fans are those of the logical matrix, so heads stacked in one tensor and heads apart start with
- * one spread: W_q "m h d" is m × hd. */
-/* uniform in ±√(6/(fan_in + fan_out)). Glorot, Bengio 2010 */
+/* -- initial values: in place, from the context's random numbers; each returns w -------------- */
+/* Uniform in ±√(6/(fan_in + fan_out)). Fans are those of the logical matrix, so that heads in one
+ * tensor and heads apart start with the same spread: W_q "m h d" is m × hd. Glorot, Bengio 2010 */
 EG_API eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out);
 EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* mean 0 */
 EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);
 
 /* -- linear: y = x W + b,  W (i o), b (o);  x (… i) → (… o) ----------------------------------- */
-/* bias NULL: none */
 typedef struct eg_linear {
     const char *name;
     int64_t in, out;
-    eg_tensor *weight, *bias;
+    eg_tensor *weight;
+    eg_tensor *bias; /* NULL: none */
 } eg_linear;
 typedef struct eg_linear_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t in, out;
+    int64_t in, out; /* needed */
     bool no_bias;
-    const char *weight, *bias; /* names: "W", "b" */
     double init;               /* standard deviation of a normal draw; 0: Xavier */
+    const char *weight, *bias; /* names: "W", "b" */
 } eg_linear_args;
 EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
 EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
 
-/* -- norm over the last axis: y = (x − mean)/√(var + eps) gain + bias;  .rms: y = x/√(mean x² +
- * eps) gain */
+/* -- norm over the last axis: y = (x − mean)/√(var + eps) gain + bias
+ * .rms                        y = x/√(mean x² + eps) gain */
 typedef struct eg_norm {
     const char *name;
     int64_t d_model;
     double eps;
     bool rms;
-    eg_tensor *gain, *bias;
+    eg_tensor *gain, *bias; /* bias NULL: none */
 } eg_norm;
 typedef struct eg_norm_new_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t d_model;
-    bool rms, no_bias;
+    int64_t d_model; /* needed */
+    bool rms;
+    bool no_bias;
     double eps; /* 1e-5 */
 } eg_norm_new_args;
 /* "gain" (m) of 1, "bias" (m) of 0 (not for rms) */
@@ -153,17 +165,17 @@ typedef struct eg_embedding_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t count, d_model;
-    /* of the normal draw; 0.5: with 0.02 recall and addition learn nothing in 1000 steps */
-    double deviation;
+    int64_t count, d_model; /* needed */
+    double deviation;       /* of the normal draw: 0.5; with 0.02 the tasks recall and addition
+                             * learn nothing in 1000 steps */
 } eg_embedding_args;
 EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* "E" */
-/* index of any shape, i32 or i64 */
+/* index: any shape, i32 or i64 */
 EG_API eg_tensor *eg_embedding_run(const eg_embedding *, eg_tensor *index);
 
-/* -- positions: y[b,l,m] = x[b,l,m] + P[l + offset, m] ---------------------------------------- */
-/* sinusoid: P[l,2k] = sin(l/10000^(2k/m)), P[l,2k+1] = cos(l/10000^(2k/m)), no parameter. Vaswani
- * et al. 2017, §3.5 */
+/* -- positions: y[b,l,m] = x[b,l,m] + P[l + offset, m]
+ * .sinusoid     P[l,2k] = sin(l/10000^(2k/m)), P[l,2k+1] = cos(l/10000^(2k/m)), no parameter.
+ *               Vaswani et al. 2017, §3.5 */
 typedef struct eg_positions {
     const char *name;
     int64_t length, d_model;
@@ -173,18 +185,19 @@ typedef struct eg_positions_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t length, d_model; /* the longest sequence */
+    int64_t length;  /* of the longest sequence; needed */
+    int64_t d_model; /* needed */
     bool sinusoid;
-    double deviation; /* of the learned table "P" (l m); 0.5 */
+    double deviation; /* of the learned table "P" (l m): 0.5 */
 } eg_positions_args;
 typedef struct eg_positions_run_args {
     size_t size;
     const eg_positions *positions;
-    eg_tensor *x;
-    int64_t offset;
+    eg_tensor *x;   /* (b l m) */
+    int64_t offset; /* the place of the first: 0 */
 } eg_positions_run_args;
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
-EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *); /* x (b l m) */
+EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
 /* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f ----------------- */
 typedef eg_tensor *eg_activation(eg_tensor *);
@@ -198,11 +211,12 @@ typedef struct eg_ffn_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t d_model, width;    /* 4 d_model */
+    int64_t d_model;           /* needed */
+    int64_t width;             /* 4 d_model */
     eg_activation *activation; /* eg_gelu */
-    double dropout;            /* 0 */
+    double dropout;            /* in [0, 1): 0 */
     bool no_bias;
-    double init; /* as linear's */
+    double init; /* standard deviation of a normal draw; 0: Xavier */
 } eg_ffn_args;
 /* "up.W" (i o), "up.b", "down.W", "down.b" */
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);
@@ -224,38 +238,7 @@ EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 
 #ifdef __cplusplus
 } /* extern "C" */
-inline eg_params *eg_params_open(eg_ctx *cx, eg_params_args o = eg_params_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    return eg_params_open_with(&o);
-}
-template <class... D_>
-inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_... d)
-{
-    const int64_t dims_[] = { (int64_t)d... };
-    return eg_param_n(p, name, axes, (int)sizeof...(d), dims_);
-}
-#define EG_CXX_NEW_(module, args)                                                \
-    inline module *module##_new(eg_params *p, const char *name, args o = args()) \
-    {                                                                            \
-        o.size = sizeof o;                                                       \
-        o.params = p;                                                            \
-        o.name = name;                                                           \
-        return module##_new_with(&o);                                            \
-    }
-EG_CXX_NEW_(eg_linear, eg_linear_args)
-EG_CXX_NEW_(eg_norm, eg_norm_new_args)
-EG_CXX_NEW_(eg_embedding, eg_embedding_args)
-EG_CXX_NEW_(eg_positions, eg_positions_args)
-EG_CXX_NEW_(eg_ffn, eg_ffn_args)
-inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
-                                   eg_positions_run_args o = eg_positions_run_args())
-{
-    o.size = sizeof o;
-    o.positions = m;
-    o.x = x;
-    return eg_positions_run_with(&o);
-}
+#define EG_CXX_NN_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -243,10 +243,10 @@ EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
 /* joined along an axis */
-EG_API eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x);
+EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
 /* joined along a new axis */
-EG_API eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x);
-EG_API eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
+EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
+EG_API eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
 /* "b [l]": y[l] = Σ_{k ≤ l} x[k] */
 EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
 /* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros */
@@ -293,146 +293,27 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
-#define eg_concat(axis, ...)  eg_concat_n((axis), EG_XS_(__VA_ARGS__))
-#define eg_stack(axis, ...)   eg_stack_n((axis), EG_XS_(__VA_ARGS__))
-#define EG_ARGS_(type, ...)   (&(type){ .size = sizeof(type), __VA_ARGS__ })
-#define eg_rearrange(...)     eg_rearrange_with(EG_ARGS_(eg_rearrange_args, __VA_ARGS__))
-#define eg_axes(...)          eg_axes_with(EG_ARGS_(eg_axes_args, __VA_ARGS__))
-#define eg_var(...)           eg_var_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
-#define eg_std(...)           eg_std_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
-#define eg_sort(...)          eg_sort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
-#define eg_argsort(...)       eg_argsort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
-#define eg_topk(...)          eg_topk_with(EG_ARGS_(eg_topk_args, __VA_ARGS__))
-#define eg_softmax(...)       eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
-#define eg_log_softmax(...)   eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
-#define eg_layernorm(...)     eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
-#define eg_rmsnorm(...)       eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
-#define eg_cross_entropy(...) eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+#define eg_concat_axis(axis, ...) eg_concat_axis_n((axis), EG_XS_(__VA_ARGS__))
+#define eg_stack_axis(axis, ...)  eg_stack_axis_n((axis), EG_XS_(__VA_ARGS__))
+#define EG_ARGS_(type, ...)       (&(type){ .size = sizeof(type), __VA_ARGS__ })
+#define eg_rearrange(...)         eg_rearrange_with(EG_ARGS_(eg_rearrange_args, __VA_ARGS__))
+#define eg_axes(...)              eg_axes_with(EG_ARGS_(eg_axes_args, __VA_ARGS__))
+#define eg_var(...)               eg_var_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
+#define eg_std(...)               eg_std_with(EG_ARGS_(eg_var_args, __VA_ARGS__))
+#define eg_sort(...)              eg_sort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
+#define eg_argsort(...)           eg_argsort_with(EG_ARGS_(eg_sort_args, __VA_ARGS__))
+#define eg_topk(...)              eg_topk_with(EG_ARGS_(eg_topk_args, __VA_ARGS__))
+#define eg_softmax(...)           eg_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
+#define eg_log_softmax(...)       eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
+#define eg_layernorm(...)         eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
+#define eg_rmsnorm(...)           eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
+#define eg_cross_entropy(...)     eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus
 } /* extern "C" */
-template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_einsum_n(spec, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o;
-    o.spec = spec;
-    o.count = (int)sizeof...(x);
-    o.operands = xs;
-    o.out = out;
-    return eg_einsum_with(&o);
-}
-template <class... X_> inline eg_tensor *eg_concat(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_concat_n(axis, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_stack(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_stack_n(axis, (int)sizeof...(x), xs);
-}
-inline eg_tensor *eg_rearrange(const char *spec, eg_tensor *x,
-                               eg_rearrange_args o = eg_rearrange_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_rearrange_with(&o);
-}
-template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
-{
-    static_assert(sizeof...(out) <= 32, "a tensor has at most 32 axes");
-    eg_axes_args o = eg_axes_args();
-    int64_t **to = &o.o0;
-    const int each[] = { 0, (*to++ = out, 0)... };
-    (void)each;
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_axes_with(&o);
-}
-inline eg_tensor *eg_var(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_var_with(&o);
-}
-inline eg_tensor *eg_std(const char *spec, eg_tensor *x, eg_var_args o = eg_var_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_std_with(&o);
-}
-inline eg_tensor *eg_sort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_sort_with(&o);
-}
-inline eg_tensor *eg_argsort(const char *spec, eg_tensor *x, eg_sort_args o = eg_sort_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_argsort_with(&o);
-}
-inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k,
-                          eg_topk_args o = eg_topk_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    o.k = k;
-    return eg_topk_with(&o);
-}
-inline eg_tensor *eg_softmax(const char *spec, eg_tensor *x, eg_softmax_args o = eg_softmax_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_softmax_with(&o);
-}
-inline eg_tensor *eg_log_softmax(const char *spec, eg_tensor *x,
-                                 eg_softmax_args o = eg_softmax_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_log_softmax_with(&o);
-}
-inline eg_tensor *eg_layernorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_layernorm_with(&o);
-}
-inline eg_tensor *eg_rmsnorm(const char *spec, eg_tensor *x, eg_norm_args o = eg_norm_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.x = x;
-    return eg_rmsnorm_with(&o);
-}
-inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target,
-                                   eg_cross_entropy_args o = eg_cross_entropy_args())
-{
-    o.size = sizeof o;
-    o.spec = spec;
-    o.logits = logits;
-    o.target = target;
-    return eg_cross_entropy_with(&o);
-}
+#define EG_CXX_OPS_
+#include <eingrad/cxx.h>
 #endif
 #include <eingrad/attention.h>
 #endif

@@ -1,8 +1,10 @@
-/* eingrad/train.h: optimisers, schedules, sequence tasks, a training loop with checkpoints.
+/* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, a training loop with
+ * checkpoints.
  *
- * Optimisers, data and trainers live as long as the list of parameters or the scope they were made
- * in; nobody frees them. int results: 0, or −1 after recording the failure in the context;
- * pointers: NULL after recording it. */
+ * Optimisers, data and trainers live as long as the list of parameters or the scope that they were
+ * made in; nobody frees them. int results are 0, or −1 after recording the failure in the context;
+ * pointers are NULL after recording it. An option that is 0 or left out has the default that its
+ * comment gives; EG_OFF says 0 where the default is another number. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
 #include <eingrad/nn.h>
@@ -34,17 +36,18 @@ typedef enum eg_decay {
 } eg_decay;
 enum { EG_MILESTONES = 8 };
 typedef struct eg_schedule {
-    eg_decay decay;
-    int64_t warmup, steps;             /* w; the step that ends linear, cosine and wsd */
+    eg_decay decay;                    /* constant */
+    int64_t warmup;                    /* w, in steps: 0 */
+    int64_t steps;                     /* the step at which linear, cosine and wsd end; needed */
     double last;                       /* the factor at that end: 0 */
-    double gamma;                      /* steps: 0.1; exponential: to be given; more than 0 */
-    int64_t step_size;                 /* steps: this, or … */
-    int64_t milestones[EG_MILESTONES]; /* … these, rising; a 0 ends them */
-    int64_t d_model;                   /* noam: to be given; a trainer knows its own */
     int64_t decay_steps;               /* wsd: steps/10, at least 1 */
-    int64_t reserved[8];               /* 0: room, so that option structs stay as they are */
+    double gamma;                      /* > 0; steps: 0.1; exponential: needed */
+    int64_t step_size;                 /* steps: either this, in steps, or … */
+    int64_t milestones[EG_MILESTONES]; /* … these steps, rising; a 0 ends the list */
+    int64_t d_model;                   /* noam: needed; a trainer fills in its own */
+    int64_t reserved[8];               /* 0: room for more, as schedules stand in other structs */
 } eg_schedule;
-/* NaN: eg_sgd … refuse it */
+/* factor(step); NaN for a schedule that the optimisers refuse. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
 
 /* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1)
@@ -62,264 +65,285 @@ typedef struct eg_opt eg_opt;
 typedef struct eg_opt_args {
     size_t size;
     eg_params *params;
-    double lr;                        /* 1e-3; rmsprop, adagrad: 1e-2 */
-    double momentum, dampening;       /* sgd, rmsprop: 0; sgd: 0 */
+    double lr;                        /* ≥ 0: 1e-3; rmsprop, adagrad: 1e-2 */
+    eg_schedule schedule;             /* constant, without warm-up */
+    double weight_decay;              /* λ ≥ 0: 0; adamw: 0.01 */
+    double clip_norm;                 /* limit of ‖g‖, > 0; 0: none */
+    double norm_type;                 /* of ‖g‖: 2, Euclidean; INFINITY: the largest |g| */
+    double clip_value;                /* limit of each |g|, > 0; 0: none */
+    double eps;                       /* ≥ 0: 1e-8; adagrad: 1e-10 */
+    double momentum;                  /* μ ≥ 0, sgd and rmsprop: 0 */
+    double dampening;                 /* sgd: 0 */
     bool nesterov;                    /* sgd: needs momentum and no dampening */
-    double beta1, beta2, eps;         /* adam(w): 0.9, 0.999; 1e-8, adagrad 1e-10 */
-    double weight_decay;              /* 0; adamw: 0.01 */
-    double clip_norm, clip_value;     /* none */
-    eg_schedule schedule;             /* constant, no warm-up */
-    double alpha;                     /* rmsprop: 0.99 */
-    bool centered, amsgrad;           /* rmsprop; adam, adamw */
+    double beta1, beta2;              /* β in [0, 1), adam and adamw: 0.9, 0.999 */
+    bool amsgrad;                     /* adam, adamw */
+    double alpha;                     /* α in [0, 1), rmsprop: 0.99 */
+    bool centered;                    /* rmsprop */
     double lr_decay;                  /* adagrad: 0 */
-    double initial_accumulator_value; /* adagrad, of v: 0 */
-    double norm_type;                 /* of clip_norm: 2, Euclidean; INFINITY: the largest |g| */
+    double initial_accumulator_value; /* of adagrad's v: 0 */
 } eg_opt_args;
-/* Moments are made here, so that a step takes no memory for keeps. The parameters made so far
- * count. */
+/* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
+ * allocates nothing that outlives it. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
 EG_API eg_opt *eg_rmsprop_with(const eg_opt_args *);
 EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
-/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach stays as
- * it is, moments and its count of steps too, so that it neither decays nor coasts. Refused, before
- * anything changes: a loss that reaches no parameter (recorded under eg_nograd; cut, by eg_detach,
- * say, and where; not read at all); a loss or gradient that is not finite, with the operation that
- * made it; gradients whose squares overflow the moments' dtype. After a gradient that is not
- * finite the sweep runs once more, traced, to find that operation: hooks are called again. */
+/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach keeps its
+ * value, its moments and its own count of steps: neither decay nor momentum moves it. Refused,
+ * before anything changes: a loss that reaches no parameter (it was recorded under eg_nograd, is
+ * cut off by an operation such as eg_detach, which is named, or reads none); a loss or gradient
+ * that is not finite, with the operation that made it; gradients whose squares overflow the
+ * moments' dtype. To find the operation that made a gradient not finite, the reverse sweep runs
+ * once more, traced: hooks are then called again. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
-/* The same with gradients in the parameters' order, as sums over micro-batches; NULL: none. */
+/* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
+ * stands for a parameter that the loss does not reach. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
 typedef struct eg_opt_report {
-    int64_t steps;                       /* done */
-    int64_t norm_clipped, value_clipped; /* steps in which clipping changed something */
-    double norm; /* of the last step's gradient, by norm_type, before clip_norm */
-    double lr;   /* of the next step */
+    int64_t steps;         /* done */
+    int64_t norm_clipped;  /* steps in which clip_norm changed the gradient */
+    int64_t value_clipped; /* steps in which clip_value did */
+    double norm;           /* of the last step's gradient, by norm_type, before clip_norm */
+    double lr;             /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_now(const eg_opt *);
-/* from now on; the schedule's factor still applies */
+/* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
-/* All that a step reads but parameters: "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME",
- * "opt.v.NAME" … */
+/* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
+ * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 
-/* -- tasks: a row each; an example is a pure function of (seed, number) ----------------------- */
-/* tokens; symbols are numbered from EG_FIRST */
+/* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
+/* Tokens: padding, the separator of input and output, the end of an output; symbols are numbered
+ * from EG_FIRST. An example has at most EG_LONGEST symbols a side. */
 enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };
 typedef struct eg_dice {
-    uint64_t seed, number, count;
+    uint64_t seed;   /* of the run */
+    uint64_t number; /* of the example */
+    uint64_t count;  /* draws made for the example: 0 */
 } eg_dice;
-/* in [0, below), unbiased; a hash of (seed, number, count++) */
+/* A number of [0, below), unbiased: a hash of (seed, number, count++). */
 EG_API uint32_t eg_roll(eg_dice *, uint32_t below);
 typedef struct eg_example {
-    int inputs, outputs;
+    int inputs, outputs; /* how many tokens each side has */
     int32_t input[EG_LONGEST], output[EG_LONGEST];
 } eg_example;
 typedef struct eg_task {
-    /* symbols: one UTF-8 character each; in an example the k-th is k */
-    const char *name, *about, *symbols;
-    int longest_input, longest_output;
-    /* the model that the task asks for: decoder over input SEP output, or encoder */
-    bool decoder;
-    bool asks; /* the input ends with its question: no SEP after it */
-    void (*make)(eg_dice *, eg_example *);
-    double lr;
-    int64_t warmup, steps; /* defaults of a trainer */
+    const char *name;                      /* "reverse" */
+    const char *about;                     /* what it asks for, in a line */
+    const char *symbols;                   /* one UTF-8 character each, numbered from 0 */
+    int longest_input, longest_output;     /* symbols of an example: 1 … EG_LONGEST */
+    bool decoder;                          /* default model: a decoder over input SEP output;
+                                            * false: an encoder */
+    bool asks;                             /* the input ends with a question: no SEP follows */
+    void (*make)(eg_dice *, eg_example *); /* an example, in numbers of `symbols` */
+    double lr;                             /* defaults of a trainer: 0 for the general ones */
+    int64_t warmup, steps;
 } eg_task;
-EG_API const eg_task *eg_task_at(int k);              /* NULL past the end */
-EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none */
+EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past the end */
+EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none of that name */
 
-/* -- data: examples by number. One input in ten, by a hash of its text, is held out for tests; of a
- * few pairs at least one */
+/* -- data: examples by number, of a task, of pairs or of a text -------------------------------- */
+/* Of a task and of pairs one input in ten, chosen by a hash of its symbols, is held out for tests
+ * (of a few pairs at least one); of a text its last tenth. */
 typedef struct eg_data eg_data;
-/* a row of the table, or the user's own */
+/* The examples of a task: a row of the table or the user's own. */
 EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *);
-EG_API eg_data *eg_data_pairs(
-    eg_ctx *,
-    const char
-        *path); /* lines "input TAB output"; symbols are words if a blank occurs and most words of
-                 * the outputs occur more than once (others could not be learnt), else characters */
-/* the same from memory; name: for messages */
+/* A file of pairs, lines "input TAB output". Symbols are words if a blank occurs and most words of
+ * the outputs occur more than once (others could not be learnt), else characters. */
+EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);
+/* The same from memory; name is for messages. */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);
-/* One text of any bytes: symbols are characters, and single bytes where it is no UTF-8. Examples
- * are windows; the last tenth is held out. */
+/* One text of any bytes, whose examples are windows. Symbols are characters, or single bytes where
+ * it is not UTF-8. */
 EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
-/* a corpus, to be gone on with rather than answered */
-EG_API bool eg_data_free(const eg_data *);
-EG_API const char *eg_data_name(const eg_data *);
-EG_API const char *eg_data_text(const eg_data *); /* of pairs, as read; NULL of a task */
-EG_API bool eg_data_decoder(const eg_data *);     /* the model it asks for; pairs: true */
-/* pairs, or symbols of a corpus; 0 of a task: as many as there are numbers */
+/* True if the data are one text to continue; false if they are pairs of input and output. */
+EG_API bool eg_data_is_text(const eg_data *);
+EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
+EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
+EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
+/* Number of examples: pairs their number, a text its symbols, a task 0 (there is no end). */
 EG_API int64_t eg_data_size(const eg_data *);
-/* in tokens; pairs: a new order each time round; −1 of a corpus */
+/* Makes the example of that number, in tokens. Pairs come in a new order each time round. −1 for a
+ * text, which has none. */
 EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *);
+/* True if the example is for tests and never trained on. */
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
-EG_API int eg_data_symbols(const eg_data *); /* tokens, PAD SEP STOP included */
-EG_API const char *eg_data_symbol(const eg_data *, int token);
-/* how many; −1 after an error: an unknown symbol, too many */
-EG_API int eg_data_read(const eg_data *, const char *text, int room, int32_t *tokens);
-/* as snprintf counts */
-EG_API size_t eg_data_write(const eg_data *, int count, const int32_t *tokens, char *out,
-                            size_t room);
+EG_API int eg_data_symbols(const eg_data *); /* how many tokens, PAD, SEP and STOP included */
+EG_API const char *eg_data_symbol(const eg_data *, int token); /* NULL if there is none */
+/* Encodes text into at most `capacity` tokens. Returns how many, or −1 after an error (a symbol
+ * that the data do not have, more than `capacity`). */
+EG_API int eg_data_encode(const eg_data *, const char *text, int capacity, int32_t *tokens);
+/* Writes the symbols of the tokens to `out`, cut to `capacity` bytes with the zero byte at the end,
+ * words with blanks between them. Returns the length of the whole, as snprintf does. */
+EG_API size_t eg_data_decode(const eg_data *, int count, const int32_t *tokens, char *out,
+                             size_t capacity);
 
 /* -- training --------------------------------------------------------------------------------- */
+/* A trainer is a model, its optimiser (eg_adam) and a place in the stream of examples. */
 typedef struct eg_trainer eg_trainer;
 typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
-    const char *model; /* "encoder", "decoder", "seq2seq" (an encoder and a decoder that attends to
-                        * it, `layers` each); what the data asks for. An encoder needs input and
-                        * output of one length */
-    int64_t layers, d_model, heads, width; /* 2, 64, 4, 4 d_model; of a corpus 3, 128, 4 */
-    double dropout, lr, clip_norm;         /* 0, the task's (pairs 1e-3, corpus 2e-3), none */
-    /* The task's warm-up, then cosine to 1/20 at `steps`; { .decay = EG_CONSTANT, .warmup = 1 }:
-     * none. Of another one: linear, cosine and wsd without .steps end at `steps`, after the task's
-     * warm-up unless there is one; noam has the task's warm-up, d_model and an lr by which its
-     * largest rate is the task's. */
-    eg_schedule schedule;
-    int64_t batch, steps; /* 64 (corpus 32), the task's (pairs 3000, corpus 1500) */
-    uint64_t seed; /* of first values, dropout and examples: 0; restarts the context's draws */
-    /* eg_trainer_run stops at this share of exact test sequences; 0.99 (corpus: none); EG_OFF: runs
-     * all steps */
-    double goal;
-    /* corpus: symbols that the model sees at once; 64, or less where the held-out part is shorter
-     */
-    int64_t context;
-    int64_t micro_batches; /* 1; more: a batch in so many parts, their gradients summed. One batch's
-                            * numbers to rounding, and the memory of a part; dropout draws other
-                            * masks */
-    double smoothing;      /* label smoothing ε: 0 */
-    /* steps between looks at the test set; 0: see eg_trainer_run (corpus: 250; with early_stop:
-     * 100) */
-    int64_t evaluate;
-    int64_t early_stop; /* stop after so many looks without a smaller held-out loss; 0: never */
+    const char *model;     /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
+                            * encoder, and a decoder that attends to it, `layers` each); what the
+                            * data ask for */
+    int64_t layers;        /* 2; of a text 3 */
+    int64_t d_model;       /* 64; of a text 128 */
+    int64_t heads;         /* divides d_model: 4 */
+    int64_t width;         /* of the feed-forward part: 4 d_model */
+    int64_t context;       /* a text only: symbols that the model sees at once; 64, or less where
+                            * the held-out part is shorter */
+    double dropout;        /* in [0, 1): 0 */
+    double smoothing;      /* label smoothing ε in [0, 1): 0 */
+    int64_t steps;         /* the task's; pairs 3000, a text 1500 */
+    int64_t batch;         /* sequences in a step: 64; of a text 32 */
+    int64_t micro_batches; /* parts of a batch whose gradients are summed: 1. More: the memory of a
+                            * part, the batch's numbers to rounding; dropout draws other masks */
+    double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
+    double clip_norm;      /* limit of the gradient's norm; 0: none */
+    eg_schedule schedule;  /* the task's warm-up, then cosine to 1/20 at `steps`;
+                            * { .decay = EG_CONSTANT, .warmup = 1 }: none. Of one that is given:
+                            * linear, cosine and wsd without .steps end at `steps`, after the task's
+                            * warm-up unless there is one; noam has the task's warm-up, d_model and
+                            * an lr by which its largest rate is the task's */
+    uint64_t seed;         /* of first values, dropout and examples: 0; restarts the context's
+                            * random numbers */
+    double goal;           /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
+                            * text, and EG_OFF: runs all steps */
+    int64_t evaluate;      /* steps between evaluations on the test set; 0: see eg_trainer_run (a
+                            * text: 250; with early_stop: 100) */
+    int64_t early_stop;    /* stop after so many evaluations without a smaller held-out loss; 0:
+                            * never */
 } eg_trainer_args;
 typedef struct eg_progress {
-    int64_t step, steps; /* done, planned */
-    /* of this batch; share of right tokens, of sequences without a wrong one */
-    double loss, accuracy, whole;
-    double exact; /* share of exact test sequences when last evaluated; −1: not yet */
-    /* tokens a second, in this step; training time since making or loading; learning rate */
-    double rate, seconds, lr;
-    double norm; /* of this step's gradient, before clipping */
-    double held; /* mean held-out loss a token when last evaluated; −1: not yet */
-    double best;
-    int64_t best_step; /* the smallest of those, and its step; −1 */
-    /* steps that clip_norm shortened; the longest gradient and its step */
-    int64_t clipped;
-    double longest;
-    int64_t longest_step;
-    bool stopped; /* by early_stop */
+    int64_t step, steps;  /* done, planned */
+    double loss;          /* of this step's batch: mean of −ln p a token */
+    double accuracy;      /* of this batch: share of right tokens */
+    double whole;         /* of this batch: share of sequences without a wrong token */
+    double exact;         /* share of exact test sequences when last evaluated; −1: not yet */
+    double held;          /* mean held-out loss a token when last evaluated; −1: not yet */
+    double best;          /* the smallest of those losses; −1: not yet */
+    int64_t best_step;    /* and its step */
+    double rate;          /* tokens a second in this step */
+    double seconds;       /* of training since making or loading */
+    double lr;            /* learning rate of this step */
+    double norm;          /* of this step's gradient, before clipping */
+    int64_t clipped;      /* steps that clip_norm shortened */
+    double longest;       /* largest norm so far */
+    int64_t longest_step; /* and its step */
+    bool stopped;         /* by early_stop */
 } eg_progress;
-/* loss: mean of −ln p a token; ÷ ln 2: bits; e^: perplexity */
 typedef struct eg_score {
-    int64_t sequences, exact, tokens, right;
-    double loss;
+    int64_t sequences, exact; /* tested; without a wrong token */
+    int64_t tokens, right;
+    double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-EG_API int eg_trainer_step(eg_trainer *,
-                           /* one batch, also under eg_nograd; refused: what eg_step refuses */
-                           eg_progress *);
-/* as after the last step, but for the batch's own numbers */
+/* One step on the next batch, whatever eg_nograd is; *p (may be NULL) receives the progress.
+ * Refuses what eg_step refuses. */
+EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
+/* As after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
-EG_API int eg_trainer_evaluate(
-    eg_trainer *, eg_score *); /* 1000 held-out sequences (fewer if there are fewer), greedy
-                                * decoding; of a corpus windows, 65536 symbols at most */
-/* Steps until `steps`, `goal` or `early_stop`; watch (may be NULL) is called after each and stops
- * the loop by returning true. The test set is looked at every `evaluate` steps; without that, every
- * 25 steps if that step's batch was nearly at the goal; and at the end. */
+/* Greedy decoding of the test set: up to 1000 held-out sequences; of a text windows of up to 65536
+ * symbols in all. */
+EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
+/* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
+ * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,
+ * every 25 steps provided that the batch of that step was nearly at the goal; and at the end. */
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
                           eg_progress *);
-/* run saves there whenever the held-out loss is the smallest so far; NULL: no more */
+/* From now on eg_trainer_run saves to path whenever the held-out loss is the smallest so far; path
+ * NULL: it stops doing so. */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
-/* the k-th test example; −1 past the end, and of a corpus */
+/* The k-th test example; −1 past the end, and of a text. */
 EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *);
-/* the likeliest answer; valid until the next call */
+/* The answer that greedy decoding gives to an input. Valid until the next answer. */
 EG_API const char *eg_trainer_predict(eg_trainer *, const char *input);
-typedef struct eg_generate_args { /* as in decode.h */
+typedef struct eg_generate_args { /* temperature … length_power: as in decode.h */
     size_t size;
     eg_trainer *trainer;
-    /* NULL, a corpus only: as after a line's end, or after its first symbol */
-    const char *prompt;
-    int64_t length; /* symbols at most: 200; an answer also ends by itself */
-    /* a corpus draws with 1; otherwise none: the likeliest */
-    double temperature;
+    const char *prompt; /* of a text it may be NULL: as after the end of a line, or after the first
+                         * symbol of a text that has no lines */
+    int64_t length;     /* symbols at most: 200; an answer ends by itself */
+    double temperature; /* a text: 1; pairs and tasks: 0, the likeliest */
     int64_t top_k;
     double top_p;
     uint64_t seed;
     int64_t beam;
     double length_power;
-    size_t *bytes; /* out: length of the text, which may hold zero bytes */
+    size_t *bytes; /* out: length of the text, which may hold zero bytes; may be NULL */
 } eg_generate_args;
-/* what follows the prompt; valid until the next call. Refused: an encoder */
+/* What follows the prompt. Valid until the next answer. Refused: an encoder. */
 EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
-/* The weights (layer h i j) for an input, in the open scope. Of a decoder the sequence is input SEP
- * its own answer. part: "encoder", "decoder", "cross"; NULL: the model's only one, of seq2seq
- * "cross", whose rows are the symbols that are written, its columns the input's. */
+/* The attention weights (layer h i j) on an input, in the open scope, with the symbols of their
+ * rows and columns (valid until the next call). A decoder's sequence is input SEP its own answer.
+ * part: "encoder", "decoder" or "cross"; NULL: the only one of the model, of seq2seq "cross", whose
+ * rows are the symbols that are written and whose columns are those of the input. */
 EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *part,
                                   const char *const **rows, const char *const **columns);
-/* the same where both axes are one; not of seq2seq */
+/* The same where rows and columns are one sequence; not of seq2seq. */
 EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
 /* largest[attention · heads + head] = the mean over places of the largest weight of that head, on
- * the first test batch; places of padding and those with nothing to attend to are left out. Near 1
- * a head is saturated: its softmax hardly passes a gradient. */
+ * the first test batch, without padding and without places that have nothing to attend to. Near 1 a
+ * head is saturated: its softmax passes hardly any gradient on. */
 EG_API int eg_trainer_saturation(eg_trainer *, double *largest);
-/* Heads whose result is 0 from now on, in all but eg_trainer_check; 0 heads: none. Attentions are
- * numbered from 0, and named "0", "1" … or, of seq2seq, "e0" … (encoder), "d0" … (decoder), "c0" …
- * (cross). Michel, Levy, Neubig 2019 */
+/* Sets the results of these heads, and of no others, to 0 from now on; count 0: of none. It does
+ * not affect eg_trainer_check. Attentions are numbered from 0, and named "0", "1" … or, of seq2seq,
+ * "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
 typedef struct eg_head_at {
     int attention, head;
 } eg_head_at;
 EG_API int eg_trainer_heads_off(eg_trainer *, int count, const eg_head_at *);
 EG_API int eg_trainer_attentions(const eg_trainer *);
-EG_API const char *eg_trainer_attention(const eg_trainer *, int k); /* NULL past the end */
+EG_API const char *eg_trainer_attention(const eg_trainer *, int k); /* name; NULL past the end */
 EG_API eg_params *eg_trainer_params(eg_trainer *);
 EG_API eg_opt *eg_trainer_opt(eg_trainer *);
 EG_API eg_data *eg_trainer_data(eg_trainer *);
-/* with the defaults filled in */
-EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *);
+EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
 
-/* Gradients of the model as it stands, in f64 copies, on a batch of test examples, against central
- * differences with Richardson's extrapolation. Tensors of up to 64 numbers: entry by entry. Larger
- * ones: random signs s, ⟨g, s⟩ against (f(θ+hs) − f(θ−hs))/2h, so that a gradient wrong by e in one
- * entry shows as ±e. `right` counts the entries of tensors whose every difference agrees to 1e-6 of
- * the largest one of that kind. */
+/* Compares the gradients of the model as it stands, in f64 copies, on a batch of test examples,
+ * with central differences and Richardson's extrapolation. Tensors of up to 64 numbers: entry by
+ * entry. Larger ones: random signs s, ⟨g, s⟩ against (f(θ + hs) − f(θ − hs))/2h, so that a gradient
+ * wrong by e in one entry shows as ±e. */
 typedef struct eg_trainer_check_report {
-    int64_t entries, right;
-    double worst;
-    const char *worst_name;
+    int64_t entries;        /* numbers in all tensors */
+    int64_t right;          /* in those whose every difference agrees to 1e-6 of the largest one */
+    double worst;           /* largest disagreement, relative to that */
+    const char *worst_name; /* and its tensor */
 } eg_trainer_check_report;
 EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
 
-/* One safetensors file: parameters, "opt.…", and in __metadata__ model, task or pairs (of a corpus
- * its path and hash), vocabulary, step, draws, next example. A resumed run has the bits of one that
- * was never interrupted, for any number of threads, and so has its file. */
+/* -- checkpoints: one safetensors file -------------------------------------------------------- */
+/* Parameters, "opt.…", and in __metadata__ options, progress, vocabulary and data (a task's name,
+ * the pairs themselves, a text's path and hash). A run that is resumed has the bits of one that was
+ * never interrupted, for any number of threads, and so has its file. */
 EG_API int eg_trainer_save(eg_trainer *, const char *path);
-/* What lies at path, where t is to be saved. same: the checkpoint of a run with t's data and
- * options, at whatever step, so that at equal steps the bits are equal; else `differs` names the
- * first difference, as "d_model 64, not 32". All 0 where there is no file. */
+/* What lies at the path where t is to be saved; all 0 if nothing does. */
 typedef struct eg_saved {
-    bool there, checkpoint, same;
-    int64_t step; /* of the checkpoint */
-    char differs[96];
+    bool exists;
+    bool checkpoint;  /* a trainer's */
+    bool same;        /* of a run with t's data and options, at whatever step: at equal steps the
+                       * bits are equal */
+    int64_t step;     /* of the checkpoint */
+    char differs[96]; /* if not the same, the first difference: "d_model 64, not 32" */
 } eg_saved;
 EG_API eg_saved eg_trainer_saved(eg_trainer *, const char *path);
 typedef struct eg_trainer_load_args {
     size_t size;
     eg_ctx *cx;
     const char *path;
-    int64_t steps; /* planned in all; as saved */
-    eg_data *data; /* the user's own task, or the corpus from elsewhere; what the file names */
-    /* a corpus is not read: the model can generate, but not train or be evaluated */
-    bool answers;
+    int64_t steps;       /* planned in all; as saved */
+    eg_data *data;       /* the user's own task, or the text from elsewhere; what the file names */
+    bool inference_only; /* a text is not read: the model generates, but neither trains nor is
+                          * evaluated */
 } eg_trainer_load_args;
-EG_API eg_trainer *eg_trainer_load_with(
-    const eg_trainer_load_args *); /* refused: data of another name, vocabulary or text; a number
-                                    * out of its range; sizes that its tensors do not have,
-                                    * before anything is made of them */
+/* Refused: data of another name, vocabulary or text; a number out of its range; sizes that its
+ * tensors do not have, before any memory is taken for them. */
+EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);
 
 #ifndef __cplusplus
 #define eg_sgd(...)              eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
@@ -330,58 +354,11 @@ EG_API eg_trainer *eg_trainer_load_with(
 #define eg_trainer_new(...)      eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
 #define eg_trainer_generate(...) eg_trainer_generate_with(EG_ARGS_(eg_generate_args, __VA_ARGS__))
 #define eg_trainer_load(...)     eg_trainer_load_with(EG_ARGS_(eg_trainer_load_args, __VA_ARGS__))
-#else
+#endif
+
+#ifdef __cplusplus
 } /* extern "C" */
-inline eg_opt *eg_sgd(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_sgd_with(&o);
-}
-inline eg_opt *eg_adam(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adam_with(&o);
-}
-inline eg_opt *eg_adamw(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adamw_with(&o);
-}
-inline eg_opt *eg_rmsprop(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_rmsprop_with(&o);
-}
-inline eg_opt *eg_adagrad(eg_params *p, eg_opt_args o = eg_opt_args())
-{
-    o.size = sizeof o;
-    o.params = p;
-    return eg_adagrad_with(&o);
-}
-inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args())
-{
-    o.size = sizeof o;
-    o.data = data;
-    return eg_trainer_new_with(&o);
-}
-inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args())
-{
-    o.size = sizeof o;
-    o.trainer = t;
-    return eg_trainer_generate_with(&o);
-}
-inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
-                                   eg_trainer_load_args o = eg_trainer_load_args())
-{
-    o.size = sizeof o;
-    o.cx = cx;
-    o.path = path;
-    o.steps = steps;
-    return eg_trainer_load_with(&o);
-}
+#define EG_CXX_TRAIN_
+#include <eingrad/cxx.h>
 #endif
 #endif

@@ -4,28 +4,31 @@
  *   letters of …             become
  *   q and k, not v, not y    the dot product; their sizes multiply to d, the scale is 1/√d
  *   k and v, not q, not y    the softmax: the keys
- *   every other of q or k    axes of the scores: batches first, then queries; keys last, so that a
- * row lies together
+ *   every other of q or k    axes of the scores: batches first, then queries;
+ *                            keys last, so that a row is contiguous
  *
- * What is bound becomes an eg_attending (attention.h), on which both forms work: einsum, softmax,
- * einsum (composed.c), or tiles (fused.c), where a letter of q and y alone is a query, and one that
- * k or v shares with y a batch. Vaswani et al. 2017, eq. 1. */
+ * The plan (attention.h) that comes of it serves both forms: einsum, softmax, einsum (composed.c),
+ * and tiles (fused.c), for which a letter of q and y alone is a query, and one that k or v shares
+ * with y a batch. Vaswani et al. 2017, eq. 1. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>
 
 enum { IN_Q = 1, IN_K = 2, IN_V = 4, IN_Y = 8 };
+/* What the letters of a bound string are to each other. */
 typedef struct roles {
     const eg_bound *bound;
-    uint8_t in[EG_AXES_MAX];      /* by axis: which terms have it */
-    int rank, inner;              /* of the scores; keys */
-    uint16_t score[EG_RANK_MAX];  /* their axes */
-    double width;                 /* d */
-    uint16_t number[EG_AXES_MAX]; /* by axis: its number in the eg_attending */
+    uint8_t in[EG_AXES_MAX];     /* by axis: which terms have it, IN_Q | … */
+    int rank, inner;             /* axes of the scores; the last `inner` are the keys */
+    uint16_t score[EG_RANK_MAX]; /* these axes */
+    double width; /* product of the sizes of the letters that are summed for a score */
+    uint16_t number[EG_AXES_MAX]; /* by axis: its number in the plan */
 } roles;
 
 static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_Q | IN_K); }
 static bool is_key(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_K | IN_V); }
+/* Where a letter stands among the axes of the scores: 0 batch, 1 query, 2 other, 3 key; −1: it is
+ * summed. */
 static int place(unsigned in)
 {
     return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2;
@@ -42,24 +45,24 @@ static const char *letters(const roles *r, unsigned in, char *text, size_t room)
                                   r->bound->axis[a].text);
     return text;
 }
-/* False after a message: the query has two letters for itself and the softmax would run over two
- * axes of the key. Most often a head has one name in the query and another in the key; who means
- * both axes says so by merging them, (j k). Sizes have no say, so that no call works with one
- * length and fails with another. */
+/* False, after an error, if the query has two letters for itself and the softmax would run over two
+ * axes of the key. Most often a head then has one name in the query and another in the key; a
+ * caller who means both axes merges them, (j k). Sizes are not looked at, so that no call works
+ * with one length and fails with another. */
 static bool keys_are_meant(const roles *r)
 {
     const eg_bound *b = r->bound;
     const eg_bound_term *key = &b->term[1];
     char keys[256], queries[256];
-    int own = 0, over = 0;
-    for (int a = 0; a < b->axes; a++) own += r->in[a] == (IN_Q | IN_Y);
+    int detached_view = 0, over = 0;
+    for (int a = 0; a < b->axes; a++) detached_view += r->in[a] == (IN_Q | IN_Y);
     for (int x = 0; x < key->rank; x++) {
         bool summed = false;
         for (int k = key->first[x]; k < key->last[x]; k++)
             summed |= is_key(r->in[key->item[k].axis]);
         over += summed;
     }
-    if (own < 2 || over < 2) return true;
+    if (detached_view < 2 || over < 2) return true;
     eg__refuse(b, 1, -1,
                "the softmax would run over%s together, and the query has%s for itself; a head has "
                "the same letter in query, key "
@@ -69,6 +72,8 @@ static bool keys_are_meant(const roles *r)
     return false;
 }
 
+/* Finds which letters are summed, which are keys, and the axes of the scores. False after an error.
+ */
 static bool assign(roles *r, const eg_bound *b)
 {
     static const char *const operand[] = { "query", "key", "value" };
@@ -134,9 +139,10 @@ static bool short_enough(const eg_bound *b)
     return true;
 }
 
-/* The order in which the weights are handed out, as places in r->score: that of the names, or: as
- * in the output, the keys last. */
-static bool handed(const roles *r, int names, int *order)
+/* Finds the order in which the weights' axes are given to the caller, as places in r->score: that
+ * of .weights_axes (term `names`), or if names < 0 that of the output, the keys last. False after
+ * an error. */
+static bool weights_order(const roles *r, int names, int *order)
 {
     const eg_bound *b = r->bound;
     int n = 0;
@@ -174,23 +180,25 @@ static bool handed(const roles *r, int names, int *order)
     return true;
 }
 
-/* -- the bound string as an eg_attending ------------------------------------------------------ */
-static eg_kind kind_of(unsigned in)
+/* -- the bound string as an eg_attention_plan
+ * ------------------------------------------------------ */
+static eg_part part_of(unsigned in)
 {
-    return is_dot(in)            ? EG_KIND_DOT
-           : is_key(in)          ? EG_KIND_KEY
-           : in == (IN_Q | IN_Y) ? EG_KIND_QUERY
-           : in == (IN_V | IN_Y) ? EG_KIND_VALUE
-                                 : EG_KIND_BATCH;
+    return is_dot(in)            ? EG_PART_DOT
+           : is_key(in)          ? EG_PART_KEY
+           : in == (IN_Q | IN_Y) ? EG_PART_QUERY
+           : in == (IN_V | IN_Y) ? EG_PART_VALUE
+                                 : EG_PART_BATCH;
 }
-static bool has(const eg_attending *a, int term, uint16_t axis)
+static bool has(const eg_attention_plan *a, int term, uint16_t axis)
 {
     for (int k = 0; k < a->rank[term]; k++)
         if (a->label[term][k] == axis) return true;
     return false;
 }
-/* The axes of a term, those that stand twice once: of an operand the diagonal is taken. */
-static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t,
+/* Sets the axes of a term in the plan, each once. Returns its operand, of which the diagonal is
+ * taken where an axis stands twice; NULL for the output. */
+static eg_tensor *distinct(eg_attention_plan *a, int term, const eg_bound_term *t,
                            const uint16_t *number)
 {
     uint16_t all[EG_RANK_MAX];
@@ -205,8 +213,8 @@ static eg_tensor *distinct(eg_attending *a, int term, const eg_bound_term *t,
                : t->x;
 }
 
-/* { "b", t } as a mask over b and the keys: j < t[b] */
-static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *t)
+/* .lengths = { "b", t } as a mask over b and the keys: j < t[b]. Poison if it is none. */
+static eg_tensor *lengths(eg_attention_plan *a, const roles *r, const eg_bound_term *t)
 {
     const eg_bound *b = r->bound;
     const eg_axis_name *key = &b->axis[r->score[r->rank - 1]];
@@ -221,7 +229,7 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
                           "attention: .lengths counts along one index, but there are %d to attend "
                           "over; use .keep",
                           r->inner);
-    if (has(a, EG_ATT_KEEP2, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
+    if (has(a, EG_TERM_LENGTHS, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
         return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'",
                           key->length, key->text);
     for (int64_t k = 0, n = eg_size(x); k < n; k++) {
@@ -235,101 +243,104 @@ static eg_tensor *lengths(eg_attending *a, const roles *r, const eg_bound_term *
                           (long long)length, (long long)k, key->length, key->text,
                           (long long)key->size);
     }
-    a->label[EG_ATT_KEEP2][a->rank[EG_ATT_KEEP2]++] = a->score[r->rank - 1];
+    a->label[EG_TERM_LENGTHS][a->rank[EG_TERM_LENGTHS]++] = a->score[r->rank - 1];
     return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1),
                  eg_unsqueeze(x, x->rank));
 }
 
-/* Of which query and which key the distance counts: the only ones, that of the query not a letter
- * of the slopes. */
-static bool distances(eg_attending *a, const roles *r)
+/* Finds the query and the key axis whose distance .alibi counts: the only ones there are, not
+ * counting those of the slopes. False after an error. */
+static bool distances(eg_attention_plan *a, const roles *r)
 {
     int queries = 0;
     for (int s = 0; s < r->rank - r->inner; s++) {
         const uint16_t axis = a->score[s];
-        if (a->kind[axis] != EG_KIND_QUERY || has(a, EG_ATT_SLOPES, axis)) continue;
-        a->here = axis;
+        if (a->part[axis] != EG_PART_QUERY || has(a, EG_TERM_SLOPES, axis)) continue;
+        a->slope_query = axis;
         queries++;
     }
-    a->there = a->score[r->rank - 1];
+    a->slope_key = a->score[r->rank - 1];
     if (a->offset > 1ll << 52 || a->offset < -(1ll << 52))
         return eg_fail_as(r->bound->cx, EG_ERROR_MISUSE,
                           "attention: .offset is %lld, too far for .alibi", (long long)a->offset),
                false;
-    if (queries == 1 && r->inner == 1 && !has(a, EG_ATT_SLOPES, a->there)) return true;
+    if (queries == 1 && r->inner == 1 && !has(a, EG_TERM_SLOPES, a->slope_key)) return true;
     eg_fail_as(r->bound->cx, EG_ERROR_INDEX,
                "attention: .alibi counts the distance of one query index from one key index, which "
                "are not the slopes'; "
                "here are %d and %d",
-               queries, r->inner - has(a, EG_ATT_SLOPES, a->there));
+               queries, r->inner - has(a, EG_TERM_SLOPES, a->slope_key));
     return false;
 }
 
-typedef struct more {
+/* The terms that softmax lacks; −1: there is none. */
+typedef struct extra_terms {
     int alibi, lengths;
-} more; /* terms that softmax's masks do not have */
-static eg_attending *attending(roles *r, const eg_masking *mask, more extra, double scale,
-                               eg_tensor **x)
+} extra_terms;
+/* The plan of a bound call, and its operands by term in x. NULL after an error. */
+static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms extra, double scale,
+                                  eg_tensor **x)
 {
     const eg_bound *b = r->bound;
     const eg_predicate *where;
     int moved;
     if (!eg__masks_where(mask, &where, &moved)) return NULL;
-    eg_attending *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
+    eg_attention_plan *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
     if (!a) return NULL;
-    *a = (eg_attending){ .scores = r->rank,
-                         .inner = r->inner,
-                         .scale = scale,
-                         .offset = mask->offset,
-                         .moved = moved,
-                         .masked = where != NULL };
+    *a = (eg_attention_plan){ .scores = r->rank,
+                              .inner = r->inner,
+                              .scale = scale,
+                              .offset = mask->offset,
+                              .moved = moved,
+                              .masked = where != NULL };
     if (where) memcpy(a->predicate, where, eg__where_bytes(where));
     for (int k = 0; k < b->axes; k++) {
         if (!r->in[k]) continue;
         a->size[a->axes] = b->axis[k].size;
-        a->kind[a->axes] = (uint8_t)kind_of(r->in[k]);
+        a->part[a->axes] = (uint8_t)part_of(r->in[k]);
         r->number[k] = (uint16_t)a->axes++;
     }
     for (int s = 0; s < r->rank; s++) a->score[s] = r->number[r->score[s]];
-    const int term[EG_ATT_TERMS] = { 0, 1, 2, mask->bias, extra.alibi, mask->keep, extra.lengths };
-    for (int t = 0; t < EG_ATT_TERMS; t++) {
+    const int term[EG_TERMS] = { 0, 1, 2, mask->bias, extra.alibi, mask->keep, extra.lengths };
+    for (int t = 0; t < EG_TERMS; t++) {
         a->rank[t] = -1;
         if (term[t] >= 0) x[t] = distinct(a, t, &b->term[term[t]], r->number);
     }
-    distinct(a, EG_ATT_Y, &b->out, r->number);
+    distinct(a, EG_TERM_Y, &b->out, r->number);
     /* an index that the output lacks is summed at last */
     for (int s = 0; s < r->rank - r->inner; s++) {
-        if (has(a, EG_ATT_Y, a->score[s])) continue;
-        if (a->rank[EG_ATT_Y] == EG_RANK_MAX)
+        if (has(a, EG_TERM_Y, a->score[s])) continue;
+        if (a->rank[EG_TERM_Y] == EG_RANK_MAX)
             return eg__refuse(b, b->terms, -1,
                               "with the indices that are summed at last the result would have more "
                               "than %d axes",
                               EG_RANK_MAX),
                    NULL;
-        a->label[EG_ATT_Y][a->rank[EG_ATT_Y]++] = a->score[s];
+        a->label[EG_TERM_Y][a->rank[EG_TERM_Y]++] = a->score[s];
     }
-    if (extra.lengths >= 0) x[EG_ATT_KEEP2] = lengths(a, r, &b->term[extra.lengths]);
+    if (extra.lengths >= 0) x[EG_TERM_LENGTHS] = lengths(a, r, &b->term[extra.lengths]);
     if (extra.alibi >= 0 && !distances(a, r)) return NULL;
-    for (int t = 0; t < EG_ATT_TERMS; t++)
+    for (int t = 0; t < EG_TERMS; t++)
         if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
 }
-static eg_tensor *result(const roles *r, const eg_attending *a, eg_tensor *y)
+static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *y)
 {
     const eg_bound *b = r->bound;
     uint16_t want[EG_RANK_MAX];
-    bool same = a->rank[EG_ATT_Y] == b->out.items;
+    bool same = a->rank[EG_TERM_Y] == b->out.items;
     for (int k = 0; k < b->out.items; k++) {
         want[k] = r->number[b->out.item[k].axis];
-        same &= k < a->rank[EG_ATT_Y] && a->label[EG_ATT_Y][k] == want[k];
+        same &= k < a->rank[EG_TERM_Y] && a->label[EG_TERM_Y][k] == want[k];
     }
-    return eg__merge(
-        b, same || !eg_ok(y)
-               ? y
-               : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_ATT_Y] }, b->out.items, want));
+    return eg__merge(b, same || !eg_ok(y)
+                            ? y
+                            : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_TERM_Y] },
+                                         b->out.items, want));
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
+/* The scores as .score changes them, which sees their axes in the order of the weights. */
 static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, const int *order)
 {
     int back[EG_RANK_MAX];
@@ -352,62 +363,72 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
                             eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
-/* The rows' ln Σ in the order of the weights, without the keys */
-static eg_tensor *log_sum(const eg_attending *a, eg_tensor *const *x, const eg_tensor *y,
-                          eg_tensor *scores, const int *order)
+/* The rows' ln Σ e^scores, axes in the order of the weights, without the keys. scores NULL: from
+ * the statistics of y, which the fused form made. */
+static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *m,
+                          eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores,
+                          const int *order)
 {
     const int rows = a->scores - a->inner;
     int axes[EG_RANK_MAX], n = 0;
     for (int k = 0; k < a->scores; k++)
         if (order[k] < rows) axes[n++] = order[k];
-    if (scores) return eg_permute_n(eg__attend_lse(a, x, scores), rows, axes);
-    const size_t bytes = eg__attending_bytes(a);
-    eg_attending *l = eg__alloc(x[0]->cx, bytes);
+    if (scores) return eg_permute_n(eg__attend_lse(a, m, scores), rows, axes);
+    const size_t bytes = eg__attention_bytes(a);
+    eg_attention_plan *l = eg__alloc(x[0]->cx, bytes);
     if (!l) return eg__poison(x[0]->cx);
     memcpy(l, a, bytes);
-    l->rank[EG_ATT_V] = -1;
+    l->rank[EG_TERM_V] = -1;
     l->dropping = false;
-    l->rank[EG_ATT_Y] = rows;
-    for (int k = 0; k < rows; k++) l->label[EG_ATT_Y][k] = a->score[axes[k]];
+    l->rank[EG_TERM_Y] = rows;
+    for (int k = 0; k < rows; k++) l->label[EG_TERM_Y][k] = a->score[axes[k]];
     return eg__flash_lse(l, y, x);
 }
 
-/* -- a call that was made before: the same strings, types and sizes bind to the same eg_attending
- */
-/* the eg_attending follows */
-typedef struct known {
+/* -- a call that was made before: the same strings, types and sizes give the same plan -------- */
+/* An entry of the plan cache: the order of the weights' axes; the plan follows. */
+typedef struct bind_cached {
     int order[EG_RANK_MAX];
     _Alignas(16) size_t bytes;
-} known;
+} bind_cached;
 enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
-static eg_key key_of(const eg_attention_args *o, const char *spec, const eg_mask_option *masks,
-                     int n, eg_tensor *const *xs)
+/* The key of a call in the plan memory: its strings, the options that binding reads, and the
+ * operands that are there. False if it has none: .lengths are looked at in every call. */
+typedef struct call_key {
+    eg_plan_key key;
+    eg_key_text text;
+    eg_tensor *x[8];
+} call_key;
+static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
+                          const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {
-    eg_key key;
-    uint64_t scale;
-    key.n = 0;
-    key.fits = !o->lengths.x; /* lengths are looked at */
-    memcpy(&scale, &o->scale, sizeof scale);
-    eg__key_word(&key, (uint64_t)n | 3u << 24); /* 3: an attention */
-    eg__key_word(&key, scale);
-    eg__key_word(&key, (uint64_t)o->offset);
-    for (int k = 0; k < MASKS; k++) eg__key_word(&key, (uint64_t)masks[k].term);
-    eg__key_bytes(&key, strlen(spec), spec);
-    eg__key_bytes(&key, o->where ? strlen(o->where) : 0, o->where);
-    eg__key_word(&key, o->where != NULL);
-    for (int k = 0; k < n; k++) {
-        eg__key_word(&key, xs[k] ? (uint64_t)xs[k]->rank | (uint64_t)xs[k]->dtype << 8 : 0);
-        if (xs[k]) eg__key_words(&key, xs[k]->rank, xs[k]->dim);
-    }
-    return key;
+    uint8_t there = 0;
+    int count = 0, term[MASKS];
+    for (int k = 0; k < n; k++)
+        if (xs[k]) {
+            there |= (uint8_t)(1 << k);
+            c->x[count++] = xs[k];
+        }
+    for (int k = 0; k < MASKS; k++) term[k] = masks[k].term;
+    c->text.length = 0;
+    c->text.fits = !o->lengths.x;
+    eg__key_put(&c->text, sizeof o->scale, &o->scale);
+    eg__key_put(&c->text, sizeof o->offset, &o->offset);
+    eg__key_put(&c->text, sizeof term, term);
+    eg__key_put(&c->text, 1, &there);
+    eg__key_put(&c->text, strlen(spec) + 1, spec);
+    if (o->where) eg__key_put(&c->text, strlen(o->where) + 1, o->where);
+    c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
+    return c->text.fits;
 }
-/* Nothing was split, merged or taken from a diagonal: operands and result are as they are given. */
-static bool as_given(const roles *r, const eg_attending *a, int n, eg_tensor *const *xs)
+/* True if nothing was split, merged or taken from a diagonal: operands and result are those of the
+ * call. Only such calls are cached. */
+static bool as_given(const roles *r, const eg_attention_plan *a, int n, eg_tensor *const *xs)
 {
     const eg_bound *b = r->bound;
-    bool same = b->out.rank == b->out.items && a->rank[EG_ATT_Y] == b->out.items;
+    bool same = b->out.rank == b->out.items && a->rank[EG_TERM_Y] == b->out.items;
     for (int k = 0; same && k < b->out.items; k++)
-        same = a->label[EG_ATT_Y][k] == r->number[b->out.item[k].axis];
+        same = a->label[EG_TERM_Y][k] == r->number[b->out.item[k].axis];
     for (int k = 0; same && k < n; k++) {
         const eg_bound_term *t = &b->term[k];
         same = t->x == xs[k] && t->items == t->rank;
@@ -415,48 +436,54 @@ static bool as_given(const roles *r, const eg_attending *a, int n, eg_tensor *co
     }
     return same;
 }
-static void remember(const roles *r, const eg_key *key, const eg_attending *a, const int *order)
+static void remember(const roles *r, const eg_plan_key *key, const eg_attention_plan *a,
+                     const int *order)
 {
-    const size_t bytes = eg__attending_bytes(a);
-    known *k = eg__cache_add(r->bound->cx, key, sizeof *k + bytes);
+    const size_t bytes = eg__attention_bytes(a);
+    bind_cached *k = eg__plans_add(r->bound->cx, key, sizeof *k + bytes);
     if (!k) return;
     memcpy(k->order, order, sizeof k->order);
     k->bytes = bytes;
     memcpy(k + 1, a, bytes);
 }
 
-static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attending *a,
+/* Computes y, and what else the call asks for, in the form that fits. r NULL: y's axes are those of
+ * the output. */
+static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
                           eg_tensor *const *x, const int *order)
 {
-    const eg_dtype type = (eg_dtype)x[EG_ATT_Q]->dtype;
+    const eg_dtype type = (eg_dtype)x[EG_TERM_Q]->dtype;
     const bool fused =
         !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type)
                                           : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
     double left = 1;
-    if (!fused || o->weights || o->dropped || o->scores) s = eg__attend_scores(a, x, &left);
+    eg_attention_masks m = { 0 };
+    const bool composed = !fused || o->weights || o->dropped || o->scores;
+    if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
+    if (composed) s = eg__attend_scores(a, &m, x, &left);
     if (o->score) {
         s = scored(o, eg_scale(s, left), a->scores, order);
         left = 1;
     }
-    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, x, s, left);
+    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, &m, s, left);
     if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
-    y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, x, d);
+    y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused) count_empty(w, a->inner, o->empty);
-    if (o->lse) *o->lse = log_sum(a, x, y, fused ? NULL : s, order);
+    if (o->lse) *o->lse = log_sum(a, &m, x, y, fused ? NULL : s, order);
     if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
     return r ? result(r, a, y) : y;
 }
 
-/* The string bound: what is to be attended to, its terms, and the order of the weights' axes; NULL
- * after a message */
-static eg_attending *bound(const eg_attention_args *o, const char *spec,
-                           const eg_mask_option *masks, int n, eg_tensor *const *xs,
-                           const char *const *called, roles *r, eg_tensor **x, int *order)
+/* Binds the string. Returns the plan, the operands by term in x and the order of the weights' axes;
+ * NULL after an error. */
+static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
+                                const eg_mask_option *masks, int n, eg_tensor *const *xs,
+                                const char *const *called, roles *r, eg_tensor **x, int *order)
 {
     const eg_bound *b = eg__bind_called("attention", spec, 0, n, xs, 0, NULL, called);
     if (!b) return NULL;
@@ -465,7 +492,7 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
                    b, 2, -1,
                    "-> and the output are missing: they say which index the softmax runs over"),
                NULL;
-    if (!short_enough(b) || !assign(r, b) || !handed(r, o->weights_axes ? n - 1 : -1, order))
+    if (!short_enough(b) || !assign(r, b) || !weights_order(r, o->weights_axes ? n - 1 : -1, order))
         return NULL;
     const eg_masking mask = { .bound = b,
                               .rank = r->rank,
@@ -484,15 +511,15 @@ static eg_attending *bound(const eg_attention_args *o, const char *spec,
         return eg_fail_as(b->cx, EG_ERROR_DTYPE, "attention: .alibi is %s but the scores are %s",
                           eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
                NULL;
-    return attending(r, &mask, (more){ masks[ALIBI].term, masks[LENGTHS].term },
-                     eg__opt(o->scale, 1 / sqrt(r->width)), x);
+    return plan_of(r, &mask, (extra_terms){ masks[ALIBI].term, masks[LENGTHS].term },
+                   eg_option(o->scale, 1 / sqrt(r->width)), x);
 }
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_ATT_TERMS] = { NULL };
+    eg_options(&o, sizeof o, given);
+    eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_TERMS] = { NULL };
     const char *called[8] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
@@ -503,7 +530,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!isfinite(o.scale))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o.scale);
-    const double dropout = eg__opt(o.dropout, 0);
+    const double dropout = eg_option(o.dropout, 0);
     if (!(dropout >= 0 && dropout <= 1))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
@@ -532,9 +559,10 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     const char *spec =
         eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
     if (!spec) return eg__poison(cx);
-    const eg_key key = key_of(&o, spec, masks, n, xs);
-    const known *m = eg__cache_find(cx, &key);
-    eg_attending *a =
+    call_key key;
+    const bool keyed = attention_key(&key, &o, spec, masks, n, xs);
+    const bind_cached *m = keyed ? eg__plans_find(cx, &key.key) : NULL;
+    eg_attention_plan *a =
         m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
     if (!a) return eg__poison(cx);
     if (m) {
@@ -543,17 +571,18 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         const int term[] = { 0,
                              1,
                              2,
-                             [EG_ATT_BIAS] = masks[BIAS].term,
-                             [EG_ATT_SLOPES] = masks[ALIBI].term,
-                             [EG_ATT_KEEP] = masks[KEEP].term };
-        for (int t = 0; t <= EG_ATT_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
-    } else if (as_given(&r, a, n, xs))
-        remember(&r, &key, a, order);
-    if (x[EG_ATT_KEEP] && x[EG_ATT_KEEP]->dtype != EG_BOOL &&
-        !eg_ok(x[EG_ATT_KEEP] = eg_cast(x[EG_ATT_KEEP], EG_BOOL)))
+                             [EG_TERM_BIAS] = masks[BIAS].term,
+                             [EG_TERM_SLOPES] = masks[ALIBI].term,
+                             [EG_TERM_KEEP] = masks[KEEP].term };
+        for (int t = 0; t <= EG_TERM_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
+    } else if (keyed && as_given(&r, a, n, xs))
+        remember(&r, &key.key, a, order);
+    if (x[EG_TERM_KEEP] && x[EG_TERM_KEEP]->dtype != EG_BOOL &&
+        !eg_ok(x[EG_TERM_KEEP] = eg_cast(x[EG_TERM_KEEP], EG_BOOL)))
         return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
-    a->asked = o.lse != NULL;
+    a->wants_lse = o.lse != NULL;
+    a->hooked = o.score != NULL;
     a->careful = eg__attend_careful(a, x, NULL);
     return compute(&o, m ? NULL : &r, a, x, order);
 }

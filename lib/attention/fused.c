@@ -7,79 +7,93 @@
 #include <string.h>
 
 /* -- operands by term ------------------------------------------------------------------------- */
-static int operands_of(const eg_attending *a, eg_tensor *const *x, eg_tensor **operand)
+static int operands_of(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor **operand)
 {
     int n = 0;
-    for (int t = 0; t < EG_ATT_TERMS; t++)
+    for (int t = 0; t < EG_TERMS; t++)
         if (a->rank[t] >= 0) operand[n++] = x[t];
     return n;
 }
-static int term_of(const eg_attending *a, int i)
+static int term_of(const eg_attention_plan *a, int i)
 {
-    for (int t = 0; t < EG_ATT_TERMS; t++)
+    for (int t = 0; t < EG_TERMS; t++)
         if (a->rank[t] >= 0 && i-- == 0) return t;
-    return EG_ATT_TERMS;
+    return EG_TERMS;
 }
-static void terms_of(const eg_attending *a, eg_tensor *const *operand, eg_tensor **x)
+static void terms_of(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
-    for (int t = 0; t < EG_ATT_TERMS; t++) x[t] = a->rank[t] >= 0 ? *operand++ : NULL;
+    for (int t = 0; t < EG_TERMS; t++) x[t] = a->rank[t] >= 0 ? *operand++ : NULL;
 }
 
-_Static_assert(EG_ATT_TERMS + 2 <= EG_MEMO, "a memo has room for every operand of the gradient");
-static bool keep_room(eg_tensor *y, bool stats)
+_Static_assert(EG_TERMS + 2 <= EG_MEMO, "a memo has room for every operand of the gradient");
+/* What a node of the three rows saves. Where eg__apply is given one, it is another node's, whose
+ * statistics the new node reads instead of making its own. */
+typedef struct fused_saved {
+    eg_row_stats stats;
+    int64_t empty; /* rows with nothing to attend to */
+    eg_memo memo;  /* the cotangents of all operands */
+} fused_saved;
+/* y->saved, with `lent`'s statistics, or, if there are none, with room for its own where `stats` is
+ * true. NULL after an error. */
+static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    fused_saved *s = eg_node_save(y, sizeof *s);
+    if (!s) return NULL;
+    if (lent && lent->stats.row_max) {
+        s->stats = lent->stats;
+        return s;
+    }
+    if (!stats) return s;
     eg_flash f;
-    eg__flash_open(&f, a, (eg_dtype)y->dtype);
-    const size_t rows =
-        (size_t)(f.list[EG_KIND_BATCH].total * f.list[EG_KIND_QUERY].total * f.width);
-    if (!(a->memo = eg__memo(y->cx))) return false;
-    if (!stats) return true;
-    if (!(a->saved = eg__alloc(y->cx, sizeof *a->saved))) return false;
-    a->saved->most = eg__alloc(y->cx, rows);
-    a->saved->share = eg__alloc(y->cx, rows);
-    return a->saved->most && a->saved->share;
+    eg__flash_open(&f, y->attr, (eg_dtype)y->dtype);
+    const size_t bytes =
+        (size_t)(f.list[EG_PART_BATCH].total * f.list[EG_PART_QUERY].total * f.width);
+    s->stats.row_max = eg__alloc(y->cx, bytes);
+    s->stats.inv_sum = eg__alloc(y->cx, bytes);
+    return s->stats.row_max && s->stats.inv_sum ? s : NULL;
 }
 
-static void fused_place(eg_flash *f, const eg_attending *a, eg_tensor *const *operand,
+static void fused_place(eg_flash *f, const eg_attention_plan *a, eg_tensor *const *operand,
                         eg_dtype dtype)
 {
-    static const int at[] = { EG_AT_Q,      EG_AT_K,    EG_AT_V,    EG_AT_BIAS,
-                              EG_AT_SLOPES, EG_AT_KEEP, EG_AT_KEEP2 };
-    eg_tensor *x[EG_ATT_TERMS];
+    static const int at[] = { EG_SLOT_Q,      EG_SLOT_K,    EG_SLOT_V,      EG_SLOT_BIAS,
+                              EG_SLOT_SLOPES, EG_SLOT_KEEP, EG_SLOT_LENGTHS };
+    eg_tensor *x[EG_TERMS];
     terms_of(a, operand, x);
     eg__flash_open(f, a, dtype);
-    for (int t = 0; t < EG_ATT_TERMS; t++)
+    for (int t = 0; t < EG_TERMS; t++)
         if (x[t]) eg__flash_place(f, at[t], t, x[t]);
 }
 
-/* -- the composed form, of views of the operands that nothing else was made of: derivatives by them
- * go no further */
-static eg_tensor *own(eg_tensor *x)
+/* -- the composed form, made of views of the operands that nothing else was made of, so that
+ * derivatives by them end there */
+static eg_tensor *detached_view(eg_tensor *x)
 {
     int order[EG_RANK_MAX];
     for (int r = 0; r < x->rank; r++) order[r] = r;
     return eg_permute_n(x, x->rank, order);
 }
-static void own_terms(const eg_attending *a, eg_tensor *const *operand, eg_tensor **x)
+static void detached_terms(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     terms_of(a, operand, x);
-    for (int t = 0; t < EG_ATT_TERMS; t++)
-        if (x[t] && eg__is_float(x[t]->dtype)) x[t] = own(x[t]);
+    for (int t = 0; t < EG_TERMS; t++)
+        if (x[t] && eg__is_float(x[t]->dtype)) x[t] = detached_view(x[t]);
 }
-/* The same as a value: c128 has no tiles. */
+/* The value of the composed form: c128 has no tiles. */
 static bool forward_c128(eg_tensor *y)
 {
-    const eg_attending *a = y->attr;
-    eg_tensor *x[EG_ATT_TERMS], *z;
+    const eg_attention_plan *a = y->attr;
+    eg_tensor *x[EG_TERMS], *z;
     terms_of(a, y->in, x);
+    const eg_attention_masks m = eg__attend_masks(a, x);
     double left;
-    z = eg__attend_scores(a, x, &left);
-    if (a->rank[EG_ATT_V] < 0)
-        z = eg__attend_lse(a, x, eg_scale(z, left));
+    if (m.n < 0) return false;
+    z = eg__attend_scores(a, &m, x, &left);
+    if (a->rank[EG_TERM_V] < 0)
+        z = eg__attend_lse(a, &m, eg_scale(z, left));
     else {
-        z = eg__attend_weights(a, x, z, left);
-        z = eg__attend_values(a, x, a->dropping ? eg__drop(&a->drop, z) : z);
+        z = eg__attend_weights(a, &m, z, left);
+        z = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, z) : z);
     }
     if (eg_ok(z)) eg__copy(y, z);
     return eg_ok(z);
@@ -87,45 +101,48 @@ static bool forward_c128(eg_tensor *y)
 
 /* -- attention's gradient: dq, dk and dv one after the other in one axis ---------------------- */
 static const eg_op attention_op, gradient_op;
-static int parts_in(const eg_attending *a) { return a->rank[EG_ATT_V] < 0 ? 2 : 3; }
+static int parts_in(const eg_attention_plan *a) { return a->rank[EG_TERM_V] < 0 ? 2 : 3; }
 static bool fused_gradient_shape(eg_tensor *d)
 {
     int64_t n = 0;
-    const eg_attending *a = d->attr;
+    const eg_attention_plan *a = d->attr;
     for (int k = 0; k < parts_in(a); k++) n += eg_size(d->in[k]);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
 static bool fused_gradient_forward(eg_tensor *d)
 {
-    const eg_attending *a = d->attr;
-    const eg_row_stats saved = *a->saved;
+    const eg_attention_plan *a = d->attr;
+    const fused_saved *lent = d->saved;
+    fused_saved *s = fused_save(d, lent, true);
     eg_flash f;
-    eg_tensor *x[EG_ATT_TERMS];
+    eg_tensor *x[EG_TERMS];
+    if (!s) return false;
     fused_place(&f, a, d->in, (eg_dtype)d->dtype);
+    if (!lent && !eg__flash_forward(d->cx, &f, &s->stats, &s->empty)) return false;
     terms_of(a, d->in, x);
     f.careful = a->careful || eg__attend_careful(a, x, d->in[d->count - 1]);
-    if (a->rank[EG_ATT_V] >= 0) eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, d->in[d->count - 2]);
-    eg__flash_place(&f, EG_AT_G, EG_ATT_Y, d->in[d->count - 1]);
+    if (a->rank[EG_TERM_V] >= 0) eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, d->in[d->count - 2]);
+    eg__flash_place(&f, EG_SLOT_G, EG_TERM_Y, d->in[d->count - 1]);
     char *to = d->data;
     for (int k = 0; k < parts_in(a); k++) {
-        eg__flash_spread(&f, EG_AT_DQ + k, k, to);
+        eg__flash_spread(&f, EG_SLOT_DQ + k, k, to);
         to += eg_size(d->in[k]) * f.width;
     }
-    return keep_room(d, false) && eg__flash_back(d->cx, &f, &saved);
+    return eg__flash_back(d->cx, &f, &s->stats);
 }
 static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
 {
     int64_t at = 0;
     for (int k = 0; k < parts_in(d->attr); k++) {
         const int64_t n = eg_size(d->in[k]);
-        part[k] = eg_reshape_n(eg_slice(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
+        part[k] = eg_reshape_n(eg_slice_axis(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
         at += n;
     }
 }
 static bool fused_gradient_c128(eg_tensor *d)
 {
-    const eg_attending *a = d->attr;
-    eg_tensor *x[EG_ATT_TERMS], *first[EG_ATT_KEEP];
+    const eg_attention_plan *a = d->attr;
+    eg_tensor *x[EG_TERMS], *first[EG_TERM_KEEP];
     int64_t at = 0;
     terms_of(a, d->in, x);
     eg__attend_gradient(a, x, d->in[d->count - 1], first);
@@ -142,14 +159,15 @@ static bool fused_gradient_c128(eg_tensor *d)
 /* ⟨c, d⟩ of the composed gradient, differentiated by its operands and by g */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
-    const eg_attending *a = d->attr;
+    const eg_attention_plan *a = d->attr;
+    eg_memo *memo = &((fused_saved *)d->saved)->memo;
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL; /* the result: a function of the operands */
-    if (!eg__remembered(a->memo, c)) {
-        eg_tensor *x[EG_ATT_TERMS], *g = own(d->in[last]), *first[EG_ATT_KEEP], *part[3],
-                                    *all = NULL, *by[EG_ATT_TERMS + 1], *dx[EG_ATT_TERMS + 1];
-        int at[EG_ATT_TERMS + 1], n = 0;
-        own_terms(a, d->in, x);
+    if (!eg__remembered(memo, c)) {
+        eg_tensor *x[EG_TERMS], *g = detached_view(d->in[last]), *first[EG_TERM_KEEP], *part[3],
+                                *all = NULL, *by[EG_TERMS + 1], *dx[EG_TERMS + 1];
+        int at[EG_TERMS + 1], n = 0;
+        detached_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
         parts_of(d, c, part);
         for (int k = 0; k < parts; k++) {
@@ -166,19 +184,21 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
         at[n] = last;
         by[n++] = g;
         if (eg_grad(all, NULL, n, by, dx)) return eg__poison(d->cx);
-        for (int k = 0; k < n; k++) a->memo->d[at[k]] = dx[k];
-        eg__remember(a->memo, c);
+        for (int k = 0; k < n; k++) memo->d[at[k]] = dx[k];
+        eg__remember(memo, c);
     }
-    return a->memo->d[i];
+    return memo->d[i];
 }
 static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
                               eg_tensor *g)
 {
-    eg_tensor *operand[EG_ATT_TERMS + 2];
+    eg_tensor *operand[EG_TERMS + 2];
     memcpy(operand, in, (size_t)y->count * sizeof *operand);
     operand[y->count] = result;
     operand[y->count + 1] = g;
-    return eg_apply(&gradient_op, y->attr, eg__attending_bytes(y->attr), y->count + 2, operand);
+    if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
+    return eg__apply(y->cx, &gradient_op, y->attr, eg__attention_bytes(y->attr), y->saved,
+                     y->count + 2, operand);
 }
 /* c128, which has no tiles: what was to attend is asked of the real parts */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
@@ -190,7 +210,7 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3]);
     /* a size is 0, and so is all */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
-    return eg_ok(y) ? eg_concat_n(0, 3, real) : y;
+    return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
 }
 static const eg_sample gradient_samples[] = {
     { gradient_sample, "2x3x2, 2x4x2, 2x4x3, 2x3x3", -1, 1 }, { 0 }
@@ -210,46 +230,48 @@ static const eg_op gradient_op = {
 /* q, k, v from one pass; bias and slopes from the composed form. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const eg_attending *a = y->attr;
+    const eg_attention_plan *a = y->attr;
     const int t = term_of(a, i);
-    if (t > EG_ATT_V) {
-        eg_tensor *x[EG_ATT_TERMS], *d[EG_ATT_KEEP];
+    if (t > EG_TERM_V) {
+        eg_tensor *x[EG_TERMS], *d[EG_TERM_KEEP];
         terms_of(a, y->in, x);
         eg__attend_gradient(a, x, g, d);
         return d[t];
     }
-    if (!eg__remembered(a->memo, g)) {
+    eg_memo *memo = &((fused_saved *)y->saved)->memo;
+    if (!eg__remembered(memo, g)) {
         eg_tensor *d = gradient_of(y, y->in, y, g);
         if (!eg_ok(d)) return d;
-        parts_of(d, d, a->memo->d);
-        eg__remember(a->memo, g);
+        parts_of(d, d, memo->d);
+        eg__remember(memo, g);
     }
-    return a->memo->d[i];
+    return memo->d[i];
 }
 
 /* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ------------------- */
 /* stored as einsum would: trailing batch letters outermost */
 static bool attention_shape(eg_tensor *y)
 {
-    const eg_attending *a = y->attr;
-    const int rank = a->rank[EG_ATT_Y];
+    const eg_attention_plan *a = y->attr;
+    const int rank = a->rank[EG_TERM_Y];
     int64_t dim[EG_RANK_MAX];
     int order[EG_RANK_MAX], from = rank;
-    while (from > 0 && a->kind[a->label[EG_ATT_Y][from - 1]] == EG_KIND_BATCH) from--;
+    while (from > 0 && a->part[a->label[EG_TERM_Y][from - 1]] == EG_PART_BATCH) from--;
     for (int r = 0; r < rank; r++) {
-        dim[r] = a->size[a->label[EG_ATT_Y][r]];
+        dim[r] = a->size[a->label[EG_TERM_Y][r]];
         order[r] = r + from < rank ? r + from : r + from - rank;
     }
     return eg__shape_strided(y, (eg_dtype)y->in[0]->dtype, rank, dim, order);
 }
 static bool attention_forward(eg_tensor *y)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    const eg_attention_plan *a = y->attr;
+    fused_saved *s = fused_save(y, NULL, eg__recording(y->cx) || a->wants_lse);
     eg_flash f;
-    if ((eg__recording(y->cx) || a->asked) && !keep_room(y, true)) return false;
+    if (!s) return false;
     fused_place(&f, a, y->in, (eg_dtype)y->dtype);
-    eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
-    return eg__flash_forward(y->cx, &f, a->saved, &a->empty);
+    eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
+    return eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
 }
 static eg_tensor *sample_plain(eg_tensor *const *x)
 {
@@ -284,33 +306,30 @@ static const eg_op attention_op = {
 };
 
 /* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 */
-static double log_sum_of(double most, double share)
+static double log_sum_of(double row_max, double inv_sum)
 {
-    return share == 0 ? -INFINITY : most / EG_LOG2_E - log(share);
+    return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
 static bool fused_lse_forward(eg_tensor *y)
 {
-    eg_attending *a = (eg_attending *)y->attr;
+    const eg_attention_plan *a = y->attr;
+    const fused_saved *lent = y->saved;
+    fused_saved *s = fused_save(y, lent, true);
     eg_flash f;
-    const bool known = a->known != NULL;
-    if (!keep_room(y, !known)) return false;
-    if (known) {
-        a->saved = a->known;
-        a->known = NULL;
-    }
+    if (!s) return false;
     fused_place(&f, a, y->in, (eg_dtype)y->dtype);
-    if (!known && !eg__flash_forward(y->cx, &f, a->saved, &a->empty)) return false;
-    const int64_t queries = f.list[EG_KIND_QUERY].total;
-    eg__flash_place(&f, EG_AT_Y, EG_ATT_Y, y);
-    for (int64_t n = 0; n < f.list[EG_KIND_BATCH].total * queries; n++) {
-        const int64_t at = eg__flash_at(&f, EG_KIND_BATCH, EG_AT_Y, n / queries) +
-                           eg__flash_at(&f, EG_KIND_QUERY, EG_AT_Y, n % queries);
+    if (!lent && !eg__flash_forward(y->cx, &f, &s->stats, &s->empty)) return false;
+    const int64_t queries = f.list[EG_PART_QUERY].total;
+    eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
+    for (int64_t n = 0; n < f.list[EG_PART_BATCH].total * queries; n++) {
+        const int64_t at = eg__flash_at(&f, EG_PART_BATCH, EG_SLOT_Y, n / queries) +
+                           eg__flash_at(&f, EG_PART_QUERY, EG_SLOT_Y, n % queries);
         if (f.width == 8)
             ((double *)(void *)y->data)[at] =
-                log_sum_of(((double *)a->saved->most)[n], ((double *)a->saved->share)[n]);
+                log_sum_of(((double *)s->stats.row_max)[n], ((double *)s->stats.inv_sum)[n]);
         else
             ((float *)(void *)y->data)[at] =
-                (float)log_sum_of(((float *)a->saved->most)[n], ((float *)a->saved->share)[n]);
+                (float)log_sum_of(((float *)s->stats.row_max)[n], ((float *)s->stats.inv_sum)[n]);
     }
     return true;
 }
@@ -336,34 +355,34 @@ const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NU
 
 /* -- which form: by sizes alone --------------------------------------------------------------- */
 /* queries and keys below which the weights fit the caches and tiles are mostly margin */
-enum { FEW = 320 };
-bool eg__flash_possible(const eg_attending *a, eg_dtype dtype)
+enum { FUSED_LENGTH = 320 };
+bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
     eg_flash f;
     eg__flash_open(&f, a, dtype);
     for (int x = 0; x < a->axes; x++)
         if (!a->size[x]) return false;
-    return f.lanes != NULL;
+    return f.ops != NULL;
 }
-bool eg__flash_suits(const eg_attending *a, eg_dtype dtype)
+bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
 {
     int64_t queries = 1, keys = 1;
     for (int x = 0; x < a->axes; x++) {
-        if (a->kind[x] == EG_KIND_QUERY) queries *= a->size[x];
-        if (a->kind[x] == EG_KIND_KEY) keys *= a->size[x];
+        if (a->part[x] == EG_PART_QUERY) queries *= a->size[x];
+        if (a->part[x] == EG_PART_KEY) keys *= a->size[x];
     }
-    return queries >= FEW && keys >= FEW && eg__flash_possible(a, dtype);
+    return queries >= FUSED_LENGTH && keys >= FUSED_LENGTH && eg__flash_possible(a, dtype);
 }
 
 /* A batch letter that an operand lacks is expanded: its gradient is then summed by the view's rule.
  */
-static eg_tensor *fused_whole(eg_attending *a, int term, eg_tensor *x)
+static eg_tensor *fused_whole(eg_attention_plan *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
     int n = 0;
     for (int s = 0; s < a->scores; s++) {
-        bool have = a->kind[a->score[s]] != EG_KIND_BATCH;
+        bool have = a->part[a->score[s]] != EG_PART_BATCH;
         for (int r = 0; r < a->rank[term]; r++) have |= a->label[term][r] == a->score[s];
         if (!have && n < EG_RANK_MAX) label[n++] = a->score[s];
     }
@@ -380,27 +399,30 @@ static eg_tensor *fused_whole(eg_attending *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-static eg_tensor *fused_apply(const eg_op *op, const eg_attending *a, eg_tensor *const *x,
-                              int64_t *empty)
+/* The row on the operands by term, which are given all batch axes; `lent`: see fused_saved. */
+static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused_saved *lent,
+                              eg_tensor *const *x)
 {
-    const size_t bytes = eg__attending_bytes(a);
-    eg_attending *b = eg__alloc(x[0]->cx, bytes);
+    const size_t bytes = eg__attention_bytes(a);
+    eg_attention_plan *b = eg__alloc(x[0]->cx, bytes);
     if (!b) return eg__poison(x[0]->cx);
     memcpy(b, a, bytes);
-    eg_tensor *operand[EG_ATT_TERMS], *all[EG_ATT_TERMS];
+    eg_tensor *operand[EG_TERMS], *all[EG_TERMS];
     memcpy(all, x, sizeof all);
-    for (int t = 0; t <= EG_ATT_V; t++)
+    for (int t = 0; t <= EG_TERM_V; t++)
         if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
-    eg_tensor *y = eg_apply(op, b, bytes, operands_of(b, all, operand), operand);
-    if (eg_ok(y) && empty) *empty = ((const eg_attending *)y->attr)->empty;
+    const int n = operands_of(b, all, operand);
+    return eg__check_all(x[0]->cx, op->name, n, operand)
+               ? eg__apply(x[0]->cx, op, b, bytes, lent, n, operand)
+               : eg__poison(x[0]->cx);
+}
+eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty)
+{
+    eg_tensor *y = fused_apply(&attention_op, a, NULL, x);
+    if (eg_ok(y) && empty) *empty = y->saved ? ((const fused_saved *)y->saved)->empty : 0;
     return y;
 }
-eg_tensor *eg__flash(const eg_attending *a, eg_tensor *const *x, int64_t *empty)
+eg_tensor *eg__flash_lse(const eg_attention_plan *a, const eg_tensor *y, eg_tensor *const *x)
 {
-    return fused_apply(&attention_op, a, x, empty);
-}
-eg_tensor *eg__flash_lse(eg_attending *a, const eg_tensor *y, eg_tensor *const *x)
-{
-    a->known = y->attr ? ((const eg_attending *)y->attr)->saved : NULL;
-    return fused_apply(&lse_op, a, x, NULL);
+    return fused_apply(&lse_op, a, y->saved, x);
 }

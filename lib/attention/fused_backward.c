@@ -1,170 +1,155 @@
-/* fused_backward.c: the gradients of q, k and v, from the result, its cotangent, and each row's
- * maximum and 1/Σ (Dao et al. 2022, §B).
+/* fused_backward.c: the gradients of q, k and v, from the result y, its cotangent g, and each row's
+ * statistics (Dao et al. 2022, §B). m is dropout's mask times its factor.
  *
- *   P = 2^(s − most) share      dP = m (g vᵀ)      dS = P (dP − D), D = Σ_e g y = Σ_j P dP      m:
- * dropout's, 0 or its factor dV = (m P)ᵀ g               dK = dSᵀ (scale q)               dQ =
- * scale dS K
+ *   P  = 2^(s − row_max) inv_sum
+ *   dP = m (g vᵀ)
+ *   dS = P (dP − D), D = Σ_e g y = Σ_j P dP
+ *   dV = (m P)ᵀ g
+ *   dK = dSᵀ (scale q)
+ *   dQ = scale dS K
  *
- * A lane is a key: tiles [query][key] are then what dV and dK multiply, and only dS is turned, for
- * dQ. A piece of work is one batch, or where these are few, one of a number of splits of its keys
- * that sizes alone decide; a split's share of dQ is summed in their order. */
+ * A lane is a key: dV and dK then multiply tiles [query][key] as they are, and only dS is
+ * transposed, for dQ. A piece of work is one batch, or where there are few batches, one of a number
+ * of splits of its keys. Sizes alone decide that number, and what the splits add to dQ is summed in
+ * their order, so that the number of threads changes no bit. */
 #include "attention/workspace.h"
 #include <string.h>
 
-/* panels of keys in a strip, in one product for dQ; queries */
+/* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
+ * multiply-adds that are worth a thread */
 enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
     const eg_flash *f;
     const eg_row_stats *saved;
-    /* queries in a block, blocks; keys in a strip; splits, keys in each */
-    int64_t block, blocks, strip, splits, split;
-    int64_t turned; /* queries of a block, in whole panels */
-    char *room, *parts;
-    size_t each, part;
+    int64_t block, blocks; /* queries in a block; blocks */
+    int64_t strip;         /* keys in a strip */
+    int64_t splits, split; /* pieces of a batch; keys in each */
+    int64_t turned;        /* queries of a block, in whole panels */
+    char *room, *parts;    /* the threads' workspace; dQ of each piece, if splits > 1 */
+    size_t each, part;     /* bytes of these */
 } back;
-typedef struct room { /* of one thread */
+/* The workspace of one thread. */
+typedef struct room {
     /* a strip of keys: panels of keys over d and e, of d over keys; sums */
     char *kd, *ve, *kk, *dk, *dv;
     /* a block of queries: panels of queries over d and e, of d and e over queries */
     char *qd, *ge, *qq, *gg;
     char *p, *ds, *turned, *bias, *mean, *dq;
-    uint8_t *bytes, *stay;
+    uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
 } room;
 static size_t backward_lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     const int64_t dn = eg__round_up(d, n), en = eg__round_up(e, n), tile = w->block * f->wide * x;
     int64_t deep = d > e ? d : e;
     if (deep < w->block) deep = w->block;
     if (deep < w->strip) deep = w->strip;
-    eg_taking t = { base, 0 };
-    r->kd = eg__take(&t, w->strip * d * x);
-    r->ve = eg__take(&t, w->strip * e * x);
-    r->kk = eg__take(&t, w->strip * dn * x);
-    r->dk = eg__take(&t, w->strip * dn * x);
-    r->dv = eg__take(&t, w->strip * en * x);
-    r->qd = eg__take(&t, w->block * d * x);
-    r->ge = eg__take(&t, w->block * e * x);
-    r->qq = eg__take(&t, w->block * dn * x);
-    r->gg = eg__take(&t, w->block * en * x);
-    r->p = eg__take(&t, tile);
-    r->ds = eg__take(&t, tile);
-    r->turned = eg__take(&t, w->turned * GROUP * f->wide * x);
-    r->bias = eg__take(&t, f->data[EG_AT_BIAS] ? tile : 0);
-    r->mean = eg__take(&t, f->list[EG_KIND_QUERY].total * x);
-    r->bytes = (uint8_t *)eg__take(&t, w->block * f->wide);
-    r->stay = (uint8_t *)eg__take(&t, f->a->dropping ? w->block * f->wide : 0);
-    r->off = (int64_t *)(void *)eg__take(&t, f->careful ? (d > e ? d : e) * (int64_t)sizeof(int64_t)
-                                                        : 0);
-    r->runs = (eg_run *)(void *)eg__take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
-    r->dq = eg__take(&t, w->splits == 1 ? (int64_t)w->part : 0);
+    eg_workspace t = { base, 0 };
+    r->kd = eg__workspace_take(&t, w->strip * d * x);
+    r->ve = eg__workspace_take(&t, w->strip * e * x);
+    r->kk = eg__workspace_take(&t, w->strip * dn * x);
+    r->dk = eg__workspace_take(&t, w->strip * dn * x);
+    r->dv = eg__workspace_take(&t, w->strip * en * x);
+    r->qd = eg__workspace_take(&t, w->block * d * x);
+    r->ge = eg__workspace_take(&t, w->block * e * x);
+    r->qq = eg__workspace_take(&t, w->block * dn * x);
+    r->gg = eg__workspace_take(&t, w->block * en * x);
+    r->p = eg__workspace_take(&t, tile);
+    r->ds = eg__workspace_take(&t, tile);
+    r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
+    r->bias = eg__workspace_take(&t, f->data[EG_SLOT_BIAS] ? tile : 0);
+    r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
+    r->bytes = (uint8_t *)eg__workspace_take(&t, w->block * f->wide);
+    r->kept = (uint8_t *)eg__workspace_take(&t, f->a->dropping ? w->block * f->wide : 0);
+    r->off = (int64_t *)(void *)eg__workspace_take(
+        &t, f->careful ? (d > e ? d : e) * (int64_t)sizeof(int64_t) : 0);
+    r->runs = (eg_run *)(void *)eg__workspace_take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
+    r->dq = eg__workspace_take(&t, w->splits == 1 ? (int64_t)w->part : 0);
     return (size_t)t.taken;
 }
 
-/* D of every query; without values (the log-sum-exp) it is −g, and dP is 0 */
-#define MEANS(T)                                                                          \
-    do {                                                                                  \
-        const T *g = (const T *)(void *)f->data[EG_AT_G] + b->at[EG_AT_G],                \
-                *y = (const T *)(void *)f->data[EG_AT_Y] + b->at[EG_AT_Y];                \
-        for (int64_t i = 0; i < queries; i++) {                                           \
-            const T *gi = g + eg__flash_at(f, EG_KIND_QUERY, EG_AT_G, i);                 \
-            const T *yi =                                                                 \
-                f->data[EG_AT_Y] ? y + eg__flash_at(f, EG_KIND_QUERY, EG_AT_Y, i) : NULL; \
-            T sum = 0;                                                                    \
-            for (int64_t c = 0, n; yi && c < e; c += n) {                                 \
-                n = eg__min64(last, e - c);                                               \
-                const T *gc = gi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_G, c),            \
-                        *yc = yi + eg__flash_at(f, EG_KIND_VALUE, EG_AT_Y, c);            \
-                for (int64_t k = 0; k < n; k++) sum += gc[k * gs] * yc[k * ys];           \
-            }                                                                             \
-            ((T *)(void *)to)[i] = yi ? sum : -*gi;                                       \
-        }                                                                                 \
-    } while (0)
-static void means(const eg_flash *f, const eg_flash_batch *b, char *to)
-{
-    const eg_flash_list *l = &f->list[EG_KIND_VALUE];
-    const int64_t queries = f->list[EG_KIND_QUERY].total, e = l->total,
-                  last = l->n ? l->axis[l->n - 1].size : 1;
-    const int64_t gs = l->n ? l->axis[l->n - 1].step[EG_AT_G] : 0,
-                  ys = l->n ? l->axis[l->n - 1].step[EG_AT_Y] : 0;
-    if (f->width == 8)
-        MEANS(double);
-    else
-        MEANS(float);
-}
+#define T       double
+#define NAME(x) x##_f64
+#include "attention/fused_backward_of.h"
+#undef T
+#undef NAME
+#define T       float
+#define NAME(x) x##_f32
+#include "attention/fused_backward_of.h"
 
-/* What the products of a tile left out beside masks: q, k and g that are not finite, where a pair
- * may see them. */
+/* Adds what the products of a tile left out: numbers of q, k and g that are not finite, in the
+ * pairs that may see them. */
 static void back_repair(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
                         eg_stretch rows, eg_stretch keys, int64_t p, const uint8_t *allow, char *dq)
 {
     const eg_flash *f = w->f;
-    const int64_t x = f->width, n = f->narrow, e = f->list[EG_KIND_VALUE].total,
-                  d = f->list[EG_KIND_DOT].total, row = f->wide * x;
+    const int64_t x = f->width, n = f->narrow, e = f->list[EG_PART_VALUE].total,
+                  d = f->list[EG_PART_DOT].total, row = f->wide * x;
     const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
     if (e)
-        eg__flash_repair(f, b, rows, EG_KIND_VALUE, EG_AT_G, 1, s, allow,
+        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
-    eg__flash_repair(f, b, rows, EG_KIND_DOT, EG_AT_Q, f->a->scale, ds, allow,
+    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, ds, allow,
                      r->dk + p * row * eg__round_up(d, n), r->off);
-    eg__flash_repair_turned(f, b, keys, EG_KIND_DOT, EG_AT_K, live, ds, allow, dq, r->off);
+    eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }
 
-/* One tile: P and dS of a block of queries and a panel of keys, and what it adds to dK and dV.
- * False: it is empty, and dS is not made. */
-static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                 eg_stretch keys, int64_t p, eg_three t, char *dq)
+/* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
+ * False if the masks forbid all of it: dS is not made then. */
+static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                          eg_stretch keys, int64_t p, eg_three t, char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     eg_live live = { 0, queries.count, 0, 0 };
     if (t == EG_TEST && !eg__flash_live(f, b, keys, queries, &live)) return false;
     if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     /* lanes beyond the last key are forbidden */
     if (keys.count < wide) live.test = live.from, live.tested = live.to;
-    const eg_stretch rows = { EG_KIND_QUERY, queries.from + live.from, live.to - live.from };
+    const eg_stretch rows = { EG_PART_QUERY, queries.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
         const eg_three all = eg__flash_allow(
-            f, b, (eg_stretch){ EG_KIND_QUERY, queries.from + live.test, live.tested - live.test },
+            f, b, (eg_stretch){ EG_PART_QUERY, queries.from + live.test, live.tested - live.test },
             keys, r->bytes);
         if (all == EG_EVERY && keys.count == wide) live.tested = live.test;
         if (all == EG_NONE && live.tested - live.test == rows.count) return false;
     }
-    const int64_t stat = b->number * f->list[EG_KIND_QUERY].total + rows.from, row = wide * x;
+    const int64_t stat = b->number * f->list[EG_PART_QUERY].total + rows.from, row = wide * x;
     char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
     eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x,
                       rows.count, false, s);
-    if (f->data[EG_AT_BIAS]) {
-        eg__flash_pack(f, wide, keys, rows, EG_AT_BIAS, f->data[EG_AT_BIAS] + b->at[EG_AT_BIAS] * x,
-                       r->bias, r->runs);
-        f->lanes->add(rows.count * wide, s, r->bias, EG_LOG2_E);
+    if (f->data[EG_SLOT_BIAS]) {
+        eg__flash_pack(f, wide, keys, rows, EG_SLOT_BIAS,
+                       f->data[EG_SLOT_BIAS] + b->at[EG_SLOT_BIAS] * x, r->bias, r->runs);
+        f->ops->add(rows.count * wide, s, r->bias, EG_LOG2_E);
     }
-    if (f->data[EG_AT_SLOPES]) eg__flash_ramp(f, b, rows, keys, s);
+    if (f->data[EG_SLOT_SLOPES]) eg__flash_distance(f, b, rows, keys, s);
     if (live.test < live.tested)
-        f->lanes->forbid((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
-    f->lanes->weigh(wide, rows.count, s, (char *)w->saved->most + stat * x,
-                    (char *)w->saved->share + stat * x);
+        f->ops->mask_out((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
+    f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat * x,
+                       (char *)w->saved->inv_sum + stat * x);
     const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
-    if (allow) f->lanes->thin(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
+    if (allow)
+        f->ops->apply_dropout(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
     if (e)
         eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x,
                           rows.count, false, ds);
     else
         memset(ds, 0, (size_t)(rows.count * row));
     if (f->a->dropping) {
-        eg__flash_stays(f, b, rows, keys, r->stay);
-        f->lanes->thin(rows.count * wide, ds, r->stay, f->a->drop.factor);
+        eg__flash_dropout(f, b, rows, keys, r->kept);
+        f->ops->apply_dropout(rows.count * wide, ds, r->kept, f->a->drop.factor);
     }
-    f->lanes->slope(wide, rows.count, s, ds, r->mean + rows.from * x, e > 0);
-    if (allow) f->lanes->thin(rows.count * wide, ds, allow, 1);
-    if (f->a->dropping) f->lanes->thin(rows.count * wide, s, r->stay, f->a->drop.factor);
+    f->ops->softmax_slope(wide, rows.count, s, ds, r->mean + rows.from * x, e > 0);
+    if (allow) f->ops->apply_dropout(rows.count * wide, ds, allow, 1);
+    if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
     if (e)
         eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e,
                           true, r->dv + p * wide * eg__round_up(e, n) * x);
@@ -176,8 +161,8 @@ static bool tile(const back *w, const room *r, const eg_flash_batch *b, eg_stret
     return true;
 }
 
-/* dS of a panel of keys, [query][key], as panels of queries over the group's keys:
- * turned[panel][key][query] */
+/* Transposes dS of a panel of keys, [query][key], into panels of queries over the group's keys,
+ * turned[panel][key][query]; zeros if `dead`. */
 static void backward_turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys,
                           bool dead)
 {
@@ -196,31 +181,32 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
     }
 }
 
+/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. */
 static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                   eg_stretch strip, char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
-    const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
+    const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     const eg_three t = eg__flash_where(f, b, queries, strip);
     if (t == EG_NONE) return;
-    const char *q = f->data[EG_AT_Q] + b->at[EG_AT_Q] * x,
-               *g = f->data[EG_AT_G] + b->at[EG_AT_G] * x;
-    eg__flash_pack(f, f->narrow, queries, dots, EG_AT_Q, q, r->qd, r->runs);
-    eg__flash_pack(f, f->narrow, dots, queries, EG_AT_Q, q, r->qq, r->runs);
-    f->lanes->scale(eg__round_up(w->block * d, f->lanes->lanes), r->qd, f->a->scale * EG_LOG2_E);
-    f->lanes->scale(eg__round_up(w->block * dn, f->lanes->lanes), r->qq, f->a->scale);
+    const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
+               *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
+    eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
+    eg__flash_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
+    f->ops->scale(eg__round_up(w->block * d, f->ops->lanes), r->qd, f->a->scale * EG_LOG2_E);
+    f->ops->scale(eg__round_up(w->block * dn, f->ops->lanes), r->qq, f->a->scale);
     if (e) {
-        eg__flash_pack(f, f->narrow, queries, values, EG_AT_G, g, r->ge, r->runs);
-        eg__flash_pack(f, f->narrow, values, queries, EG_AT_G, g, r->gg, r->runs);
+        eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
+        eg__flash_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
     }
     if (f->careful) {
-        f->lanes->finite(eg__round_up(queries.count * dn, f->lanes->lanes), r->qq);
+        f->ops->zero_nonfinite(eg__round_up(queries.count * dn, f->ops->lanes), r->qq);
         if (e)
-            f->lanes->finite(
-                eg__round_up(queries.count * eg__round_up(e, f->narrow), f->lanes->lanes), r->gg);
+            f->ops->zero_nonfinite(
+                eg__round_up(queries.count * eg__round_up(e, f->narrow), f->ops->lanes), r->gg);
     }
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
@@ -228,9 +214,9 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         bool any = false;
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
-            const bool made = tile(
+            const bool made = backward_tile(
                 w, r, b, queries,
-                (eg_stretch){ EG_KIND_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
+                (eg_stretch){ EG_PART_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
                 p + k, t, dq);
             backward_turn(w, r, queries.count, k, keys, !made);
             any |= made;
@@ -241,53 +227,55 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     }
 }
 
-static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_kind kind,
+/* Writes summed panels to array `at`, if it is placed. */
+static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_part kind,
                       int at, const char *from)
 {
     if (!f->data[at]) return;
     const int64_t columns = f->list[kind].total, step = eg__round_up(columns, f->narrow) * f->width;
     for (int64_t i = 0; i < lanes.count; i += f->wide)
         eg__flash_unpack(
-            f, (eg_stretch){ lanes.kind, lanes.from + i, eg__min64(f->wide, lanes.count - i) },
+            f, (eg_stretch){ lanes.part, lanes.from + i, eg__min64(f->wide, lanes.count - i) },
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
 {
     const eg_flash *f = w->f;
-    const int64_t queries = f->list[EG_KIND_QUERY].total;
-    f->lanes->scale((int64_t)w->part / f->width, dq, f->a->scale);
+    const int64_t queries = f->list[EG_PART_QUERY].total;
+    f->ops->scale((int64_t)w->part / f->width, dq, f->a->scale);
     for (int64_t i = 0; i < w->blocks; i++)
         write_out(f, b,
-                  (eg_stretch){ EG_KIND_QUERY, i * w->block,
+                  (eg_stretch){ EG_PART_QUERY, i * w->block,
                                 eg__min64(w->block, queries - i * w->block) },
-                  EG_KIND_DOT, EG_AT_DQ, dq + i * ((int64_t)w->part / w->blocks));
+                  EG_PART_DOT, EG_SLOT_DQ, dq + i * ((int64_t)w->part / w->blocks));
 }
 
+/* One batch, or one split of its keys. */
 static void back_piece(void *user, int64_t piece, int thread)
 {
     const back *w = user;
     const eg_flash *f = w->f;
     const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_KIND_DOT].total, e = f->list[EG_KIND_VALUE].total,
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
-    const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total;
-    const eg_stretch dots = { EG_KIND_DOT, 0, d }, values = { EG_KIND_VALUE, 0, e };
+    const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total;
+    const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     room r;
     backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
     memset(dq, 0, w->part);
-    means(f, &b, r.mean);
+    (f->width == 8 ? means_f64 : means_f32)(f, &b, r.mean);
     const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {
-        const eg_stretch strip = { EG_KIND_KEY, j, eg__min64(w->strip, end - j) };
-        const char *k = f->data[EG_AT_K] + b.at[EG_AT_K] * x;
-        eg__flash_pack(f, wide, strip, dots, EG_AT_K, k, r.kd, r.runs);
+        const eg_stretch strip = { EG_PART_KEY, j, eg__min64(w->strip, end - j) };
+        const char *k = f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x;
+        eg__flash_pack(f, wide, strip, dots, EG_SLOT_K, k, r.kd, r.runs);
         if (e)
-            eg__flash_pack(f, wide, strip, values, EG_AT_V, f->data[EG_AT_V] + b.at[EG_AT_V] * x,
-                           r.ve, r.runs);
+            eg__flash_pack(f, wide, strip, values, EG_SLOT_V,
+                           f->data[EG_SLOT_V] + b.at[EG_SLOT_V] * x, r.ve, r.runs);
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
         /* whole panels of keys, the last ones' rest 0 */
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
@@ -295,30 +283,31 @@ static void back_piece(void *user, int64_t piece, int thread)
                           whole = eg__round_up(n, wide);
             for (int64_t c = 0; c < d; c += f->narrow)
                 eg__flash_pack(f, f->narrow,
-                               (eg_stretch){ EG_KIND_DOT, c, eg__min64(f->narrow, d - c) },
-                               (eg_stretch){ EG_KIND_KEY, j + p, n }, EG_AT_K, k,
+                               (eg_stretch){ EG_PART_DOT, c, eg__min64(f->narrow, d - c) },
+                               (eg_stretch){ EG_PART_KEY, j + p, n }, EG_SLOT_K, k,
                                r.kk + (p * dn + c * whole) * x, r.runs);
         }
-        if (f->careful) f->lanes->finite(w->strip * dn, r.kk);
+        if (f->careful) f->ops->zero_nonfinite(w->strip * dn, r.kk);
         memset(r.dk, 0, (size_t)(w->strip * dn * x));
         memset(r.dv, 0, (size_t)(w->strip * eg__round_up(e, f->narrow) * x));
         for (int64_t i = 0; i < w->blocks; i++)
             block(w, &r, &b,
-                  (eg_stretch){ EG_KIND_QUERY, i * w->block,
+                  (eg_stretch){ EG_PART_QUERY, i * w->block,
                                 eg__min64(w->block, queries - i * w->block) },
                   strip, dq + i * ((int64_t)w->part / w->blocks));
-        write_out(f, &b, strip, EG_KIND_DOT, EG_AT_DK, r.dk);
-        write_out(f, &b, strip, EG_KIND_VALUE, EG_AT_DV, r.dv);
+        write_out(f, &b, strip, EG_PART_DOT, EG_SLOT_DK, r.dk);
+        write_out(f, &b, strip, EG_PART_VALUE, EG_SLOT_DV, r.dv);
     }
     if (w->splits == 1) write_dq(w, &b, dq);
 }
+/* Sums what the splits of a batch added to dQ, and writes it. */
 static void sum_piece(void *user, int64_t batch, int thread)
 {
     const back *w = user;
     (void)thread;
     char *dq = w->parts + w->part * (size_t)(batch * w->splits);
     for (int64_t s = 1; s < w->splits; s++)
-        w->f->lanes->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
+        w->f->ops->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
     eg_flash_batch b;
     eg__flash_batch(w->f, batch, &b);
     write_dq(w, &b, dq);
@@ -326,9 +315,9 @@ static void sum_piece(void *user, int64_t batch, int thread)
 
 bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
 {
-    const int64_t queries = f->list[EG_KIND_QUERY].total, keys = f->list[EG_KIND_KEY].total,
-                  batches = f->list[EG_KIND_BATCH].total;
-    const int64_t d = f->list[EG_KIND_DOT].total;
+    const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total,
+                  batches = f->list[EG_PART_BATCH].total;
+    const int64_t d = f->list[EG_PART_DOT].total;
     back w = { .f = f, .saved = saved };
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
@@ -341,12 +330,12 @@ bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
     w.part =
         (size_t)(w.blocks * eg__round_up(w.turned * eg__round_up(d, f->narrow) * f->width, 64));
     const int team = (int)eg__min64(
-        eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_KIND_VALUE].total), GRAIN),
+        eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_PART_VALUE].total), GRAIN),
         EG_FLASH_TEAM);
     room r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
-    if (!(w.room = eg__scratch(cx, EG_FLASH_SCRATCH, w.each * (size_t)team + parts))) return false;
+    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts))) return false;
     w.parts = w.room + w.each * (size_t)team;
     eg__parallel(cx, team, batches * w.splits, back_piece, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);

@@ -64,10 +64,10 @@
 #define NAME(x) x##_f64_16
 #include "attention/tile_math_of.h"
 
-const eg_flash_lanes *eg__flash_lanes(eg_dtype dtype, int w)
+const eg_tile_ops *eg__tile_ops(eg_dtype dtype, int w)
 {
-    static const eg_flash_lanes *const all[2][2] = { { &lanes_f32_64, &lanes_f32_16 },
-                                                     { &lanes_f64_64, &lanes_f64_16 } };
-    const eg_flash_lanes *const *of = all[dtype == EG_F64];
+    static const eg_tile_ops *const all[2][2] = { { &lanes_f32_64, &lanes_f32_16 },
+                                                  { &lanes_f64_64, &lanes_f64_16 } };
+    const eg_tile_ops *const *of = all[dtype == EG_F64];
     return w % of[0]->lanes == 0 ? of[0] : w % of[1]->lanes == 0 ? of[1] : NULL;
 }

@@ -32,7 +32,7 @@ EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, dou
     const VEC *q = y;
     for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k] * ALL(c);
 }
-EG_CLONES EG_FUSING static void NAME(forbid)(int64_t n, void *x, const uint8_t *allow)
+EG_CLONES EG_FUSING static void NAME(mask_out)(int64_t n, void *x, const uint8_t *allow)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) {
@@ -42,37 +42,38 @@ EG_CLONES EG_FUSING static void NAME(forbid)(int64_t n, void *x, const uint8_t *
         p[k] = PICK(yes, p[k], ALL(-INFINITY));
     }
 }
-EG_CLONES EG_FUSING static void NAME(thin)(int64_t n, void *x, const uint8_t *stay, double factor)
+EG_CLONES EG_FUSING static void NAME(apply_dropout)(int64_t n, void *x, const uint8_t *kept,
+                                                    double factor)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) {
         NAME(bytes) b;
-        memcpy(&b, stay + k * LANES, sizeof b);
+        memcpy(&b, kept + k * LANES, sizeof b);
         const IVEC yes = __builtin_convertvector(b, IVEC) != (IVEC){ 0 };
         p[k] = PICK(yes, p[k] * ALL(factor), ALL(0));
     }
 }
-EG_CLONES EG_FUSING static void NAME(finite)(int64_t n, void *x)
+EG_CLONES EG_FUSING static void NAME(zero_nonfinite)(int64_t n, void *x)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] = PICK(p[k] - p[k] == ALL(0), p[k], ALL(0));
 }
-EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, void *most,
-                                             void *total, void *fade)
+EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *tile, void *row_max,
+                                                     void *row_sum, void *decay)
 {
-    bool faded = false;
+    bool any_decay = false;
     for (int v = 0; v < w / LANES; v++) {
-        VEC *s = (VEC *)tile + v, *m = (VEC *)most + v, *l = (VEC *)total + v, old = *m, top = old,
-            sum = ALL(0), f, tops[4] = { old, old, old, old };
+        VEC *s = (VEC *)tile + v, *m = (VEC *)row_max + v, *l = (VEC *)row_sum + v, old = *m,
+            new_max = old, sum = ALL(0), f, maxima[4] = { old, old, old, old };
         const int64_t step = w / LANES;
         int64_t i = 0;
         for (; i + 4 <= rows; i += 4) /* four chains: one would wait for each comparison */
             for (int k = 0; k < 4; k++)
-                tops[k] = PICK(s[(i + k) * step] > tops[k], s[(i + k) * step], tops[k]);
-        for (; i < rows; i++) top = PICK(s[i * step] > top, s[i * step], top);
-        for (int k = 0; k < 4; k++) top = PICK(tops[k] > top, tops[k], top);
-        const IVEC none = top == ALL(-INFINITY), peak = top == ALL(INFINITY);
-        VEC shift = PICK(none | peak, ALL(0), top);
+                maxima[k] = PICK(s[(i + k) * step] > maxima[k], s[(i + k) * step], maxima[k]);
+        for (; i < rows; i++) new_max = PICK(s[i * step] > new_max, s[i * step], new_max);
+        for (int k = 0; k < 4; k++) new_max = PICK(maxima[k] > new_max, maxima[k], new_max);
+        const IVEC none = new_max == ALL(-INFINITY), peak = new_max == ALL(INFINITY);
+        VEC shift = PICK(none | peak, ALL(0), new_max);
         bool peaks = false;
         for (int k = 0; k < LANES; k++) peaks |= peak[k] != 0;
         if (peaks) { /* the limit: what is +inf shares evenly */
@@ -91,27 +92,29 @@ EG_CLONES EG_FUSING static bool NAME(soften)(int w, int64_t rows, void *tile, vo
         EXP2(f, old - shift);
         f = PICK(none, ALL(1), f);
         *l = *l * f + sum;
-        *m = top;
-        ((VEC *)fade)[v] = f;
+        *m = new_max;
+        ((VEC *)decay)[v] = f;
         const IVEC same = f == ALL(1);
-        for (int k = 0; k < LANES; k++) faded |= !same[k];
+        for (int k = 0; k < LANES; k++) any_decay |= !same[k];
     }
-    return faded;
+    return any_decay;
 }
-EG_CLONES EG_FUSING static void NAME(ramp)(int w, int64_t rows, void *tile, const void *lane,
-                                           const void *lane_slope, const void *row,
-                                           const void *row_slope)
+EG_CLONES EG_FUSING static void NAME(subtract_distance)(int w, int64_t rows, void *tile,
+                                                        const void *lane, const void *lane_slope,
+                                                        const void *row, const void *row_slope)
 {
     VEC *s = tile;
     for (int64_t i = 0; i < rows; i++) {
-        const VEC here = ALL(((const REAL *)row)[i]), times = ALL(((const REAL *)row_slope)[i]);
+        const VEC slope_query = ALL(((const REAL *)row)[i]),
+                  times = ALL(((const REAL *)row_slope)[i]);
         for (int v = 0; v < w / LANES; v++, s++) {
-            const VEC far = ((const VEC *)lane)[v] - here;
-            *s -= ((const VEC *)lane_slope)[v] * times * PICK(far < ALL(0), -far, far);
+            const VEC distance = ((const VEC *)lane)[v] - slope_query;
+            *s -=
+                ((const VEC *)lane_slope)[v] * times * PICK(distance < ALL(0), -distance, distance);
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(fade)(int w, int64_t rows, void *tile, const void *lane)
+EG_CLONES EG_FUSING static void NAME(scale_lanes)(int w, int64_t rows, void *tile, const void *lane)
 {
     for (int v = 0; v < w / LANES; v++) {
         VEC *s = (VEC *)tile + v;
@@ -119,10 +122,10 @@ EG_CLONES EG_FUSING static void NAME(fade)(int w, int64_t rows, void *tile, cons
         for (int64_t j = 0; j < rows; j++) s[j * (w / LANES)] *= f;
     }
 }
-EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, const void *most,
-                                            const void *share)
+EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile,
+                                                 const void *row_max, const void *inv_sum)
 {
-    const REAL *m = most, *part = share;
+    const REAL *m = row_max, *part = inv_sum;
     VEC *s = tile;
     for (int64_t i = 0; i < rows; i++) {
         const VEC shift = ALL(m[i] - m[i] == 0 ? m[i] : 0), times = ALL(part[i]);
@@ -136,8 +139,8 @@ EG_CLONES EG_FUSING static void NAME(weigh)(int w, int64_t rows, void *tile, con
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *weights, void *tile,
-                                            const void *mean, bool centered)
+EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const void *weights,
+                                                    void *tile, const void *mean, bool centered)
 {
     const IVEC whole = (IVEC){ 0 } - (WORD)centered;
     const VEC *p = weights;
@@ -146,9 +149,29 @@ EG_CLONES EG_FUSING static void NAME(slope)(int w, int64_t rows, const void *wei
         for (int v = 0; v < w / LANES; v++, p++, d++)
             *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
 }
-static const eg_flash_lanes NAME(lanes) = {
-    LANES,        NAME(scale), NAME(add),  NAME(forbid), NAME(thin),  NAME(finite),
-    NAME(soften), NAME(ramp),  NAME(fade), NAME(weigh),  NAME(slope),
+EG_CLONES static int64_t NAME(invert_sums)(int64_t n, const void *row_sum, void *inv_sum)
+{
+    const REAL *sum = row_sum;
+    int64_t zeros = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ((REAL *)inv_sum)[i] = sum[i] == 0 ? 0 : 1 / sum[i];
+        zeros += sum[i] == 0;
+    }
+    return zeros;
+}
+static const eg_tile_ops NAME(lanes) = {
+    .lanes = LANES,
+    .scale = NAME(scale),
+    .add = NAME(add),
+    .mask_out = NAME(mask_out),
+    .apply_dropout = NAME(apply_dropout),
+    .zero_nonfinite = NAME(zero_nonfinite),
+    .invert_sums = NAME(invert_sums),
+    .online_softmax = NAME(online_softmax),
+    .subtract_distance = NAME(subtract_distance),
+    .scale_lanes = NAME(scale_lanes),
+    .exp_scaled = NAME(exp_scaled),
+    .softmax_slope = NAME(softmax_slope),
 };
 #undef LANES
 #undef VEC

@@ -7,12 +7,13 @@
 /* -- lists of axes ---------------------------------------------------------------------------- */
 static eg_flash_axis *tiles_append(eg_flash *f, int axis, int score)
 {
-    eg_flash_list *l = &f->list[f->a->kind[axis]];
+    eg_flash_list *l = &f->list[f->a->part[axis]];
     l->axis[l->n] = (eg_flash_axis){ .size = f->a->size[axis], .axis = axis, .score = score };
     l->total *= f->a->size[axis];
     return &l->axis[l->n++];
 }
-void eg__flash_open(eg_flash *f, const eg_attending *a, eg_dtype dtype)
+/* The lists: batch, query and key axes in the order of the scores, then those of the products. */
+void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
 {
     f->a = a;
     f->dtype = dtype;
@@ -20,20 +21,21 @@ void eg__flash_open(eg_flash *f, const eg_attending *a, eg_dtype dtype)
     f->kernel = eg__kernel(dtype);
     f->wide = f->kernel->rows ? f->kernel->nr : f->kernel->mr;
     f->narrow = f->kernel->rows ? f->kernel->mr : f->kernel->nr;
-    f->lanes = eg__flash_lanes(dtype, f->wide);
+    f->ops = eg__tile_ops(dtype, f->wide);
     f->careful = a->careful;
     memset(f->data, 0, sizeof f->data);
-    for (int k = 0; k < EG_KINDS; k++) f->list[k].n = 0, f->list[k].total = 1;
-    if (a->rank[EG_ATT_V] < 0) f->list[EG_KIND_VALUE].total = 0;
+    for (int k = 0; k < EG_PARTS; k++) f->list[k].n = 0, f->list[k].total = 1;
+    if (a->rank[EG_TERM_V] < 0) f->list[EG_PART_VALUE].total = 0;
     int64_t step = 1, draw[EG_RANK_MAX];
     for (int s = a->scores; s-- > 0; step *= a->size[a->score[s]]) draw[s] = step;
-    for (int s = 0; s < a->scores; s++) tiles_append(f, a->score[s], s)->step[EG_AT_DRAW] = draw[s];
+    for (int s = 0; s < a->scores; s++)
+        tiles_append(f, a->score[s], s)->step[EG_SLOT_DRAW] = draw[s];
     for (int x = 0; x < a->axes; x++)
-        if (a->kind[x] == EG_KIND_DOT || a->kind[x] == EG_KIND_VALUE) tiles_append(f, x, -1);
+        if (a->part[x] == EG_PART_DOT || a->part[x] == EG_PART_VALUE) tiles_append(f, x, -1);
 }
 static void step_to(eg_flash *f, int at, int axis, int64_t step)
 {
-    eg_flash_list *l = &f->list[f->a->kind[axis]];
+    eg_flash_list *l = &f->list[f->a->part[axis]];
     for (int k = 0; k < l->n; k++)
         if (l->axis[k].axis == axis) l->axis[k].step[at] = step;
 }
@@ -50,7 +52,7 @@ void eg__flash_spread(eg_flash *f, int at, int term, char *data)
         step_to(f, at, f->a->label[term][r], step);
 }
 
-int64_t eg__flash_at(const eg_flash *f, eg_kind kind, int at, int64_t i)
+int64_t eg__flash_at(const eg_flash *f, eg_part kind, int at, int64_t i)
 {
     const eg_flash_list *l = &f->list[kind];
     int64_t off = 0;
@@ -60,7 +62,7 @@ int64_t eg__flash_at(const eg_flash *f, eg_kind kind, int at, int64_t i)
     }
     return off;
 }
-void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, int64_t count,
+void eg__flash_offsets(const eg_flash *f, eg_part kind, int at, int64_t from, int64_t count,
                        int64_t *off)
 {
     const eg_flash_list *l = &f->list[kind];
@@ -79,13 +81,13 @@ void eg__flash_offsets(const eg_flash *f, eg_kind kind, int at, int64_t from, in
 /* -- panels ----------------------------------------------------------------------------------- */
 static int runs_of(const eg_flash *f, eg_stretch s, int at, eg_run *run)
 {
-    const eg_flash_list *l = &f->list[s.kind];
+    const eg_flash_list *l = &f->list[s.part];
     const int64_t size = l->n ? l->axis[l->n - 1].size : 1,
                   step = l->n ? l->axis[l->n - 1].step[at] : 0;
     int n = 0;
     for (int64_t i = s.from, end = s.from + s.count; i < end; i += run[n++].n)
         run[n] =
-            (eg_run){ eg__flash_at(f, s.kind, at, i), eg__min64(end - i, size - i % size), step };
+            (eg_run){ eg__flash_at(f, s.part, at, i), eg__min64(end - i, size - i % size), step };
     return n;
 }
 void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at,
@@ -95,7 +97,7 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
     for (int64_t i = 0; i < rows.count; i += w) {
         int64_t off[EG_KERNEL_SIDE];
         const int64_t n = eg__min64(w, rows.count - i);
-        eg__flash_offsets(f, rows.kind, at, rows.from + i, n, off);
+        eg__flash_offsets(f, rows.part, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
         /* irregular */
         for (int64_t k = 2; k < n; k++)
@@ -108,21 +110,21 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
                       const char *tile, char *base)
 {
     const int w = f->wide;
-    const eg_flash_list *l = &f->list[lanes.kind];
+    const eg_flash_list *l = &f->list[lanes.part];
     const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0,
                   size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__min64(EG_KERNEL_SIDE, columns.count - c);
-        eg__flash_offsets(f, columns.kind, at, columns.from + c, n, off);
+        eg__flash_offsets(f, columns.part, at, columns.from + c, n, off);
         bool near = true;
         for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
         for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes that lie evenly */
             const char *from = tile + (c * w + i) * x;
-            char *to = base + eg__flash_at(f, lanes.kind, at, lanes.from + i) * x;
+            char *to = base + eg__flash_at(f, lanes.part, at, lanes.from + i) * x;
             run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
             if (near) {
-                eg__turn((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
+                eg__transpose((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
                 continue;
             }
 #define UNPACK(T)                       \
@@ -137,9 +139,9 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
 /* -- one batch, and what a tile of it may see ------------------------------------------------- */
 void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
 {
-    const eg_flash_list *l = &f->list[EG_KIND_BATCH];
+    const eg_flash_list *l = &f->list[EG_PART_BATCH];
     b->number = number;
-    for (int at = 0; at < EG_AT_ALL; at++) b->at[at] = eg__flash_at(f, EG_KIND_BATCH, at, number);
+    for (int at = 0; at < EG_SLOTS; at++) b->at[at] = eg__flash_at(f, EG_PART_BATCH, at, number);
     for (int s = 0; s < f->a->scores; s++) b->size[s] = f->a->size[f->a->score[s]];
     for (int k = l->n - 1; k >= 0; k--) {
         const int s = l->axis[k].score;
@@ -148,7 +150,7 @@ void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
     }
 }
 /* The index of element i of a list, as the predicate sees it. */
-static void index_of(const eg_flash *f, eg_kind kind, int64_t i, int64_t *index)
+static void index_of(const eg_flash *f, eg_part kind, int64_t i, int64_t *index)
 {
     const eg_flash_list *l = &f->list[kind];
     for (int k = l->n - 1; k >= 0; k--) {
@@ -157,11 +159,11 @@ static void index_of(const eg_flash *f, eg_kind kind, int64_t i, int64_t *index)
         i /= l->axis[k].size;
     }
 }
-/* A box around a stretch: the axes that its two ends share, one that runs between them, and the
- * whole of those inside. */
-static void box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
+/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its list.
+ */
+static void tiles_box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
 {
-    const eg_flash_list *l = &f->list[s.kind];
+    const eg_flash_list *l = &f->list[s.part];
     int64_t first = s.from, last = s.from + s.count - 1;
     for (int k = l->n - 1; k >= 0; k--) {
         const int64_t size = l->axis[k].size,
@@ -178,7 +180,7 @@ typedef struct corners {
 } corners;
 static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
 {
-    const eg_flash_list *l = &f->list[EG_KIND_BATCH];
+    const eg_flash_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++) {
         const int s = l->axis[k].score;
         c->low[s] = b->index[s];
@@ -191,23 +193,24 @@ eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     if (!f->a->masked) return EG_EVERY;
     corners c;
     batch_box(f, b, &c);
-    box(f, queries, c.low, c.high);
-    box(f, keys, c.low, c.high);
-    return eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
+    tiles_box(f, queries, c.low, c.high);
+    tiles_box(f, keys, c.low, c.high);
+    return eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
 }
 
+/* Asks the predicate of one panel of rows after another. */
 bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
                     eg_live *l)
 {
     int64_t last = 0;
     corners c;
     batch_box(f, b, &c);
-    box(f, lanes, c.low, c.high);
+    tiles_box(f, lanes, c.low, c.high);
     *l = (eg_live){ .from = -1, .test = -1 };
     for (int64_t j = 0, n; j < rows.count; j += n) {
         n = eg__min64(f->narrow, rows.count - j);
-        box(f, (eg_stretch){ rows.kind, rows.from + j, n }, c.low, c.high);
-        const eg_three t = eg__where_tile(eg__attending_where(f->a), c.low, c.high, b->size);
+        tiles_box(f, (eg_stretch){ rows.part, rows.from + j, n }, c.low, c.high);
+        const eg_three t = eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
         if (t == EG_NONE && l->from < 0) continue;
         if (l->from < 0) l->from = j;
         if (t != EG_NONE) l->to = j + n;
@@ -220,85 +223,86 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     return l->from >= 0;
 }
 
-/* What one query may see of some keys. */
+/* out[k] = may the query see key keys.from + k? */
 static void tiles_row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
                       uint8_t *out)
 {
-    const eg_flash_list *l = &f->list[EG_KIND_KEY];
+    const eg_flash_list *l = &f->list[EG_PART_KEY];
     const eg_flash_axis *last = &l->axis[l->n - 1];
     memset(out, 1, (size_t)keys.count);
     if (f->a->masked) {
         int64_t index[EG_RANK_MAX];
         memcpy(index, b->index, sizeof index);
-        index_of(f, EG_KIND_QUERY, query, index);
+        index_of(f, EG_PART_QUERY, query, index);
         for (int64_t done = 0, run; done < keys.count; done += run) {
             run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
-            index_of(f, EG_KIND_KEY, keys.from + done, index);
-            eg__where_row(eg__attending_where(f->a), last->score, run, index, b->size, out + done);
+            index_of(f, EG_PART_KEY, keys.from + done, index);
+            eg__where_row(eg__attention_where(f->a), last->score, run, index, b->size, out + done);
         }
     }
-    for (int m = EG_AT_KEEP; m <= EG_AT_KEEP2; m++) {
+    for (int m = EG_SLOT_KEEP; m <= EG_SLOT_LENGTHS; m++) {
         if (!f->data[m]) continue;
         const uint8_t *mask =
-            (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_KIND_QUERY, m, query);
+            (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_PART_QUERY, m, query);
         for (int64_t done = 0, run; done < keys.count; done += run) {
             run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
-            const uint8_t *from = mask + eg__flash_at(f, EG_KIND_KEY, m, keys.from + done);
+            const uint8_t *from = mask + eg__flash_at(f, EG_PART_KEY, m, keys.from + done);
             for (int64_t k = 0; k < run; k++) out[done + k] &= from[k * last->step[m]];
         }
     }
-    if (!f->careful || !f->data[EG_AT_BIAS]) return;
-    const int64_t bias = b->at[EG_AT_BIAS] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_BIAS, query);
+    if (!f->careful || !f->data[EG_SLOT_BIAS]) return;
+    const int64_t bias = b->at[EG_SLOT_BIAS] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_BIAS, query);
     for (int64_t k = 0; k < keys.count; k++) {
-        const int64_t at = bias + eg__flash_at(f, EG_KIND_KEY, EG_AT_BIAS, keys.from + k);
-        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_AT_BIAS])[at]
-                                 : ((float *)(void *)f->data[EG_AT_BIAS])[at]) != -INFINITY;
+        const int64_t at = bias + eg__flash_at(f, EG_PART_KEY, EG_SLOT_BIAS, keys.from + k);
+        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_SLOT_BIAS])[at]
+                                 : ((float *)(void *)f->data[EG_SLOT_BIAS])[at]) != -INFINITY;
     }
 }
 
-/* Where elements are along the axis whose distance counts, and their slopes (1 for keys), in f's
+/* The places of a stretch along the axis whose distance counts, and the slopes (1 for keys), in f's
  * type. */
-static void along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char *at, char *slope)
+static void distances_along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char *at,
+                            char *slope)
 {
-    const eg_flash_list *l = &f->list[s.kind];
-    const uint16_t want = s.kind == EG_KIND_KEY ? f->a->there : f->a->here;
+    const eg_flash_list *l = &f->list[s.part];
+    const uint16_t want = s.part == EG_PART_KEY ? f->a->slope_key : f->a->slope_query;
     for (int64_t i = 0; i < s.count; i++) {
         int64_t rest = s.from + i, place = 0;
         for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size)
             if (l->axis[k].axis == want) place = rest % l->axis[k].size;
-        if (s.kind == EG_KIND_QUERY) place += f->a->offset;
+        if (s.part == EG_PART_QUERY) place += f->a->offset;
         const int64_t m =
-            b->at[EG_AT_SLOPES] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_SLOPES, s.from + i);
+            b->at[EG_SLOT_SLOPES] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SLOPES, s.from + i);
         const double c =
-            s.kind == EG_KIND_KEY
+            s.part == EG_PART_KEY
                 ? 1
-                : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_AT_SLOPES])[m]
-                                             : ((float *)(void *)f->data[EG_AT_SLOPES])[m]);
+                : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_SLOT_SLOPES])[m]
+                                             : ((float *)(void *)f->data[EG_SLOT_SLOPES])[m]);
         if (f->width == 8)
             ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
         else
             ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
     }
 }
-void eg__flash_ramp(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
-                    char *tile)
+void eg__flash_distance(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+                        eg_stretch lanes, char *tile)
 {
     _Alignas(64) char lane[EG_KERNEL_SIDE * 8] = { 0 }, lane_slope[EG_KERNEL_SIDE * 8] = { 0 },
                                             row_at[256 * 8], row_slope[256 * 8];
-    along(f, b, lanes, lane, lane_slope);
-    along(f, b, rows, row_at, row_slope);
-    f->lanes->ramp(f->wide, rows.count, tile, lane, lane_slope, row_at, row_slope);
+    distances_along(f, b, lanes, lane, lane_slope);
+    distances_along(f, b, rows, row_at, row_slope);
+    f->ops->subtract_distance(f->wide, rows.count, tile, lane, lane_slope, row_at, row_slope);
 }
 
 typedef void row_fn(const eg_flash *, const eg_flash_batch *, int64_t query, eg_stretch keys,
                     uint8_t *out);
-/* Rows of keys, one for each query, as the lines of a tile or, where the lanes are queries, as its
- * columns. */
-static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
-                uint8_t *tile, row_fn *fn)
+/* Fills the bytes of a tile by fn, which gives a row of keys for one query: a row of the tile if
+ * its lanes are keys, else a column. */
+static void lay_out_rows(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+                         eg_stretch lanes, uint8_t *tile, row_fn *fn)
 {
     const int w = f->wide;
-    if (lanes.kind == EG_KIND_KEY) {
+    if (lanes.part == EG_PART_KEY) {
         for (int64_t i = 0; i < rows.count; i++) {
             fn(f, b, rows.from + i, lanes, tile + i * w);
             memset(tile + i * w + lanes.count, 0, (size_t)(w - lanes.count));
@@ -309,7 +313,7 @@ static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_
         uint8_t line[256];
         n = eg__min64((int64_t)sizeof line, rows.count - done);
         for (int64_t i = 0; i < lanes.count; i++) {
-            fn(f, b, lanes.from + i, (eg_stretch){ EG_KIND_KEY, rows.from + done, n }, line);
+            fn(f, b, lanes.from + i, (eg_stretch){ EG_PART_KEY, rows.from + done, n }, line);
             for (int64_t j = 0; j < n; j++) tile[(done + j) * w + i] = line[j];
         }
         for (int64_t j = 0; j < n; j++)
@@ -319,21 +323,21 @@ static void lay(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_
 eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
                          eg_stretch lanes, uint8_t *tile)
 {
-    lay(f, b, rows, lanes, tile, tiles_row);
+    lay_out_rows(f, b, rows, lanes, tile, tiles_row);
     const int64_t all = rows.count * lanes.count;
     int64_t yes = 0;
     for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
     return yes == 0 ? EG_NONE : yes == all ? EG_EVERY : EG_TEST;
 }
-static void stays(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
-                  uint8_t *out)
+static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+                         uint8_t *out)
 {
     const int64_t first =
-        b->at[EG_AT_DRAW] + eg__flash_at(f, EG_KIND_QUERY, EG_AT_DRAW, query) + keys.from;
+        b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
     eg__drop_stays(&f->a->drop, (uint64_t)first, keys.count, out);
 }
-void eg__flash_stays(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows, eg_stretch lanes,
-                     uint8_t *tile)
+void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+                       eg_stretch lanes, uint8_t *tile)
 {
-    lay(f, b, rows, lanes, tile, stays);
+    lay_out_rows(f, b, rows, lanes, tile, dropout_kept);
 }

@@ -1,95 +1,135 @@
-/* autograd.h: the part of the tape between some results and the xs, for the reverse sweep
- * (reverse.c) and the forward one (forward.c). */
+/* autograd.h: gradients and tangents of what was recorded.
+ *
+ * The tape is the tensors themselves: each remembers its row and its operands. One walk (walk.c)
+ * lists the nodes that a tensor was made of; everything else reads that list: the reverse sweep
+ * (reverse.c), the forward one (forward.c), evaluation in c128 (replay.c), eg_checkpoint
+ * (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check. */
 #ifndef EG_AUTOGRAD_H
 #define EG_AUTOGRAD_H
 #include "ops/ops.h"
 
-typedef struct eg_sweep {
+/* -- walk.c: the nodes of the tape ------------------------------------------------------------ */
+/* What some tensors were made of, in an order in which operands stand before results. */
+typedef struct eg_walk {
+    /* set by the caller */
     eg_ctx *cx;
-    const char *who; /* "grad", "jvp": for messages */
-    bool zeros;      /* also through rows whose gradient is zero by definition */
-    uint64_t number; /* t->sweep of the nodes seen */
-    /* nodes on a path from an x to a result, operands first; their cotangents or tangents, all NULL
-     * at first */
-    eg_tensor **node, **d;
+    const char *who; /* for messages: a walk refuses an operand whose scope was closed; NULL: it
+                      * passes over it */
+    uint64_t oldest; /* tensors with a smaller number (eg_tensor.seq) are passed over */
+    bool floats;     /* so are tensors that are neither f32 nor f64 */
+    bool slopes;     /* … and the operands of rows whose gradient is zero by definition */
+    /* the result */
+    uint64_t number; /* t->sweep of the nodes in the list */
+    eg_tensor *
+        *node; /* t->slot is its place. In a scratch buffer, which the next walk overwrites */
     int64_t n;
-    const eg_tensor *checked; /* the node whose operands eg__sweep_fresh looked at last … */
-    int stale[2];             /* … and which of them had changed */
-} eg_sweep;
-
-/* is x[k] a float of cx? else a message; k < 0: there is only one */
-bool eg__sweep_usable(eg_ctx *, const char *who, const char *what, int k, const eg_tensor *x);
-/* cx and who are set; false after an error */
-bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
-void eg__sweep_resume(eg_sweep *); /* after a rule, which may have swept itself */
-/* True unless y was made while nothing was recorded and is none of the xs; then records an error.
+} eg_walk;
+/* Lists the ys and all that they were made of, as far as the bounds let it. False after an error.
  */
-bool eg__sweep_history(eg_ctx *, const char *who, const eg_tensor *y, int count,
-                       eg_tensor *const *xs);
-/* eg_grad without that question: of the result of a function that may be constant */
-int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
-/* has what t's rule for operand i reads its old value? else a message */
-bool eg__sweep_fresh(eg_sweep *, const eg_tensor *t, int i);
-/* may d, from t's rule (or jvp, hook), stand for x, operand i (−1: the result)? else a message */
-bool eg__sweep_like(const eg_sweep *, const eg_tensor *t, const char *from, const eg_tensor *d,
-                    const eg_tensor *x, int i);
-static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t)
+bool eg__walk(eg_walk *, int results, eg_tensor *const *ys);
+/* True if t is in the list, so long as no other walk has begun. */
+static inline bool eg__walked(const eg_walk *w, const eg_tensor *t)
 {
-    return t->sweep == s->number && t->slot >= 0;
+    return t->sweep == w->number && t->slot >= 0;
 }
-/* nothing flows back through it */
-static inline bool eg__sweep_zero(const eg_tensor *t)
-{
-    return t->op && t->op->rule == eg_zero_rule;
-}
-static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t)
-{
-    return eg__sweep_has(s, t) ? s->d[t->slot] : NULL;
-}
-
-/* -- graph.c: all that y was made of, each once, operands before results; false after an error */
-bool eg__history(const char *who, eg_tensor *y, int64_t *count, eg_tensor ***nodes);
 /* True if operand i of t is still what t was made of: a header that another tensor has taken since
  * has a greater number than t. */
 static inline bool eg__operand_lives(const eg_tensor *t, int i)
 {
     return t->in[i]->live == EG_LIVE && t->in[i]->seq < t->seq;
 }
-/* false, after a message */
-bool eg__operand_gone(eg_ctx *, const char *who, const eg_tensor *t, int i);
+/* True if t's row says that no gradient flows through it. */
+static inline bool eg__sweep_zero(const eg_tensor *t)
+{
+    return t->op && t->op->rule == eg_zero_rule;
+}
 
-/* -- origin.c --------------------------------------------------------------------------------- */
+/* The nodes on a path from an x to a result, with what a sweep carries along them. */
+typedef struct eg_sweep {
+    /* set by the caller */
+    eg_ctx *cx;
+    const char *who; /* "grad", "jvp": for messages */
+    bool zeros;      /* also through rows whose gradient is zero by definition */
+    /* set by eg__sweep */
+    uint64_t number;  /* t->sweep of the nodes */
+    eg_tensor **node; /* operands first; t->slot is its place */
+    eg_tensor **d;    /* by node: its cotangent or tangent; all NULL at first */
+    int64_t n;
+    /* the node whose operands eg__check_unchanged looked at last, and which of them had changed:
+     * the first two, or −1 */
+    const eg_tensor *checked;
+    int stale[2];
+} eg_sweep;
+/* Finds the nodes that lie on a path from one of xs to one of ys. False after an error. */
+bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
+/* Marks the nodes as this sweep's again. Call it after every rule, jvp and hook: it may itself take
+ * gradients, which uses the same marks. */
+void eg__sweep_reclaim(eg_sweep *);
+/* True if t is one of the nodes. */
+static inline bool eg__sweep_has(const eg_sweep *s, const eg_tensor *t)
+{
+    return t->sweep == s->number && t->slot >= 0;
+}
+/* The cotangent or tangent of t so far; NULL if it has none or is not one of the nodes. */
+static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t)
+{
+    return eg__sweep_has(s, t) ? s->d[t->slot] : NULL;
+}
+
+/* True if x can be differentiated in cx: alive, of this context, f32 or f64, not poison. Else
+ * records an error that calls it `what[k]`, or `what` if k < 0. */
+bool eg__check_differentiable(eg_ctx *, const char *who, const char *what, int k,
+                              const eg_tensor *x);
+/* True unless y was made while nothing was recorded and is none of the xs; else records that. */
+bool eg__check_recorded(eg_ctx *, const char *who, const eg_tensor *y, int count,
+                        eg_tensor *const *xs);
+/* True if every value that t's rule reads for operand i is what it was in the forward pass. Else
+ * records which tensor was written to since. */
+bool eg__check_unchanged(eg_sweep *, const eg_tensor *t, int i);
+/* True if d has the shape and dtype that a cotangent (or tangent) of x must have. Else records an
+ * error that names `source` ("rule", "jvp", "hook") of t and its operand i; −1: the result. */
+bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *source,
+                         const eg_tensor *d, const eg_tensor *x, int i);
+
+/* eg_grad of a y that may be a constant: where it depends on no x, dxs are zeros. */
+int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+
+/* -- origin.c: where a result comes from, in words; names and hooks --------------------------- */
 typedef struct eg__hook {
     struct eg__hook *next;
     eg_hook_function *f;
     void *user;
     bool runs;
 } eg__hook;
+/* what only few tensors have */
 typedef struct eg__tag {
-    const char *name;
-    eg__hook *hook;
+    const char *name; /* NULL: none */
+    eg__hook *hook;   /* in the order in which they were given */
 } eg__tag;
-/* the program's debugging information, while it is open */
+/* The program's debugging information, while it is open. */
 typedef struct eg__lines {
-    void *so, *session, *room[24];
+    void *so;       /* libdw, NULL if it is not there */
+    void *session;  /* NULL: there is no information */
+    void *room[24]; /* libdw's functions */
 } eg__lines;
 void eg__lines_open(eg__lines *);
 void eg__lines_close(eg__lines *);
-/* "model.c:88", "main+0x1a" or "" */
+/* Writes "model.c:88", or "main+0x1a", or "" if nothing is known, and returns out. */
 const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);
-/* "mul (model.c:88)" */
+/* Writes the operation and its line, "mul (model.c:88)", and returns out. */
 const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);
+/* The same, opening and closing the debugging information. */
 const char *eg__origin_once(const eg_tensor *, char *out, size_t room);
 
-/* -- autograd/replay.c ------------------------------------------------------------------------ */
-/* *dy (f64, in the open scope) = the derivative of y along vs[k] of xs[k], by evaluating what was
- * recorded between them again in c128. False after an error, or with *unsupported set, and no
- * error, to a row between them that cannot. xs and vs: floats of equal shapes. y may be a gradient.
- * Costs an evaluation of the recorded rows. */
+/* -- replay.c: what was recorded, evaluated again in c128 ------------------------------------- */
+/* Gives in *dy (f64, in the open scope) the derivative of y along vs[k] of xs[k], by the complex
+ * step. Costs one evaluation of the rows between xs and y. False after an error, and also, without
+ * one, if a row between them has no forward_c128: then *unsupported is that row. xs and vs are
+ * floats of equal shapes; y may be a gradient. */
 bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs,
                       eg_tensor **dy, const eg_op **unsupported);
-/* y in c128, where xs[k] has the c128 value zs[k]: what eg__complex_step does inside. NULL as
- * above. */
+/* Returns y in c128 as it is where xs[k] has the c128 value zs[k]; NULL where eg__complex_step is
+ * false. */
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported);
 #endif

@@ -25,7 +25,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 /* -- the sweep -------------------------------------------------------------------------------- */
 static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
-    const eg_tensor *outer = s->cx->blame;
+    const eg_tensor *outer = s->cx->rule_node;
     bool moves = false;
     *out = NULL;
     if (!t->op || eg__sweep_zero(t)) return true;
@@ -37,16 +37,16 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
                        t->op->name, i + 1);
             return false;
         }
-        if (!eg__sweep_fresh(s, t, i)) return false;
+        if (!eg__check_unchanged(s, t, i)) return false;
         moves = true;
     }
     if (!moves) return true;
-    s->cx->blame = t;
-    s->cx->making = "tangent";
+    s->cx->rule_node = t;
+    s->cx->rule_kind = "tangent";
     *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
-    s->cx->blame = outer;
-    eg__sweep_resume(s);
-    return !s->cx->failed && (!*out || eg__sweep_like(s, t, "jvp", *out, t, -1));
+    s->cx->rule_node = outer;
+    eg__sweep_reclaim(s);
+    return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));
 }
 
 /* ts[k] = tangent of ys[k] along vs. */
@@ -79,7 +79,7 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
                    eg_tensor *const *vs)
 {
     char a[256], b[256];
-    if (!eg__sweep_usable(cx, who, "y", -1, y)) return false;
+    if (!eg__check_differentiable(cx, who, "y", -1, y)) return false;
     if (count < 0) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d inputs", who, count);
         return false;
@@ -89,16 +89,16 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
         return false;
     }
     for (int k = 0; k < count; k++) {
-        if (!eg__sweep_usable(cx, who, "xs", k, xs[k])) return false;
+        if (!eg__check_differentiable(cx, who, "xs", k, xs[k])) return false;
         if (!vs[k]) continue;
-        if (!eg__sweep_usable(cx, who, "vs", k, vs[k])) return false;
+        if (!eg__check_differentiable(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
         eg_fail_as(cx, EG_ERROR_DTYPE, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
                    eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
                    eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
-    return !count || eg__sweep_history(cx, who, y, count, xs);
+    return !count || eg__check_recorded(cx, who, y, count, xs);
 }
 
 eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
@@ -168,7 +168,7 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
                           x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
-    if (!eg__sweep_history(cx, who, y, 1, &x) ||
+    if (!eg__check_recorded(cx, who, y, 1, &x) ||
         !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim))
         return eg__poison(cx);
     if (!n || !length) return eg_full_n(cx, (eg_dtype)x->dtype, 0, rank, dim);
@@ -192,13 +192,15 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
         each[k] = e ? eg_reshape_n(forward_line(y, x, rows, e), 1, &length) : eg__poison(cx);
         if (cx->failed) return eg__poison(cx);
     }
-    return each ? eg_reshape_n(eg_stack_n(rows ? 0 : 1, (int)n, each), rank, dim) : eg__poison(cx);
+    return each ? eg_reshape_n(eg_stack_axis_n(rows ? 0 : 1, (int)n, each), rank, dim)
+                : eg__poison(cx);
 }
 static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name,
                  const eg_tensor *a, const char *b_name, const eg_tensor *b)
 {
-    return eg__sweep_usable(cx, who, "y", -1, y) && eg__sweep_usable(cx, who, a_name, -1, a) &&
-           (!b || eg__sweep_usable(cx, who, b_name, -1, b));
+    return eg__check_differentiable(cx, who, "y", -1, y) &&
+           eg__check_differentiable(cx, who, a_name, -1, a) &&
+           (!b || eg__check_differentiable(cx, who, b_name, -1, b));
 }
 eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {

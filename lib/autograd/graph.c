@@ -3,65 +3,11 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
-typedef struct list {
-    eg_tensor **t;
-    int64_t n, room;
-} list;
-static bool graph_append(eg_ctx *cx, list *l, eg_tensor *t)
-{
-    if (l->n == l->room) {
-        eg_tensor **more =
-            eg__alloc(cx, (size_t)(l->room = l->room ? 2 * l->room : 64) * sizeof *more);
-        if (!more) return false;
-        if (l->n) memcpy(more, l->t, (size_t)l->n * sizeof *more);
-        l->t = more;
-    }
-    l->t[l->n++] = t;
-    return true;
-}
-
-/* All that y was made of, each once; slot: the place in the list. On the stack a tensor stands
- * until its operands are in the list. */
-static bool history(const char *who, eg_tensor *y, list *all)
-{
-    enum { ENTERED = -1 };
-    eg_ctx *cx = y->cx;
-    const uint64_t number = ++cx->sweep;
-    list stack = { 0 };
-    if (!graph_append(cx, &stack, y)) return false;
-    while (stack.n) {
-        eg_tensor *t = stack.t[stack.n - 1];
-        const bool entered = t->sweep == number;
-        if (entered) {
-            stack.n--;
-            if (t->slot != ENTERED) continue; /* on the stack twice, and done */
-            t->slot = all->n;
-            if (!graph_append(cx, all, t)) return false;
-            continue;
-        }
-        t->sweep = number;
-        t->slot = ENTERED;
-        for (int i = t->count; i-- > 0;) {
-            if (!eg__operand_lives(t, i)) return eg__operand_gone(cx, who, t, i);
-            if (t->in[i]->sweep != number && !graph_append(cx, &stack, t->in[i])) return false;
-        }
-    }
-    return true;
-}
-
-bool eg__history(const char *who, eg_tensor *y, int64_t *count, eg_tensor ***nodes)
-{
-    list all = { 0 };
-    const bool good = history(who, y, &all);
-    *count = all.n;
-    *nodes = all.t;
-    return good;
-}
-
 typedef struct writer {
     FILE *f;
     eg__lines lines;
 } writer;
+/* One line: number, operation, operands' numbers, dtype, shape, name, source line. */
 static void node_text(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
@@ -83,7 +29,8 @@ static void quoted(FILE *f, const char *text)
         fputc(*text == '\n' ? ' ' : *text, f);
     }
 }
-/* The operand's letters stand at its edge, the output's at the sizes. */
+/* A node and the edges to it. The letters of an einsum's operand stand at its edge, those of the
+ * output at the sizes. */
 static void node_dot(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
@@ -119,6 +66,7 @@ static void node_dot(const writer *w, const eg_tensor *t)
     }
 }
 
+/* Writes every node of y's history by `write`, between head and tail. 0, or −1 after an error. */
 static int graph_each(const char *who, FILE *f, eg_tensor *y,
                       void (*write)(const writer *, const eg_tensor *), const char *head,
                       const char *tail)
@@ -128,18 +76,17 @@ static int graph_each(const char *who, FILE *f, eg_tensor *y,
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the file is NULL", who);
         return -1;
     }
-    list all = { 0 };
+    eg_walk w = { .cx = y->cx, .who = who };
     const eg_mark m = eg_push(y->cx);
-    const bool good = history(who, y, &all);
-    writer w = { .f = f };
-    eg__lines_open(&w.lines);
+    const bool good = eg__walk(&w, 1, &y);
+    writer out = { .f = f };
+    eg__lines_open(&out.lines);
     if (good) fputs(head, f);
-    for (int64_t k = 0; good && k < all.n; k++) write(&w, all.t[k]);
+    for (int64_t k = 0; good && k < w.n; k++) write(&out, w.node[k]);
     if (good) fputs(tail, f);
-    eg__lines_close(&w.lines);
+    eg__lines_close(&out.lines);
     eg_pop(y->cx, m);
-    if (good && ferror(f))
-        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the file cannot be written", who);
+    if (good && ferror(f)) eg_fail_as(y->cx, EG_ERROR_FILE, "%s: the file cannot be written", who);
     return good && !ferror(f) ? 0 : -1;
 }
 int eg_graph_print(FILE *f, eg_tensor *y)

@@ -178,7 +178,7 @@ const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag-
 
 int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
 {
-    if (!x || !x->cx || !eg__sweep_usable(x->cx, "hook", "x", -1, x)) return -1;
+    if (!x || !x->cx || !eg__check_differentiable(x->cx, "hook", "x", -1, x)) return -1;
     eg__tag *tag = tag_of(x);
     if (!tag) return -1;
     if (!f) {

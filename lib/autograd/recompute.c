@@ -9,19 +9,22 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
+/* The attribute: the call of f, and the state in which it is repeated. */
 typedef struct again {
     eg_function *f;
     void *user;
-    eg_tensor *y; /* f's first result, while the node is made */
     uint64_t seed, draw;
     bool training;
+    eg_tensor *x[]; /* the xs of eg_checkpoint */
+} again;
+typedef struct again_saved {
+    eg_tensor *result;  /* f's, while the node is made; NULL afterwards */
     uint64_t pull;      /* the pull (eg_ctx.pull) in which dx was made for the cotangent g */
     eg_tensor *g, **dx; /* one per operand; NULL: nobody asked for it */
-    eg_tensor *x[];
-} again;
+} again_saved;
 
-/* -- what a graph reads from outside: tensors with a number of at most `born`, each once, in the
- * order of the graph */
+/* -- what a graph reads from outside ---------------------------------------------------------- */
+/* a list of tensors, each once, from the result to its operands */
 typedef struct reads {
     int n, room;
     eg_tensor **x;
@@ -38,22 +41,19 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
+/* Finds what y's graph reads from outside: tensors with a number of at most `born`. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
-    eg_ctx *cx = y->cx;
-    const uint64_t number = ++cx->sweep;
-    reads stack = { 0 };
-    if (!recompute_push(cx, &stack, y)) return false;
-    while (stack.n) {
-        const eg_tensor *t = stack.x[--stack.n];
-        for (int i = 0; i < t->count; i++) {
-            eg_tensor *x = t->in[i];
-            if (x->sweep == number) continue;
-            x->sweep = number;
+    eg_walk w = { .cx = y->cx, .oldest = born + 1 };
+    if (!eg__walk(&w, 1, &y)) return false;
+    for (int64_t k = w.n; k-- > 0;)
+        for (int i = 0; i < w.node[k]->count; i++) {
+            eg_tensor *x = w.node[k]->in[i];
+            if (x->seq > born || x->sweep == w.number) continue;
+            x->sweep = w.number;
             x->slot = -1;
-            if (!recompute_push(cx, x->seq <= born ? found : &stack, x)) return false;
+            if (!recompute_push(y->cx, found, x)) return false;
         }
-    }
     return true;
 }
 
@@ -62,12 +62,12 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
-    const eg_tensor *blame = cx->blame;
+    const eg_tensor *blame = cx->rule_node;
     cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true,
-    cx->blame = NULL;
+    cx->rule_node = NULL;
     eg_tensor *r = s->f(s->user, s->x);
     cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording,
-    cx->blame = blame;
+    cx->rule_node = blame;
     return r;
 }
 static eg_tensor *replay(eg_tensor *y)
@@ -105,12 +105,14 @@ static eg_tensor *replay(eg_tensor *y)
 /* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ----------------------- */
 static bool again_shape(eg_tensor *y)
 {
-    again *s = (again *)(uintptr_t)y->attr;
+    again_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    if (!s->y && is_complex) s->y = call(y->cx, s); /* evaluated again, by a complex step */
+    /* evaluated again, by a complex step */
+    if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
     if (y->cx->failed) return false;
-    if (eg_ok(s->y)) return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->y->dtype, s->y);
+    if (s && eg_ok(s->result))
+        return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->result->dtype, s->result);
     eg_fail_as(
         y->cx, EG_ERROR_MISUSE,
         "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
@@ -118,24 +120,24 @@ static bool again_shape(eg_tensor *y)
 }
 static bool again_forward(eg_tensor *y)
 {
-    eg__copy(y, ((const again *)y->attr)->y);
+    eg__copy(y, ((const again_saved *)y->saved)->result);
     return true;
 }
 /* What f recorded of its own operands, evaluated with these. */
 static bool again_forward_c128(eg_tensor *y)
 {
-    const again *s = y->attr;
+    eg_tensor *result = ((const again_saved *)y->saved)->result;
     const eg_op *unsupported;
     reads found = { 0 };
-    if (s->y->dtype == EG_C128) return again_forward(y);
-    if (!recompute_outside(s->y, y->seq, &found)) return false;
+    if (result->dtype == EG_C128) return again_forward(y);
+    if (!recompute_outside(result, y->seq, &found)) return false;
     if (found.n != y->count)
         eg_fail_as(
             y->cx, EG_ERROR_INDEX,
             "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
             found.n, y->count);
     eg_tensor *z =
-        y->cx->failed ? NULL : eg__evaluate_c128(s->y, found.n, found.x, y->in, &unsupported);
+        y->cx->failed ? NULL : eg__evaluate_c128(result, found.n, found.x, y->in, &unsupported);
     if (z)
         eg__copy(y, z);
     else if (!y->cx->failed)
@@ -155,8 +157,9 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     int n = 0;
     if (!x || !d) return false;
     for (int k = 0; k < y->count; k++) {
-        const bool asked = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
-        if (asked && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
+        /* the marks are those of the sweep that asks */
+        const bool wanted = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
+        if (wanted && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
@@ -170,7 +173,7 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 }
 static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    again *s = (again *)(uintptr_t)y->attr;
+    again_saved *s = y->saved;
     eg_ctx *cx = y->cx;
     const uint64_t pull = cx->pull;
     if (pull && s->pull == pull && s->g == g && s->dx[i]) return s->dx[i];
@@ -230,18 +233,20 @@ static const eg_op again_op = {
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 
 /* The node lies in the scope around the open one, which goes with all that f made. */
-static eg_tensor *node(again *s, size_t size, eg_tensor *r, uint64_t born)
+static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, born, &found)) return eg__poison(cx);
     if (!found.n) return eg_keep(r); /* a constant */
-    s->y = r;
+    again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
+    if (!s || !eg__check_all(cx, "checkpoint", found.n, found.x)) return eg__poison(cx);
+    *s = (again_saved){ .result = r };
     cx->top = inner->outer;
-    eg_tensor *y = eg_apply(&again_op, s, size, found.n, found.x);
+    eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
     cx->top = inner;
-    if (y->attr) ((again *)(uintptr_t)y->attr)->y = NULL; /* goes with the scope */
+    s->result = NULL; /* it goes with the inner scope */
     return y;
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)

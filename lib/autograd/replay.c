@@ -44,7 +44,7 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
         if (!in[i]) in[i] = eg__is_float(t->in[i]->dtype) ? eg_cast(t->in[i], EG_C128) : t->in[i];
     }
     eg_tensor *z = eg_apply(t->op, t->attr, t->attr_size, t->count, in);
-    eg__sweep_resume(s);
+    eg__sweep_reclaim(s);
     return z;
 }
 

@@ -117,15 +117,15 @@ static bool hand_on(reverse *r, int64_t k)
 static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
-    const eg_tensor *outer = cx->blame;
+    const eg_tensor *outer = cx->rule_node;
     const uint64_t before = cx->pull;
-    cx->blame = t;
-    cx->making = "gradient";
+    cx->rule_node = t;
+    cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
     cx->pull = before;
-    cx->blame = outer;
-    eg__sweep_resume(&r->s);
+    cx->rule_node = outer;
+    eg__sweep_reclaim(&r->s);
     return cx->failed ? NULL : c;
 }
 /* What waits for node k, as one tensor. */
@@ -134,16 +134,16 @@ static bool reverse_settle(reverse *r, int64_t k)
     eg_sweep *s = &r->s;
     waiting *w = waiting_for(r, k);
     if (!w) return true;
-    const eg_tensor *outer = s->cx->blame;
-    s->cx->blame = w->reader;
-    s->cx->making = "gradient";
+    const eg_tensor *outer = s->cx->rule_node;
+    s->cx->rule_node = w->reader;
+    s->cx->rule_kind = "gradient";
     const eg__addend *only = w->first;
     if (w->count == 1 && only->depth == 1)
         s->d[k] = only->t->op->rule(only->t, only->g, 0);
     else
         s->d[k] = eg__accumulate(s->cx, w->count, w->first);
-    s->cx->blame = outer;
-    eg__sweep_resume(s);
+    s->cx->rule_node = outer;
+    eg__sweep_reclaim(s);
     w->count = 0;
     return !s->cx->failed;
 }
@@ -164,8 +164,8 @@ static bool call_hooks(eg_sweep *s, int64_t k)
         h->runs = true;
         eg_tensor *g = h->f(h->user, t, s->d[k]);
         h->runs = false;
-        eg__sweep_resume(s);
-        if (s->cx->failed || (g && !eg__sweep_like(s, t, "hook", g, t, -1))) return false;
+        eg__sweep_reclaim(s);
+        if (s->cx->failed || (g && !eg__check_cotangent(s, t, "hook", g, t, -1))) return false;
         if (g) s->d[k] = g;
     }
     return true;
@@ -190,7 +190,7 @@ static bool pull(reverse *r, int64_t k)
                        t->op->name, i + 1);
             return false;
         }
-        if (!eg__sweep_fresh(s, t, i)) return false;
+        if (!eg__check_unchanged(s, t, i)) return false;
         if (lists && i == 0) {
             if (!accumulate_read(r, t, g)) return false;
             continue;
@@ -199,7 +199,7 @@ static bool pull(reverse *r, int64_t k)
         if (cx->failed) return false;
         if (!c) continue;
         if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
-        if (!eg__sweep_like(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
+        if (!eg__check_cotangent(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
     }
     return !cx->failed;
 }
@@ -218,13 +218,13 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
     return !cx->failed;
 }
 
-/* Why does y reach none of the xs? A cut, an operand that was made under eg_nograd, or nothing that
- * was written down. */
+/* Records why y reaches none of the xs: an operation cuts the path, an operand was made under
+ * eg_nograd, or no operation in y's history reads one. Always false. */
 static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
     char at[256], whose[256];
-    eg_tensor *cut = NULL, **node;
-    int64_t n;
+    eg_tensor *cut = NULL;
+    eg_walk w = { .cx = cx, .who = "grad" };
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -233,14 +233,14 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
                    eg__origin_once(xs[k], whose, sizeof whose));
         return false;
     }
-    if (cx->failed || !eg__history("grad", y, &n, &node)) return false;
-    for (int64_t k = 0; k < n; k++)
-        for (int i = 0; i < node[k]->count; i++) {
-            if (!node[k]->in[i]->unrecorded) continue;
+    if (cx->failed || !eg__walk(&w, 1, &y)) return false;
+    for (int64_t k = 0; k < w.n; k++)
+        for (int i = 0; i < w.node[k]->count; i++) {
+            if (!w.node[k]->in[i]->unrecorded) continue;
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
                        "was recorded (eg_nograd)",
-                       count, i + 1, eg__origin_once(node[k], at, sizeof at));
+                       count, i + 1, eg__origin_once(w.node[k], at, sizeof at));
             return false;
         }
     eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -253,8 +253,8 @@ typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                  eg_tensor **dxs, unreached how)
 {
-    if (!eg__sweep_usable(cx, "grad", "y", -1, y) ||
-        (seed && !eg__sweep_usable(cx, "grad", "the seed", -1, seed)))
+    if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
+        (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
         return false;
     if (count < 0) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %d inputs", count);
@@ -265,9 +265,9 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         return false;
     }
     for (int k = 0; k < count; k++)
-        if (!eg__sweep_usable(cx, "grad", "xs", k, xs[k])) return false;
+        if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
     if (!given(cx, y, seed)) return false;
-    if (count && how != ZEROS_OF_ANY && !eg__sweep_history(cx, "grad", y, count, xs)) return false;
+    if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     reverse r = { .s = { .cx = cx, .who = "grad" } };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;

@@ -37,10 +37,9 @@ static bool trace_trace_it(const eg_tensor *y)
     if (y->st != &y->own || !odd_one(y, NOT_FINITE, index, &value)) return true;
     for (int i = 0; i < y->count; i++)
         if (odd_one(y->in[i], NOT_FINITE, other, &had)) return true;
-    const eg_tensor place = { .rank = y->rank, .dim = index };
-    const eg_tensor *blame = y->cx->blame;
+    const eg_tensor *blame = y->cx->rule_node;
     if (blame)
-        snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->making,
+        snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->rule_kind,
                  eg__origin_once(blame, who, sizeof who));
     if (blame)
         snprintf(who, sizeof who, "%s", y->op->name);
@@ -48,7 +47,7 @@ static bool trace_trace_it(const eg_tensor *y)
         eg__origin_once(y, who, sizeof who);
     eg_fail_as(y->cx, EG_ERROR_MISUSE,
                "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value,
-               eg__dims_text(&place, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
+               eg__sizes_text(y->rank, index, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
     return false;
 }
 

@@ -1,19 +1,158 @@
-/* walk.c: which nodes lie between results and xs, and in which order. */
+/* walk.c: the one walk over the tape, the nodes of a sweep, and what a sweep refuses. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-/* slot of a node that leads to no x; of an x that was not met yet */
-enum { SEEN = -1, TARGET = -2 };
-enum { STACK = 6, ORDER = 7 }; /* scratch buffers */
+/* Records that operand i of t was freed; false. */
+static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
+{
+    char text[256];
+    eg_fail_as(
+        cx, EG_ERROR_MISUSE,
+        "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
+        "used",
+        who, i + 1, eg__origin_once(t, text, sizeof text));
+    return false;
+}
 
-/* depth first: operands from `next` on are still to see */
+/* Room for one more element in a scratch buffer, which grows by doubling. */
+static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int64_t n,
+                       int64_t *have)
+{
+    if (n < *have) return old;
+    int64_t more = *have ? 2 * *have : 256;
+    /* a scratch buffer that grows forgets */
+    void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;
+    if (n && !kept) return NULL;
+    if (n) memcpy(kept, old, (size_t)n * elem);
+    void *p = eg__scratch(cx, which, (size_t)more * elem);
+    if (!p) return NULL;
+    if (n) memcpy(p, kept, (size_t)n * elem);
+    *have = more;
+    return p;
+}
+
+/* A node whose operands from `next` on are still to be visited. */
 typedef struct visit {
     eg_tensor *t;
     int next;
-    bool wanted;
 } visit;
+typedef struct walking {
+    eg_walk *w;
+    visit *stack;
+    int64_t stack_room, node_room; /* how many elements fit */
+} walking;
 
-bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, const eg_tensor *x)
+/* True if the walk does not go on to t's operands. */
+static bool walk_ends(const eg_walk *w, const eg_tensor *t)
+{
+    return t->count == 0 || (w->slopes && eg__sweep_zero(t));
+}
+/* True if the walk visits x where it meets it as an operand. */
+static bool walk_follows(const eg_walk *w, const eg_tensor *x)
+{
+    return x->seq >= w->oldest && (!w->floats || eg__is_float(x->dtype));
+}
+static bool walk_append(walking *g, eg_tensor *t)
+{
+    eg_walk *w = g->w;
+    if (!(w->node =
+              walk_room(w->cx, EG_SCRATCH_ORDER, w->node, sizeof *w->node, w->n, &g->node_room)))
+        return false;
+    t->slot = w->n;
+    w->node[w->n++] = t;
+    return true;
+}
+
+/* Appends y after all that it was made of, depth first, with a stack of its own: graphs are deeper
+ * than the machine's. A leaf needs no place on it. */
+static bool walk_from(walking *g, eg_tensor *y)
+{
+    eg_walk *w = g->w;
+    int64_t depth = 0;
+    eg_tensor *enter = y;
+    for (;;) {
+        if (enter) {
+            enter->sweep = w->number;
+            if (walk_ends(w, enter)) {
+                if (!walk_append(g, enter)) return false;
+            } else {
+                g->stack = walk_room(w->cx, EG_SCRATCH_STACK, g->stack, sizeof *g->stack, depth,
+                                     &g->stack_room);
+                if (!g->stack) return false;
+                g->stack[depth++] = (visit){ .t = enter };
+            }
+            enter = NULL;
+        }
+        if (!depth) return true;
+        visit *v = &g->stack[depth - 1];
+        if (v->next == v->t->count) {
+            if (!walk_append(g, v->t)) return false;
+            depth--;
+            continue;
+        }
+        const int i = v->next++;
+        if (eg__operand_lives(v->t, i)) {
+            eg_tensor *x = v->t->in[i];
+            if (x->sweep != w->number && walk_follows(w, x)) enter = x;
+        } else if (w->who)
+            return walk_refuse(w->cx, w->who, v->t, i);
+    }
+}
+
+bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
+{
+    walking g = { .w = w };
+    w->number = ++w->cx->sweep;
+    w->n = 0;
+    for (int k = 0; k < results; k++)
+        if (ys[k]->sweep != w->number && !walk_from(&g, ys[k])) return false;
+    return true;
+}
+
+/* -- the nodes of a sweep --------------------------------------------------------------------- */
+/* The walk, of which those nodes stay that an x leads to; an x is older than all of them. */
+bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs)
+{
+    enum { UNREACHED = -1, TARGET = -2 };
+    eg_walk w = {
+        .cx = s->cx, .who = s->who, .oldest = UINT64_MAX, .floats = true, .slopes = !s->zeros
+    };
+    for (int k = 0; k < count; k++)
+        if (xs[k]->seq < w.oldest) w.oldest = xs[k]->seq;
+    if (!eg__walk(&w, results, ys)) return false;
+    s->number = w.number;
+    s->n = 0;
+    for (int k = 0; k < count; k++)
+        if (xs[k]->sweep == w.number) xs[k]->slot = TARGET;
+    for (int64_t k = 0; k < w.n; k++) {
+        eg_tensor *t = w.node[k];
+        bool reached = t->slot == TARGET;
+        for (int i = 0; !reached && i < t->count && !walk_ends(&w, t); i++)
+            reached = walk_follows(&w, t->in[i]) && t->in[i]->slot >= 0;
+        t->slot = reached ? s->n : UNREACHED;
+        if (reached) w.node[s->n++] = t;
+    }
+    if (!(s->node = eg__alloc(s->cx, 2 * (size_t)(s->n ? s->n : 1) * sizeof *s->node)))
+        return false;
+    s->d = s->node + s->n;
+    if (s->n) memcpy(s->node, w.node, (size_t)s->n * sizeof *s->node);
+    memset(s->d, 0, (size_t)s->n * sizeof *s->d);
+    return true;
+}
+
+void eg__sweep_reclaim(eg_sweep *s)
+{
+    if (s->cx->sweep == s->number) return;
+    s->number = ++s->cx->sweep;
+    for (int64_t k = 0; k < s->n; k++) {
+        s->node[k]->sweep = s->number;
+        s->node[k]->slot = k;
+    }
+}
+
+/* -- what a sweep refuses --------------------------------------------------------------------- */
+bool eg__check_differentiable(eg_ctx *cx, const char *who, const char *what, int k,
+                              const eg_tensor *x)
 {
     char name[64];
     if (cx->failed) return false;
@@ -35,8 +174,8 @@ bool eg__sweep_usable(eg_ctx *cx, const char *who, const char *what, int k, cons
     return false;
 }
 
-bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int count,
-                       eg_tensor *const *xs)
+bool eg__check_recorded(eg_ctx *cx, const char *who, const eg_tensor *y, int count,
+                        eg_tensor *const *xs)
 {
     if (!y->unrecorded) return true;
     for (int k = 0; k < count; k++)
@@ -44,141 +183,6 @@ bool eg__sweep_history(eg_ctx *cx, const char *who, const eg_tensor *y, int coun
     eg_fail_as(cx, EG_ERROR_MISUSE,
                "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
     return false;
-}
-
-bool eg__operand_gone(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
-{
-    char text[256];
-    eg_fail_as(
-        cx, EG_ERROR_MISUSE,
-        "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
-        "used",
-        who, i + 1, eg__origin_once(t, text, sizeof text));
-    return false;
-}
-
-/* Room for one more element in a scratch buffer, which grows by doubling. */
-static void *walk_room(eg_ctx *cx, int which, void *old, size_t elem, int64_t n, int64_t *have)
-{
-    if (n < *have) return old;
-    int64_t more = *have ? 2 * *have : 256;
-    /* a scratch buffer that grows forgets */
-    void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;
-    if (n && !kept) return NULL;
-    if (n) memcpy(kept, old, (size_t)n * elem);
-    void *p = eg__scratch(cx, which, (size_t)more * elem);
-    if (!p) return NULL;
-    if (n) memcpy(p, kept, (size_t)n * elem);
-    *have = more;
-    return p;
-}
-
-typedef struct walk {
-    eg_sweep *s;
-    uint64_t oldest; /* a tensor with a smaller number cannot depend on any x */
-    visit *stack;
-    eg_tensor **order;
-    int64_t stack_room, order_room;
-} walk;
-
-static bool walk_append(walk *w, eg_tensor *t)
-{
-    eg_sweep *s = w->s;
-    if (!(w->order = walk_room(s->cx, ORDER, w->order, sizeof *w->order, s->n, &w->order_room)))
-        return false;
-    t->slot = s->n;
-    w->order[s->n++] = t;
-    return true;
-}
-
-/* Marks t as seen; returns whether it is an x. */
-static bool mark(const eg_sweep *s, eg_tensor *t)
-{
-    const bool target = t->sweep == s->number && t->slot == TARGET;
-    t->sweep = s->number;
-    t->slot = SEEN;
-    return target;
-}
-static bool walk_seen(const eg_sweep *s, const eg_tensor *t)
-{
-    return t->sweep == s->number && t->slot != TARGET;
-}
-static bool ends(const eg_sweep *s, const eg_tensor *t)
-{
-    return t->count == 0 || (!s->zeros && eg__sweep_zero(t));
-}
-
-/* Post-order from y over the nodes that are not older than the oldest x. */
-static bool visit_from(walk *w, eg_tensor *y)
-{
-    eg_sweep *s = w->s;
-    int64_t depth = 0;
-    eg_tensor *enter = y;
-    if (walk_seen(s, y)) return true;
-    for (;;) {
-        if (enter) {
-            if (!(w->stack =
-                      walk_room(s->cx, STACK, w->stack, sizeof *w->stack, depth, &w->stack_room)))
-                return false;
-            w->stack[depth] = (visit){ .t = enter,
-                                       .wanted = mark(s, enter),
-                                       .next = ends(s, enter) ? enter->count : 0 };
-            depth++;
-            enter = NULL;
-        }
-        visit *v = &w->stack[depth - 1];
-        if (v->next < v->t->count) {
-            const int i = v->next++;
-            if (!eg__operand_lives(v->t, i)) return eg__operand_gone(s->cx, s->who, v->t, i);
-            eg_tensor *x = v->t->in[i];
-            if (x->seq < w->oldest || !eg__is_float(x->dtype)) continue;
-            if (walk_seen(s, x))
-                v->wanted |= x->slot != SEEN;
-            else if (!ends(s, x))
-                enter = x;
-            else if (mark(s, x)) {
-                if (!walk_append(w, x)) return false;
-                v->wanted = true;
-            }
-            continue;
-        }
-        const bool wanted = v->wanted;
-        if (wanted && !walk_append(w, v->t)) return false;
-        if (--depth == 0) return true;
-        w->stack[depth - 1].wanted |= wanted;
-    }
-}
-
-bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs)
-{
-    walk w = { .s = s, .oldest = UINT64_MAX };
-    s->number = ++s->cx->sweep;
-    s->n = 0;
-    for (int k = 0; k < count; k++) {
-        if (xs[k]->seq < w.oldest) w.oldest = xs[k]->seq;
-        xs[k]->sweep = s->number;
-        xs[k]->slot = TARGET;
-    }
-    for (int k = 0; k < results; k++)
-        if (!visit_from(&w, ys[k])) return false;
-    for (int k = 0; k < count; k++)
-        if (xs[k]->slot == TARGET) xs[k]->slot = SEEN;
-    if (!(s->node = eg__alloc(s->cx, 2 * (size_t)(s->n ? s->n : 1) * sizeof *s->node)))
-        return false;
-    s->d = s->node + s->n;
-    if (s->n) memcpy(s->node, w.order, (size_t)s->n * sizeof *s->node);
-    memset(s->d, 0, (size_t)s->n * sizeof *s->d);
-    return true;
-}
-
-void eg__sweep_resume(eg_sweep *s)
-{
-    if (s->cx->sweep == s->number) return;
-    s->number = ++s->cx->sweep;
-    for (int64_t k = 0; k < s->n; k++) {
-        s->node[k]->sweep = s->number;
-        s->node[k]->slot = k;
-    }
 }
 
 /* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for
@@ -194,7 +198,7 @@ static void find_stale(eg_sweep *s, const eg_tensor *t)
         s->stale[s->stale[0] >= 0] = k;
     }
 }
-bool eg__sweep_fresh(eg_sweep *s, const eg_tensor *t, int i)
+bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_uses uses = t->op->uses;
     char text[256];
@@ -223,8 +227,8 @@ bool eg__sweep_fresh(eg_sweep *s, const eg_tensor *t, int i)
     return true;
 }
 
-bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, const eg_tensor *d,
-                    const eg_tensor *x, int i)
+bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *source,
+                         const eg_tensor *d, const eg_tensor *x, int i)
 {
     char of[32] = "the result", a[256], b[256];
     char name[256];
@@ -238,10 +242,10 @@ bool eg__sweep_like(const eg_sweep *s, const eg_tensor *t, const char *from, con
             s->cx, EG_ERROR_MISUSE,
             "%s: the %s of %s returned a tensor for %s that was popped or belongs to another "
             "context",
-            s->who, from, name, of);
+            s->who, source, name, of);
     else
         eg_fail_as(s->cx, EG_ERROR_DTYPE, "%s: the %s of %s returned %s %s for %s, which is %s %s",
-                   s->who, from, name, eg_type_name((eg_dtype)d->dtype),
+                   s->who, source, name, eg_type_name((eg_dtype)d->dtype),
                    eg__dims_text(d, a, sizeof a), of, eg_type_name((eg_dtype)x->dtype),
                    eg__dims_text(x, b, sizeof b));
     return false;

@@ -30,6 +30,7 @@
 
 /* -- what the processor can do ---------------------------------------------------------------- */
 typedef enum need { NOTHING, AVX, AVX_FMA, AVX2, AVX512, NEVER } need;
+/* True if the processor has the instructions. */
 static bool blis_has(need n)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -100,83 +101,34 @@ enum { FAMILIES = sizeof families / sizeof *families };
 
 /* -- running a kernel ------------------------------------------------------------------------- */
 #if defined(BLIS_NUM_LEVEL3_UKRS)
-#define UKR_F32   sgemm_ukr_ft
-#define UKR_F64   dgemm_ukr_ft
-#define ARG(type) type *
+#define UKR_F32 sgemm_ukr_ft
+#define UKR_F64 dgemm_ukr_ft
+#define ARG_F32 float *
+#define ARG_F64 double *
 #else
 typedef void (*ukr_any)(dim_t, dim_t, dim_t, const void *, const void *, const void *, const void *,
                         void *, inc_t, inc_t, const auxinfo_t *, const cntx_t *);
-#define UKR_F32   ukr_any
-#define UKR_F64   ukr_any
-#define ARG(type) void *
+#define UKR_F32 ukr_any
+#define UKR_F64 ukr_any
+#define ARG_F32 void *
+#define ARG_F64 void *
 #endif
-#define RUN(name, type, ukr_type)                                                                  \
-    static void name(const eg_kernel *kn, int64_t k, const void *a, const void *b, bool add,       \
-                     void *c, int64_t rs, int64_t cs)                                              \
-    {                                                                                              \
-        static const type one = 1, zero = 0;                                                       \
-        auxinfo_t next;                                                                            \
-        memset(&next, 0, sizeof next);                                                             \
-        bli_auxinfo_set_next_ab((void *)a, (void *)b, &next);                                      \
-        ukr_type ukr;                                                                              \
-        memcpy(&ukr, &kn->ukr, sizeof ukr);                                                        \
-        ukr(kn->mr, kn->nr, (dim_t)k, (ARG(type)) & one, (ARG(type))a, (ARG(type))b,               \
-            (ARG(type))(add ? &one : &zero), (ARG(type))c, (inc_t)rs, (inc_t)cs, &next, kn->cntx); \
-    }
-RUN(run_f32, float, UKR_F32)
-RUN(run_f64, double, UKR_F64)
-
 enum { PLAIN_MR = 8, PLAIN_NR = 4 };
-#define PLAIN(name, type)                                                                      \
-    static void name(const eg_kernel *kn, int64_t k, const void *av, const void *bv, bool add, \
-                     void *cv, int64_t rs, int64_t cs)                                         \
-    {                                                                                          \
-        const type *a = av, *b = bv;                                                           \
-        type *c = cv, sum[PLAIN_NR][PLAIN_MR] = { { 0 } };                                     \
-        (void)kn;                                                                              \
-        for (int64_t p = 0; p < k; p++, a += PLAIN_MR, b += PLAIN_NR)                          \
-            for (int j = 0; j < PLAIN_NR; j++)                                                 \
-                for (int i = 0; i < PLAIN_MR; i++) sum[j][i] += a[i] * b[j];                   \
-        for (int j = 0; j < PLAIN_NR; j++)                                                     \
-            for (int i = 0; i < PLAIN_MR; i++) {                                               \
-                type *to = c + i * rs + j * cs;                                                \
-                *to = add ? *to + sum[j][i] : sum[j][i];                                       \
-            }                                                                                  \
-    }
-PLAIN(plain_f32, float)
-PLAIN(plain_f64, double)
-
-/* A product of small integers is exact in every order: the kernel must get it right to the bit.
- * Static: the choice is made once, perhaps where a limited address space has no room left for 40 KB
- * more of stack. */
-#define TRIAL(name, type)                                                                 \
-    static bool name(const eg_kernel *kn)                                                 \
-    {                                                                                     \
-        enum { K = 5, SIDE = EG_KERNEL_SIDE };                                            \
-        static _Alignas(64) type a[K * SIDE], b[K * SIDE], c[SIDE * SIDE];                \
-        for (int i = 0; i < K * SIDE; i++) {                                              \
-            a[i] = (type)(i % 7 - 3);                                                     \
-            b[i] = (type)(i % 5 - 2);                                                     \
-        }                                                                                 \
-        int64_t rs = kn->rows ? kn->nr : 1, cs = kn->rows ? 1 : kn->mr;                   \
-        for (int i = 0; i < SIDE * SIDE; i++) c[i] = 99;                                  \
-        kn->run(kn, K, a, b, false, c, rs, cs);                                           \
-        kn->run(kn, K, a, b, true, c, rs, cs);                                            \
-        for (int i = 0; i < kn->mr; i++)                                                  \
-            for (int j = 0; j < kn->nr; j++) {                                            \
-                type sum = 0;                                                             \
-                for (int p = 0; p < K; p++) sum += a[p * kn->mr + i] * b[p * kn->nr + j]; \
-                if (c[i * rs + j * cs] != 2 * sum) return false;                          \
-            }                                                                             \
-        return true;                                                                      \
-    }
-TRIAL(trial_f32, float)
-TRIAL(trial_f64, double)
+#define REAL    float
+#define UKR     UKR_F32
+#define ARG     ARG_F32
+#define NAME(x) blis_##x##_f32
+#include "contraction/blis_of.h"
+#define REAL    double
+#define UKR     UKR_F64
+#define ARG     ARG_F64
+#define NAME(x) blis_##x##_f64
+#include "contraction/blis_of.h"
 
 /* -- the choice, once in a process ------------------------------------------------------------ */
 static const eg_kernel plain[2] = {
-    { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f32 },
-    { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = plain_f64 },
+    { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = blis_plain_f32 },
+    { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = blis_plain_f64 },
 };
 static eg_kernel chosen[2];
 static eg_isa isa;
@@ -236,19 +188,23 @@ static bool kernel_by_name(eg_kernel *kn, const char *name, bool f64)
     for (int k = 0; by_name[k][0].family; k++) {
         const named *n = &by_name[k][f64];
         if (strcmp(n->family, name) != 0) continue;
-        *kn = (eg_kernel){
-            .name = name, .mr = n->mr, .nr = n->nr, .rows = n->rows, .run = f64 ? run_f64 : run_f32
-        };
+        *kn = (eg_kernel){ .name = name,
+                           .mr = n->mr,
+                           .nr = n->nr,
+                           .rows = n->rows,
+                           .run = f64 ? blis_run_f64 : blis_run_f32 };
         memcpy(&kn->ukr, &n->ukr, sizeof kn->ukr);
-        return f64 ? trial_f64(kn) : trial_f32(kn);
+        return f64 ? blis_trial_f64(kn) : blis_trial_f32(kn);
     }
     return false;
 }
 #else
+/* Takes the kernel of a type from BLIS's context. False if its register block is unusual or it
+ * fails its trial. */
 static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
 {
     num_t dt = f64 ? BLIS_DOUBLE : BLIS_FLOAT;
-    *kn = (eg_kernel){ .name = name, .run = f64 ? run_f64 : run_f32, .cntx = cntx };
+    *kn = (eg_kernel){ .name = name, .run = f64 ? blis_run_f64 : blis_run_f32, .cntx = cntx };
     kn->mr = (int)bli_cntx_get_blksz_def_dt(dt, BLIS_MR, cntx);
     kn->nr = (int)bli_cntx_get_blksz_def_dt(dt, BLIS_NR, cntx);
 #if defined(BLIS_NUM_LEVEL3_UKRS)
@@ -265,7 +221,7 @@ static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
     if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr ||
         bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr)
         return false;
-    return f64 ? trial_f64(kn) : trial_f32(kn);
+    return f64 ? blis_trial_f64(kn) : blis_trial_f32(kn);
 }
 #endif
 
@@ -346,6 +302,8 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 }
 #endif
 
+/* Chooses the kernels of both types and the instruction set of our own, and writes down why. The
+ * plain C kernels stay where nothing else can be had. */
 static void choose(void)
 {
     chosen[0] = plain[0];

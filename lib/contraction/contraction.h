@@ -1,13 +1,16 @@
-/* contraction.h: sums of products on numbered axes. Strings are the business of lib/notation and
+/* contraction.h: sums of products over numbered axes. Strings are the business of lib/notation and
  * lib/einsum; here an axis is a size and its strides.
  *
- *   program.c      labels, sizes, strides: the order, what each pair leaves, how it is done; and
- * doing it order.c        which pair next: exact for few operands, greedy beyond pair.c         two
- * operands: fuse axes, classify batch / m / n / k, choose a kernel gemm.c         packing from any
- * strides into micro-panels, blocking direct.c       small products without packing; inner_batch.c:
- * batches that lie nearest map.c, sum.c, plain.c   what is no product: copies, reductions, other
- * types blis.c         the only file that knows BLIS: a micro-kernel, its register block, its name
- */
+ *   program.c      labels, sizes and strides → the order of pairs, and each pair; running them
+ *   order.c        which pair next: exact for few operands, greedy beyond
+ *   pair.c         two operands: which axes are batch, m, n and k, and which of these does it:
+ *   gemm.c           packs blocks of any strides into micro-panels, for products that are large
+ *   direct.c         small products, without packing
+ *   inner_batch.c    products whose batches lie nearest in memory
+ *   map.c            elementwise products and copies, without a sum
+ *   sum.c            dots, matrix times vector, reductions
+ *   plain.c          integers and complex numbers
+ *   blis.c         a micro-kernel of BLIS; the only file that knows BLIS */
 #ifndef EG_CONTRACTION_H
 #define EG_CONTRACTION_H
 #include "tensor/tensor.h"
@@ -16,49 +19,57 @@
 /* operands; different labels of one contraction */
 enum { EG_EINSUM_MAX = 64, EG_LABEL_MAX = 512 };
 
-/* -- pair.c: c = Σ a b (+ c if add). An axis is described by its size and its stride in each
- * operand (0 where absent). Strides in elements. An axis with sc ≠ 0 or size kept is free or batch,
- * one in neither a nor b nor… is refused by assert. */
+/* -- pair.c: c = Σ a b ------------------------------------------------------------------------ */
+/* An axis of two operands and a result: its size and its stride in each, in elements. in_a, in_b
+ * and in_c say which have it; the stride of one that has not is ignored. An axis that c has not is
+ * summed over; c alone may not have one. */
 typedef struct eg_axis {
-    int64_t size, sa, sb, sc;
+    int64_t size;
+    union {
+        struct {
+            int64_t sa, sb, sc;
+        };
+        int64_t step[3]; /* the same, by operand */
+    };
     bool in_a, in_b, in_c;
 } eg_axis;
+/* A pair of operands with everything that sizes and strides decide: no data. */
+typedef struct eg_pairing eg_pairing;
+typedef enum eg_pair_kind {                     /* how it is computed */
+                            EG_PAIR_NOTHING,    /* the result is empty */
+                            EG_PAIR_ZERO,       /* a sum over nothing */
+                            EG_PAIR_PLAIN,      /* plain.c */
+                            EG_PAIR_MAP,        /* map.c */
+                            EG_PAIR_SUM,        /* sum.c */
+                            EG_PAIR_DIRECT,     /* direct.c */
+                            EG_PAIR_PACKED,     /* gemm.c */
+                            EG_PAIR_INNER_BATCH /* inner_batch.c */
+} eg_pair_kind;
+size_t eg__pairing_bytes(int axes);
+/* Makes a pairing in room of that many bytes, of at most 3 · EG_RANK_MAX axes. two: false if there
+ * is no operand b; then it is a reduction, a copy, a transpose or a diagonal. */
+void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
+/* c = Σ a b, or c += with `add`; b NULL: Σ a. False after "out of memory". */
+bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
+/* Both at once. */
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,
               void *c, bool add);
-/* b NULL: c = Σ a, a pure reduction / transposition / copy / diagonal. The same in two parts, with
- * the same bits: */
-typedef struct eg_pairing eg_pairing;
-typedef enum eg_way {
-    EG_WAY_NOTHING,
-    EG_WAY_ZERO,
-    EG_WAY_PLAIN,
-    EG_WAY_MAP,
-    EG_WAY_SUM,
-    EG_WAY_DIRECT,
-    EG_WAY_PACKED,
-    EG_WAY_APART
-} eg_way;
-eg_way eg__way(const eg_pairing *);
-bool eg__way_copies(const eg_pairing *); /* EG_WAY_DIRECT: strips of an operand? */
-size_t eg__pairing_bytes(int axes);
-/* in room of that size; at most 3 · EG_RANK_MAX axes */
-void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
-bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
+eg_pair_kind eg__pair_kind(const eg_pairing *);
+bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: true if strips of a are copied first */
 
-/* -- order.c: the sequence of pairs
- * Step s contracts pairs[s] into operand number n + s; there are n − 1 steps (n = 1: none). A step
- * keeps the labels that a later operand or out has and sums the others; labels that one operand
- * alone has are summed in it first (eg__pair does so by itself). Exact up to EG_ORDER_EXACT
- * operands, greedy with local exact repair beyond. False if n is not 1 … EG_EINSUM_MAX, or if no
- * order was found whose intermediate results (not the last) all have at most `limit` elements (0:
- * no limit). No allocation. */
+/* -- order.c: the sequence of pairs ----------------------------------------------------------- */
+/* Finds an order of n operands: step s contracts pairs[s] into operand number n + s, and there are
+ * n − 1 steps. A step keeps the labels that a later operand or out has and sums over the others;
+ * labels that one operand alone has are summed over first. Exact up to EG_ORDER_EXACT operands,
+ * beyond greedy with exact repairs. False if n is not 1 … EG_EINSUM_MAX, or if every order that was
+ * found has an intermediate of more than `limit` elements (0: no limit). Allocates nothing. */
 enum { EG_ORDER_EXACT = 10 };
 typedef struct eg_labelset {
     uint64_t bits[EG_LABEL_MAX / 64];
 } eg_labelset;
-/* opt_einsum's count (a first sum counts its operand once); elements of the largest intermediate */
 typedef struct eg_cost {
-    double flops, largest;
+    double flops;   /* as opt_einsum counts; a sum before everything counts its operand once */
+    double largest; /* elements of the largest intermediate */
 } eg_cost;
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
                double limit, int (*pairs)[2], eg_cost *cost);
@@ -68,8 +79,8 @@ enum { EG_KERNEL_SIDE = 64 }; /* no register block is larger */
 /* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
 typedef struct eg_kernel {
     const char *name; /* "skx", "haswell", "plain C" */
-    int mr, nr;
-    bool rows; /* prefers to store c by rows (cs = 1) */
+    int mr, nr;       /* its register block */
+    bool rows;        /* it stores c by rows (cs = 1) at its best, else by columns (rs = 1) */
     void (*run)(const struct eg_kernel *, int64_t k, const void *a, const void *b, bool add,
                 void *c, int64_t rs, int64_t cs);
     void *ukr, *cntx;
@@ -81,17 +92,17 @@ eg_isa eg__kernel_isa(void);      /* what our own kernels may use */
 const char *eg__kernel_why(void); /* one sentence: what was chosen and why */
 
 /* -- pack.c: operands of a micro-kernel, from any strides ------------------------------------- */
-/* One micro-panel: dst[p·w + i] = src[off[i] + k(p)] for p < k, i < w; rows from `rows` on are 0.
- * rs: the constant step of off, or any number that it is not. */
-/* k: element `at`, n of them, `stride` apart */
+/* A stretch of k in an operand: n elements from `at` on, `stride` apart. */
 typedef struct eg_run {
     int64_t at, n, stride;
 } eg_run;
+/* Writes one micro-panel: dst[p·w + i] = src[off[i] + k(p)] for p < k and i < w; rows from `rows`
+ * on are 0. rs: the constant step of off, or any number that it is not. */
 void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
               const eg_run *run, const void *src, void *dst, int64_t k);
 
-/* -- program.c: what is to be done … ---------------------------------------------------------- */
-/* strides in elements */
+/* -- program.c -------------------------------------------------------------------------------- */
+/* A tensor without values whose axes have labels; strides in elements. */
 typedef struct eg_labelled {
     int rank;
     const int64_t *dim, *stride;
@@ -102,6 +113,7 @@ typedef struct eg_order_args {
     int steps;            /* of path; −1: no path, the order is searched */
     const int (*path)[2]; /* NumPy's: places among those that are left, results are appended */
 } eg_order_args;
+/* What is to be computed. */
 typedef struct eg_contraction {
     eg_dtype dtype;
     int count;
@@ -109,13 +121,14 @@ typedef struct eg_contraction {
     eg_order_args order;
 } eg_contraction;
 
-/* … the same as sets of labels (a repeated label is a diagonal: one label, the sum of its strides),
- * with the order of pairs: step s makes number count + s, the last one the result … */
+/* An operand as a set of labels: a label that it repeats is a diagonal, one axis with the sum of
+ * the strides. */
 typedef struct eg_side {
     int n;
     uint16_t label[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX], stride[EG_RANK_MAX];
 } eg_side;
+/* The same with the order of pairs: step s makes number count + s, the last one the result. */
 typedef struct eg_draft {
     const eg_contraction *task;
     int steps, pair[EG_EINSUM_MAX][2];    /* pair[s][1] is −1 for one operand alone */
@@ -123,25 +136,29 @@ typedef struct eg_draft {
     size_t room, largest;                 /* bytes of all intermediates, of the largest */
     eg_side side[2 * EG_EINSUM_MAX], out; /* operands, then intermediates */
 } eg_draft;
-bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after a message */
+bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an error */
 const eg_side *eg__draft_result(const eg_draft *, int step);
-/* at most 3 · EG_RANK_MAX; axis may be NULL */
+/* Sets the axes of a step and returns their number, at most 3 · EG_RANK_MAX; axis NULL: only that.
+ */
 int eg__draft_axes(const eg_draft *, int step, eg_axis *axis);
 
-/* … and as pairings. */
+/* The same as pairings, ready to run. */
 typedef struct eg_program_step {
     const eg_pairing *pairing;
-    int a, b;
-    int64_t at;
+    int a, b;   /* numbers of operands; b is −1 for one alone */
+    int64_t at; /* where the intermediate lies, in bytes */
 } eg_program_step;
 typedef struct eg_program {
     int count, steps;
-    size_t room;
-    const eg_pairing *clear; /* NULL, or: the result is a diagonal in zeros */
-    bool empty;
+    size_t room;             /* bytes of all intermediates */
+    const eg_pairing *clear; /* writes zeros first, where the result is a diagonal; else NULL */
+    bool empty;              /* the result has no element */
     eg_program_step step[];
 } eg_program;
 size_t eg__program_bytes(const eg_draft *);
-eg_program *eg__program(void *room, const eg_draft *); /* points into itself */
+/* Makes the program in room of that many bytes. It contains pointers into itself: do not copy or
+ * move it. */
+eg_program *eg__program(void *room, const eg_draft *);
+/* out = the contraction of x, or out += with `add`. False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add);
 #endif

@@ -1,13 +1,12 @@
 /* direct.c: products without packing b: c's contiguous axis m lies along vectors, b's elements are
- * broadcast from wherever they lie. a is read in place if it is contiguous along m and near; else a
- * strip of it is turned or copied first. It suits all but products that are large every way, where
- * packing both is paid back. An element is summed over k in the same order, in the same blocks, as
- * by the packed way: same bits. */
+ * broadcast from wherever they lie. a is read in place if it is contiguous along m and its rows are
+ * near each other; else a strip of it is transposed or copied first. Products that are large in m,
+ * n and k are faster packed (gemm.c). An element is summed over k in the same order and in the same
+ * blocks as there: same bits. */
 #include "contraction/gemm.h"
-#include <stddef.h>
 #include <string.h>
 
-/* columns of a tile, of one that is a vector high; a short sum */
+/* most columns of a tile, of a tile one vector high; a sum that counts as short */
 enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };
 /* bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
@@ -15,7 +14,8 @@ typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const
                       int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* tile: [vectors − 1][whole][columns − 1] */
+/* The kernels of a type: lanes of a vector, most columns of a tile of two vectors and of one, and
+ * tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
@@ -208,7 +208,8 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     t.room = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
     t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
-            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > EG_FAR;
+            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
+                EG_STREAM_BYTES;
     direct_cut(&t, g, block_of(g, s));
     return t;
 }
@@ -232,9 +233,9 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 }
 #undef PLAIN
 
-/* An operand's matrix in the next batch, asked for line by line while this batch is done: where all
- * is more than the caches hold, the tiles waited for memory, which looks ahead along rows but not
- * from one matrix to the next. */
+/* The lines of an operand's matrix in the next batch, which are prefetched while this batch is
+ * computed. Where all is more than the caches hold, tiles waited for memory: the processor looks
+ * ahead along rows, but not from one matrix to the next. */
 typedef struct ahead {
     const char *row;
     int64_t rows, step, bytes, line, at;
@@ -265,7 +266,7 @@ static void direct_ask(ahead *x, int64_t lines)
     }
 }
 
-/* A block's columns in tiles: shared out evenly, the first `wider` of them have one more */
+/* The columns of a block in tiles of equal width; the first `wider` of them have one more. */
 typedef struct columns {
     int64_t tiles, each, wider;
 } columns;
@@ -275,7 +276,7 @@ static columns columns_of(int64_t n, int most)
     const int64_t tiles = (n + most - 1) / most, each = n / tiles;
     return (columns){ tiles, each, n - each * tiles };
 }
-/* a's rows as vectors: in place, or turned or copied to `room`; *ak: from one k to the next */
+/* Returns a's rows as vectors: in place, or transposed or copied to `room`. *ak: the step of k */
 static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room,
                            int64_t *ak)
 {
@@ -286,7 +287,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     if (g->tiling.in_place) return a;
     *ak = lanes > one ? 2 * one : one;
     if (k->sa == 1 && lanes == *ak) {
-        eg__turn(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
+        eg__transpose(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
         return room;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
@@ -301,7 +302,7 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
     const small *s = g->tiling.kernels;
     const int64_t w = (int64_t)width_of(g);
     const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
-    /* in one set of the first-level cache: eight ways or more */
+    /* columns a multiple of 4096 bytes apart share a set of the first-level cache, of 8 lines */
     const bool meet = n->sb * w % 4096 == 0;
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     eg_walk batch;
@@ -402,6 +403,8 @@ static eg_gemm for_team(const eg_gemm *g, int team)
         direct_cut(t, g, eg__round_up(g->n.total, eg__min64(want, most)) / eg__min64(want, most));
     return own;
 }
+/* Shares strips and blocks among threads. Strips that are copied need room for each thread: on
+ * the stack if that is enough. */
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
     int team = eg__team(cx, g->m.total * g->n.total * g->k.total * g->batch.total, 1 << 21);
@@ -413,11 +416,11 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     char *p = t->in_place ? NULL
               : t->room * team <= (int64_t)sizeof near
                   ? near
-                  : eg__scratch(cx, 0, (size_t)(t->room * team));
+                  : eg__scratch(cx, EG_SCRATCH_PANELS, (size_t)(t->room * team));
     if (!p && !t->in_place) return false;
-    const shared s = { g, eg__min64(t->units, 4 * team), p };
+    shared s = { g, eg__min64(t->units, 4 * team), p };
     if (team > 1)
-        eg__parallel(cx, team, s.pieces, direct_piece, (void *)(uintptr_t)&s);
+        eg__parallel(cx, team, s.pieces, direct_piece, &s);
     else
         direct_run(g, 0, t->units, p);
     return true;

@@ -10,7 +10,6 @@
  * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out
  * whole. */
 #include "contraction/gemm.h"
-#include <stddef.h>
 #include <string.h>
 
 #define IRREGULAR INT64_MIN
@@ -19,32 +18,19 @@ enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 }; /* multiply-adds that are worth a thread: some 30 µs */
 
 /* -- where elements lie ----------------------------------------------------------------------- */
-eg_place eg__place(const eg_list *l, int64_t i)
-{
-    eg_place at = { 0, 0, 0 };
-    for (int x = l->n - 1; x >= 0 && i; x--) {
-        int64_t here = i % l->axis[x].size;
-        i /= l->axis[x].size;
-        at.a += here * l->axis[x].sa;
-        at.b += here * l->axis[x].sb;
-        at.c += here * l->axis[x].sc;
-    }
-    return at;
-}
-
-#define STRIDE(x) (*(const int64_t *)((const char *)&l->axis[x] + which))
-void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, int64_t *off)
+void eg__offsets(const eg_axes *l, int which, int64_t from, int64_t count, int64_t *off)
 {
     if (l->n == 0) {
         for (int64_t i = 0; i < count; i++) off[i] = 0;
         return;
     }
     int last = l->n - 1;
-    int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size, step = STRIDE(last), i = from;
+    int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size,
+                                step = l->axis[last].step[which], i = from;
     for (int x = last; x >= 0; x--) {
         index[x] = x ? i % l->axis[x].size : i;
         i /= l->axis[x].size;
-        base += index[x] * STRIDE(x);
+        base += index[x] * l->axis[x].step[which];
     }
     for (int64_t done = 0; done < count;) {
         int64_t run = eg__min64(count - done, size - index[last]), at = base;
@@ -53,7 +39,7 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
         base += run * step;
         index[last] += run;
         for (int x = last; x > 0 && index[x] == l->axis[x].size; x--) { /* carry */
-            base += STRIDE(x - 1) - index[x] * STRIDE(x);
+            base += l->axis[x - 1].step[which] - index[x] * l->axis[x].step[which];
             index[x] = 0;
             index[x - 1]++;
         }
@@ -62,13 +48,13 @@ void eg__offsets(const eg_list *l, size_t which, int64_t from, int64_t count, in
 
 /* k elements [from, from + count) as runs; at most one more than the number of times the innermost
  * axis begins anew */
-static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_run *run)
+static int runs(const eg_axes *l, int which, int64_t from, int64_t count, eg_run *run)
 {
     if (l->n == 0) {
         run[0] = (eg_run){ 0, count, 0 };
         return 1;
     }
-    const int64_t size = l->axis[l->n - 1].size, step = STRIDE(l->n - 1);
+    const int64_t size = l->axis[l->n - 1].size, step = l->axis[l->n - 1].step[which];
     int n = 0;
     while (count > 0) {
         int64_t len = eg__min64(count, size - from % size), at;
@@ -79,8 +65,6 @@ static int runs(const eg_list *l, size_t which, int64_t from, int64_t count, eg_
     }
     return n;
 }
-#undef STRIDE
-
 /* The constant stride of a panel's offsets, or IRREGULAR */
 static int64_t regular(const int64_t *off, int64_t n)
 {
@@ -123,10 +107,10 @@ static side gemm_take(char *p, int64_t block, int64_t kc, int w, size_t width)
     return s;
 }
 
-static void tables(side *s, const eg_list *l, size_t which, int64_t from, int64_t count, int w)
+static void tables(side *s, const eg_axes *l, int which, int64_t from, int64_t count, int w)
 {
     eg__offsets(l, which, from, count, s->from);
-    eg__offsets(l, offsetof(eg_axis, sc), from, count, s->to);
+    eg__offsets(l, EG_OF_C, from, count, s->to);
     for (int64_t i = 0; i < count; i += w)
         s->stride[i / w] = regular(s->to + i, eg__min64(w, count - i));
     for (int64_t i = count - 1; i >= 0; i--)
@@ -180,15 +164,14 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     char *pc = g->c + at.c * (int64_t)w;
     for (int64_t j = from; j < to; j += s->nc) {
         int64_t nc = eg__min64(s->nc, to - j);
-        tables(b, &g->n, offsetof(eg_axis, sb), j, nc, nr);
+        tables(b, &g->n, EG_OF_B, j, nc, nr);
         for (int64_t p = 0; p < g->k.total; p += EG_KC) {
             int64_t kc = eg__min64(EG_KC, g->k.total - p);
-            int rb = runs(&g->k, offsetof(eg_axis, sb), p, kc, b->run),
-                ra = runs(&g->k, offsetof(eg_axis, sa), p, kc, a->run);
+            int rb = runs(&g->k, EG_OF_B, p, kc, b->run), ra = runs(&g->k, EG_OF_A, p, kc, a->run);
             for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
-                tables(a, &g->m, offsetof(eg_axis, sa), i, mc, mr);
+                tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
                 tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
             }
@@ -227,11 +210,12 @@ static void block_piece(void *user, int64_t i, int thread)
     side *a = &c->a[thread];
     const int mr = c->s->kernel->mr;
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
-    const int ra = runs(&c->g->k, offsetof(eg_axis, sa), c->p, c->kc, a->run);
-    tables(a, &c->g->m, offsetof(eg_axis, sa), from, mc, mr);
+    const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
+    tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
 }
+/* One batch by all threads: they pack each block of b together, then take blocks of a in turn. */
 static void gemm_together(eg_ctx *cx, int team, crew *c)
 {
     const shape *s = c->s;
@@ -241,10 +225,10 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
     c->pc = g->c + c->at.c * (int64_t)s->width;
     for (int64_t j = 0; j < g->n.total; j += s->nc) {
         c->nc = eg__min64(s->nc, g->n.total - j);
-        tables(c->b, &g->n, offsetof(eg_axis, sb), j, c->nc, s->kernel->nr);
+        tables(c->b, &g->n, EG_OF_B, j, c->nc, s->kernel->nr);
         for (c->p = 0; c->p < g->k.total; c->p += EG_KC) {
             c->kc = eg__min64(EG_KC, g->k.total - c->p);
-            c->rb = runs(&g->k, offsetof(eg_axis, sb), c->p, c->kc, c->b->run);
+            c->rb = runs(&g->k, EG_OF_B, c->p, c->kc, c->b->run);
             eg__parallel(cx, team, eg__round_up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece,
                          c);
             eg__parallel(cx, team, (g->m.total + s->mc - 1) / s->mc, block_piece, c);
@@ -252,6 +236,7 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
     }
 }
 
+/* Chooses the sizes of blocks and how the work is shared, and takes room for every thread. */
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),
@@ -281,7 +266,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         s.mc = eg__min64(s.mc, eg__round_up((g->m.total + 2 * team - 1) / (2 * team), mr));
     if (c.width < s.nc) s.nc = eg__round_up(c.width, nr);
     const size_t ra = gemm_room(s.mc, s.kc, mr, s.width), rb = gemm_room(s.nc, s.kc, nr, s.width);
-    char *p = eg__scratch(cx, 0, (ra + rb) * (size_t)team);
+    char *p = eg__scratch(cx, EG_SCRATCH_PANELS, (ra + rb) * (size_t)team);
     if (!p) return false;
     side a[TEAM_MAX], b[TEAM_MAX];
     c.a = a;

@@ -1,52 +1,48 @@
 /* inner_batch.c: a product whose batches lie nearest in an operand, as in the values
- * `ijbh,jbhd->ibhd`: for one batch its numbers are a cache line apart, and packing would fetch
- * every line once per batch. Here a block of the operand (some batches, rows and k) is turned into
- * scratch, batch by batch, each line fetched once, and the block's products are made by the usual
- * kernels. A batch axis that continues c's contiguous one is turned so that both become one
- * (`efbad,cf->abcde`: 12 lanes of e, 144 of d e). Blocks of k are those of the kernels, so an
- * element's sum has the same order, and the same bits, as without the detour. */
+ * `ijbh,jbhd->ibhd`: the elements of one batch are a cache line apart, and packing would fetch
+ * every line once per batch. Here a block of the operand (some batches, rows and k) is transposed
+ * into scratch, batch by batch, so that each line is fetched once, and the block's products are
+ * computed by direct.c or gemm.c. A batch axis that continues c's contiguous one is placed so that
+ * both become one (`efbad,cf->abcde`: 12 lanes of e become 144 of d e). Blocks of k are those of
+ * the kernels, so that an element's sum has the same order and bits as without this. */
 #include "contraction/gemm.h"
-#include <stddef.h>
 
-/* bytes of an operand's block; rows worth packing for; batches; bytes */
+/* ROOM: bytes of an operand's block. ROWS: blocks are not cut below. LEAST: batches that are worth
+ * it. LINE: bytes */
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand: are its batches drawn apart, into room? joins: the last of them continues m in c, and
- * can become part of it */
+/* An operand: packed says if it is transposed, into room; joins, if its last batch axis continues m
+ * in c and can become part of it. */
 typedef struct part {
-    size_t which;
-    bool apart, joins;
+    int which;
+    bool packed, joins;
     char *room;
 } part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
     /* batches: those that lie together, the last one innermost; the others */
-    eg_list group, rest;
+    eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
     part part[2];
 } blocks;
 
-static int64_t stride(const eg_axis *x, size_t which)
-{
-    return *(const int64_t *)((const char *)x + which);
-}
-static int64_t inner_first(const eg_list *l) { return l->n ? l->axis[0].size : 1; }
-static int64_t inner(const eg_list *l) { return l->total / inner_first(l); }
-static bool near(const eg_list *l, size_t which)
+static int64_t inner_first(const eg_axes *l) { return l->n ? l->axis[0].size : 1; }
+static int64_t inner(const eg_axes *l) { return l->total / inner_first(l); }
+static bool near(const eg_axes *l, int which)
 {
     for (int i = 0; i < l->n; i++)
-        if (stride(&l->axis[i], which) == 1 || stride(&l->axis[i], which) == -1) return true;
+        if (l->axis[i].step[which] == 1 || l->axis[i].step[which] == -1) return true;
     return false;
 }
 
 /* The batch axes that an operand has side by side, from stride 1 on */
-static void group_of(blocks *b, const eg_list *batch, size_t which)
+static void group_of(blocks *b, const eg_axes *batch, int which)
 {
     bool taken[EG_AXES_MAX] = { false };
-    b->group = (eg_list){ .n = 0, .total = 1, .axis = b->group_room };
-    b->rest = (eg_list){ .n = 0, .total = 1, .axis = b->rest_room };
+    b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_room };
+    b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_room };
     for (int i = 0; i < batch->n; i++)
-        if (!taken[i] && stride(&batch->axis[i], which) == b->group.total) {
+        if (!taken[i] && batch->axis[i].step[which] == b->group.total) {
             taken[i] = true;
             for (int j = b->group.n++; j > 0; j--) b->group_room[j] = b->group_room[j - 1];
             b->group_room[0] = batch->axis[i];
@@ -60,23 +56,23 @@ static void group_of(blocks *b, const eg_list *batch, size_t which)
         }
 }
 
-/* Sizes of blocks, by the shape alone. False: no operand is like that, or the least block is too
- * large. */
+/* Chooses the sizes of blocks, by the shape alone. False if no operand has its batches nearest, or
+ * if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
 {
-    const eg_list *rows[2] = { &g->m, &g->n };
+    const eg_axes *rows[2] = { &g->m, &g->n };
     const int64_t w = g->dtype == EG_F64 ? 8 : 4;
     bool any = false;
     for (int s = 0; s < 2; s++) {
         part *p = &b->part[s];
-        *p = (part){ .which = s ? offsetof(eg_axis, sb) : offsetof(eg_axis, sa) };
+        *p = (part){ .which = s ? EG_OF_B : EG_OF_A };
         if (near(rows[s], p->which) || near(&g->k, p->which)) continue;
         if (!any) group_of(b, &g->batch, p->which);
         int64_t step = 1;
         bool together = b->group.total >= LEAST;
         for (int i = b->group.n - 1; i >= 0; step *= b->group.axis[i--].size)
-            together &= stride(&b->group.axis[i], p->which) == step;
-        p->apart = together;
+            together &= b->group.axis[i].step[p->which] == step;
+        p->packed = together;
         any |= together;
     }
     if (!any) return false;
@@ -85,7 +81,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     b->n = inner_first(&g->n);
     b->k = g->k.n == 1 ? eg__min64(inner_first(&g->k), EG_KC) : inner_first(&g->k);
     for (int s = 0; s < 2; s++) {
-        if (!b->part[s].apart) continue;
+        if (!b->part[s].packed) continue;
         int64_t *r = s ? &b->n : &b->m;
         for (;;) {
             const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]),
@@ -102,42 +98,43 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         }
     }
     const eg_axis *m = g->m.axis, *last = &b->group.axis[b->group.n - 1];
-    b->part[0].joins = b->part[0].apart && !b->part[1].apart && g->m.n == 1 && b->m == m->size &&
+    b->part[0].joins = b->part[0].packed && !b->part[1].packed && g->m.n == 1 && b->m == m->size &&
                        last->sb == 0 && last->sc == m->sc * m->size;
     return true;
 }
 
 /* -- a block: elements [at, at + size) of a list's first axis --------------------------------- */
-static eg_list inner_cut(const eg_list *l, int64_t size, eg_axis *room)
+static eg_axes inner_cut(const eg_axes *l, int64_t size, eg_axis *room)
 {
-    eg_list c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
+    eg_axes c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
     for (int i = 0; i < l->n; i++) room[i] = l->axis[i];
     if (c.n) room[0].size = size;
     return c;
 }
-static int64_t offset(const eg_list *l, int64_t at, size_t which)
+static int64_t offset(const eg_axes *l, int64_t at, int which)
 {
-    return l->n ? at * stride(&l->axis[0], which) : 0;
+    return l->n ? at * l->axis[0].step[which] : 0;
 }
 /* row-major strides from `step` on in operand s */
-static void restride(const eg_list *l, int s, int64_t step)
+static void restride(const eg_axes *l, int s, int64_t step)
 {
-    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size)
-        *(s ? &l->axis[i].sb : &l->axis[i].sa) = step;
+    for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size) l->axis[i].step[s] = step;
 }
 
 /* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
-typedef struct turning {
-    const eg_list *x, *y;
-    size_t which, w;
+typedef struct transposing {
+    const eg_axes *x, *y;
+    int which;
+    size_t w;
     int64_t batches, zs, ys, pieces;
     const char *src;
     char *dst;
-} turning;
+} transposing;
+/* Transposes one thread's share of the lines. */
 static void inner_piece(void *user, int64_t number, int thread)
 {
     (void)thread;
-    const turning *t = user;
+    const transposing *t = user;
     const eg_axis one = { .size = 1 }, *x = t->x->n ? &t->x->axis[t->x->n - 1] : &one;
     for (int64_t y = t->y->total * number / t->pieces; y < t->y->total * (number + 1) / t->pieces;
          y++) {
@@ -146,27 +143,29 @@ static void inner_piece(void *user, int64_t number, int thread)
         for (int64_t i = 0; i < t->x->total; i += x->size) {
             int64_t along;
             eg__offsets(t->x, t->which, i, 1, &along);
-            eg__turn(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
-                     stride(x, t->which), t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs, false);
+            eg__transpose(t->w, x->size, t->batches, t->src + (at + along) * (int64_t)t->w,
+                          x->step[t->which], t->dst + (y * t->ys + i) * (int64_t)t->w, t->zs,
+                          false);
         }
     }
 }
-/* a line more, so that what is apart does not meet in one cache set */
+/* padded by one to two cache lines, so that batches do not share a cache set */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
-static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_list *group,
-                       eg_list *rows, const eg_list *k, const char *src)
+/* Transposes a block of operand s into its room, batch by batch, and gives its axes the strides
+ * that they have there. */
+static void inner_transpose(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
+                            eg_axes *rows, const eg_axes *k, const char *src)
 {
     /* x: the nearer of the two; the small kernels read a along its rows */
-    const eg_list *x = k, *y = rows;
-    if (rows->n &&
-        ((small && s == 0) || !k->n ||
-         stride(&rows->axis[rows->n - 1], p->which) < stride(&k->axis[k->n - 1], p->which))) {
+    const eg_axes *x = k, *y = rows;
+    if (rows->n && ((small && s == 0) || !k->n ||
+                    rows->axis[rows->n - 1].step[p->which] < k->axis[k->n - 1].step[p->which])) {
         x = rows;
         y = k;
     }
     const bool join = p->joins && small; /* then the batches lie side by side for every k */
-    turning t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
-                  x->total, 1, src,      p->room };
+    transposing t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
+                      x->total, 1, src,      p->room };
     if (join) {
         t.zs = x->total;
         t.ys = padded(x->total * group->total);
@@ -183,7 +182,7 @@ static void inner_turn(eg_ctx *cx, const part *p, int s, bool small, size_t w, e
     rows->total = rows->axis->size *= more;
 }
 
-bool eg__apart_suits(const eg_gemm *g, bool *small)
+bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
 {
     blocks b;
     if (!inner_plan(g, &b)) return false;
@@ -196,19 +195,22 @@ bool eg__apart_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
-bool eg__apart(eg_ctx *cx, const eg_gemm *g)
+/* Goes through blocks of batches, k, m and n; transposes what of each operand lies batch by
+ * batch, and multiplies block by block. */
+bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;
     if (!inner_plan(g, &b)) return false;
     const size_t w = g->dtype == EG_F64 ? 8 : 4;
-    const eg_list *rows[2] = { &g->m, &g->n };
+    const eg_axes *rows[2] = { &g->m, &g->n };
     for (int s = 0; s < 2; s++) {
         part *p = &b.part[s];
-        if (!p->apart) continue;
+        if (!p->packed) continue;
         const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group),
                       k = b.k * inner(&g->k);
         const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
-        p->room = eg__scratch(cx, 4 + s, (size_t)(by_z > by_k ? by_z : by_k) * w);
+        p->room = eg__scratch(cx, s ? EG_SCRATCH_BATCH_B : EG_SCRATCH_BATCH_A,
+                              (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->room) return false;
     }
     eg_axis room[4][EG_AXES_MAX];
@@ -225,20 +227,18 @@ bool eg__apart(eg_ctx *cx, const eg_gemm *g)
                         one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), room[1]);
                         one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), room[2]);
                         one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), room[3]);
-                        const size_t of_a = offsetof(eg_axis, sa), of_b = offsetof(eg_axis, sb),
-                                     of_c = offsetof(eg_axis, sc);
-                        one.a = g->a + W * (rest.a + offset(&b.group, z, of_a) +
-                                            offset(&g->m, i, of_a) + offset(&g->k, k, of_a));
-                        one.b = g->b + W * (rest.b + offset(&b.group, z, of_b) +
-                                            offset(&g->n, j, of_b) + offset(&g->k, k, of_b));
-                        one.c = g->c + W * (rest.c + offset(&b.group, z, of_c) +
-                                            offset(&g->m, i, of_c) + offset(&g->n, j, of_c));
+                        one.a = g->a + W * (rest.a + offset(&b.group, z, EG_OF_A) +
+                                            offset(&g->m, i, EG_OF_A) + offset(&g->k, k, EG_OF_A));
+                        one.b = g->b + W * (rest.b + offset(&b.group, z, EG_OF_B) +
+                                            offset(&g->n, j, EG_OF_B) + offset(&g->k, k, EG_OF_B));
+                        one.c = g->c + W * (rest.c + offset(&b.group, z, EG_OF_C) +
+                                            offset(&g->m, i, EG_OF_C) + offset(&g->n, j, EG_OF_C));
                         const bool small = eg__direct_suits(&one);
                         for (int s = 0; s < 2; s++) {
-                            if (!b.part[s].apart) continue;
+                            if (!b.part[s].packed) continue;
                             const char **from = s ? &one.b : &one.a;
-                            inner_turn(cx, &b.part[s], s, small, w, &one.batch, s ? &one.n : &one.m,
-                                       &one.k, *from);
+                            inner_transpose(cx, &b.part[s], s, small, w, &one.batch,
+                                            s ? &one.n : &one.m, &one.k, *from);
                             *from = b.part[s].room;
                         }
                         if (small) one.tiling = eg__direct_tiling(&one);

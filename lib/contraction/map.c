@@ -7,59 +7,30 @@
 #include "contraction/gemm.h"
 
 /* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
-enum { TURN_X = 256, TURN_Y = 64 };
+enum { LONG = 256, HIGH = 64 };
 
 typedef struct tile {
     int64_t rows, n, ra, sa, rb, sb, rc, sc;
 } tile; /* c[r·rc + i·sc] … */
 
-#define MAP(name, type)                                                                       \
-    EG_CLONES static void name(const tile *t, const type *a, const type *b, type *restrict c, \
-                               bool add)                                                      \
-    {                                                                                         \
-        const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;                           \
-        for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {                       \
-            if (!b) {                                                                         \
-                if (sa == 1 && sc == 1) {                                                     \
-                    if (add)                                                                  \
-                        for (int64_t i = 0; i < n; i++) c[i] += a[i];                         \
-                    else                                                                      \
-                        for (int64_t i = 0; i < n; i++) c[i] = a[i];                          \
-                } else if (add)                                                               \
-                    for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];                   \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];                    \
-                continue;                                                                     \
-            }                                                                                 \
-            if (sc == 1 && sa == 1 && sb == 1) {                                              \
-                if (add)                                                                      \
-                    for (int64_t i = 0; i < n; i++) c[i] += a[i] * b[i];                      \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i] = a[i] * b[i];                       \
-            } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {                     \
-                const type one = sa ? *b : *a, *many = sa ? a : b;                            \
-                if (add)                                                                      \
-                    for (int64_t i = 0; i < n; i++) c[i] += one * many[i];                    \
-                else                                                                          \
-                    for (int64_t i = 0; i < n; i++) c[i] = one * many[i];                     \
-            } else if (add)                                                                   \
-                for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa] * b[i * sb];           \
-            else                                                                              \
-                for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa] * b[i * sb];            \
-            b += t->rb;                                                                       \
-        }                                                                                     \
-    }
-MAP(map_f32, float)
-MAP(map_f64, double)
+#define REAL    float
+#define NAME(x) x##_f32
+#include "contraction/map_of.h"
+#undef REAL
+#undef NAME
+#define REAL    double
+#define NAME(x) x##_f64
+#include "contraction/map_of.h"
 
 typedef struct job {
-    const eg_list *tiles;
+    const eg_axes *tiles;
     const eg_axis *ax, *ay;
     int64_t nx, ny, bx, by, w, units, pieces;
     const char *a, *b;
     char *c;
-    bool turn, far, add;
+    bool transpose, far, add;
 } job;
+/* Computes tile number u. */
 static void map_unit(const job *j, int64_t u)
 {
     const eg_axis *ax = j->ax, *ay = j->ay;
@@ -76,8 +47,8 @@ static void map_unit(const job *j, int64_t u)
     const char *pa = j->a + j->w * (at.a + iy * ay->sa + ix * ax->sa);
     const char *pb = j->b ? j->b + j->w * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
     char *pc = j->c + j->w * (at.c + iy * ay->sc + ix * ax->sc);
-    if (j->turn)
-        eg__turn((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
+    if (j->transpose)
+        eg__transpose((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
     else if (j->w == 4)
         map_f32(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
     else
@@ -91,22 +62,23 @@ static void map_piece(void *user, int64_t k, int thread)
         map_unit(j, u);
 }
 
-bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, const void *b, void *c,
+/* Chooses the two axes of a tile and its size, and shares the tiles among threads. */
+bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, const void *b, void *c,
              bool add)
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
     eg_axis rest[EG_AXES_MAX];
-    eg_list tiles = { .n = 0, .total = 1, .axis = rest };
+    eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
-    bool turned = false;
+    bool transposed = false;
     for (int i = 0; i < out->n - 1; i++) /* does another axis move less in a (or in b)? */
         for (int s = 0; s < 2; s++) {
             int64_t here = eg__abs64(s ? out->axis[i].sb : out->axis[i].sa),
                     of_x = eg__abs64(s ? out->axis[x].sb : out->axis[x].sa);
-            if (here == 1 && of_x > 1 && out->axis[i].size > 2 && !turned) {
+            if (here == 1 && of_x > 1 && out->axis[i].size > 2 && !transposed) {
                 y = i;
-                turned = true;
+                transposed = true;
             }
         }
     for (int i = 0; i < out->n; i++)
@@ -116,14 +88,14 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const void *a, cons
         }
     const eg_axis *ax = x >= 0 ? &out->axis[x] : &one, *ay = y >= 0 ? &out->axis[y] : &one;
     job j = { .tiles = &tiles, .ax = ax, .ay = ay, .w = w, .a = a, .b = b, .c = c, .add = add };
-    if (turned && !b && !add && ax->sc == 1 && ay->sa == 1) {
-        j.turn = true;
-        j.far = out->total * w > EG_FAR;
+    if (transposed && !b && !add && ax->sc == 1 && ay->sa == 1) {
+        j.transpose = true;
+        j.far = out->total * w > EG_STREAM_BYTES;
     }
     /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
      * some thousand elements in all */
-    j.nx = eg__min64(ax->size, turned ? TURN_X : 1 << 14);
-    j.ny = eg__min64(ay->size, turned ? TURN_Y : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
+    j.nx = eg__min64(ax->size, transposed ? LONG : 1 << 14);
+    j.ny = eg__min64(ay->size, transposed ? HIGH : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);
     j.bx = (ax->size + j.nx - 1) / j.nx;
     j.by = (ay->size + j.ny - 1) / j.ny;
     j.units = tiles.total * j.by * j.bx;

@@ -115,6 +115,9 @@ static double step_cost(const tree *tr, int l, int r, const set *left, const dou
     const set all = either(&tr->has[l], &tr->has[r], words);
     return volume(&all, size, words) * (equal(&all, left, words) ? 1 : 2);
 }
+/* Contracts the pair with the lowest score again and again; a pair that shares a label comes
+ * before one that does not. The score is what it makes, minus `weight` times what it frees. False
+ * if the limit forbids every pair. */
 static bool greedy(tree *tr, const set *out, const double *size, int words, double limit,
                    double weight)
 {
@@ -217,6 +220,8 @@ static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
     return me;
 }
 
+/* Labels that one operand alone has are summed over beforehand, so that they play no part in the
+ * search. */
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
                double limit, int (*pairs)[2], eg_cost *cost)
 {
@@ -243,12 +248,12 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     tree tr, best;
     tr.n = n;
     for (int k = 0; k < n; k++) {
-        bool lonely = false;
+        bool unshared = false;
         for (int w = 0; w < WORDS; w++) {
             tr.has[k].bits[w] = ops[k].bits[w] & (two.bits[w] | out->bits[w]);
-            lonely |= tr.has[k].bits[w] != ops[k].bits[w];
+            unshared |= tr.has[k].bits[w] != ops[k].bits[w];
         }
-        if (lonely && volume(&ops[k], size, words) > volume(&tr.has[k], size, words))
+        if (unshared && volume(&ops[k], size, words) > volume(&tr.has[k], size, words))
             c.flops += volume(&ops[k], size, words);
     }
     union {

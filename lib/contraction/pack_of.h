@@ -24,43 +24,43 @@ static void NAME(copy)(int w, int64_t n, const WORD *src, int64_t ks, WORD *dst)
 
 /* dst[p·ds + i] = src[off[i] + p]: rows become columns, stretches of rows that are one stride apart
  * at a time */
-static void NAME(turn)(int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst,
-                       int64_t ds)
+static void NAME(transpose)(int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst,
+                            int64_t ds)
 {
     for (int64_t i = 0, next; i < rows; i = next) {
         const int64_t step = i + 1 < rows ? off[i + 1] - off[i] : 0;
         for (next = i + 1; next < rows && off[next] - off[next - 1] == step;) next++;
         if (n < 32 / (int64_t)sizeof(WORD))
-            eg__turn_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds);
+            eg__transpose_narrow(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds);
         else
-            eg__turn(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds, false);
+            eg__transpose(sizeof(WORD), next - i, n, src + off[i], step, dst + i, ds, false);
     }
 }
 
 /* dst[p·w + i] = src[off[i] + 2p] */
-static void NAME(halved)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src,
-                         WORD *dst)
+static void NAME(every_second)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src,
+                               WORD *dst)
 {
     enum { ROWS = 16, COLUMNS = 64 };
     _Alignas(64) WORD near[ROWS * COLUMNS];
     for (int64_t p = 0; p < n; p += COLUMNS)
         for (int64_t i = 0; i < rows; i += ROWS) {
-            const int64_t nx = rows - i < ROWS
-            ? rows - i : ROWS
-            , ny = n - p < COLUMNS ? n - p : COLUMNS;
+            const int64_t nx = eg__min64(rows - i, ROWS), ny = eg__min64(n - p, COLUMNS);
             const int64_t step = nx > 1 ? off[i + 1] - off[i] : 0;
             int64_t same = 1;
             while (same < nx && off[i + same] - off[i + same - 1] == step) same++;
             if (same == nx)
-                eg__halve(sizeof(WORD), ny, nx, src + off[i] + 2 * p, step, near, COLUMNS);
+                eg__take_every_second(sizeof(WORD), ny, nx, src + off[i] + 2 * p, step, near,
+                                      COLUMNS);
             else
                 for (int64_t r = 0; r < nx; r++)
-                    eg__halve(sizeof(WORD), ny, 1, src + off[i + r] + 2 * p, 0, near + r * COLUMNS,
-                              0);
-            eg__turn(sizeof(WORD), nx, ny, near, COLUMNS, dst + p * w + i, w, false);
+                    eg__take_every_second(sizeof(WORD), ny, 1, src + off[i + r] + 2 * p, 0,
+                                          near + r * COLUMNS, 0);
+            eg__transpose(sizeof(WORD), nx, ny, near, COLUMNS, dst + p * w + i, w, false);
         }
 }
 
+/* dst[p·w + i] = src[off[i] + p·ks] for any offsets. */
 static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, const WORD *src,
                          int64_t ks, WORD *dst)
 {
@@ -86,6 +86,7 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
     }
 }
 
+/* Chooses for every stretch of k how it is packed. */
 static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
                         const eg_run *run, const WORD *src, WORD *dst, int64_t k)
 {
@@ -98,7 +99,7 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
             beside++;
         if (beside >= 4 && rs != 1 && run->stride != 1) {
             for (int64_t p = 0; p < run->n; p++)
-                NAME(turn)(rows, off, beside, from + p * run->stride, dst + p * w, run->n * w);
+                NAME(transpose)(rows, off, beside, from + p * run->stride, dst + p * w, run->n * w);
             dst += beside * run->n * w;
             runs -= beside - 1;
             run += beside - 1;
@@ -107,11 +108,11 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
         if (rs == 1 && rows == w)
             NAME(copy)(w, run->n, from + off[0], run->stride, dst);
         else if (rs == 2)
-            eg__halve(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
+            eg__take_every_second(sizeof(WORD), rows, run->n, from + off[0], run->stride, dst, w);
         else if (run->stride == 1 && run->n > 1)
-            NAME(turn)(rows, off, run->n, from, dst, w);
+            NAME(transpose)(rows, off, run->n, from, dst, w);
         else if (run->stride == 2 && run->n > 1)
-            NAME(halved)(w, rows, off, run->n, from, dst);
+            NAME(every_second)(w, rows, off, run->n, from, dst);
         else
             NAME(gather)(w, rows, off, run->n, from, run->stride, dst);
         dst += run->n * w;

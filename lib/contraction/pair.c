@@ -1,16 +1,16 @@
 /* pair.c: what a contraction of two operands is, and who does it.
  *
- * Axes of size 1 go, axes that lie together in every operand fuse, and each of the rest has a role
- * by where it moves: batch (a, b, c)   m (a, c)   n (b, c)   k (a, b)   and lonely (a alone, or b
- * alone), which is summed before anything else. An operand that an axis does not move in (stride 0:
- * broadcast) counts as not having it.
+ * Axes of size 1 are dropped, and axes that are one run in every operand are fused. Each of the
+ * rest has a role by the tensors in which its stride is not 0: batch (a, b, c)   m (a, c)   n (b,
+ * c)   k (a, b)   unshared (a alone, or b alone) An operand is summed over its unshared axes before
+ * anything else.
  *
  * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is
  * run as often as one likes. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* x outside y: does x continue y in every operand? */
+/* True if x, outside of y, and y are one run in every operand. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
@@ -42,9 +42,9 @@ static bool pair_outside(const eg_axis *x, const eg_axis *y)
     return p != q ? p > q
                   : eg__abs64(x->sa) + eg__abs64(x->sb) > eg__abs64(y->sa) + eg__abs64(y->sb);
 }
-static eg_list list(eg_axis *first, int n)
+static eg_axes list(eg_axis *first, int n)
 {
-    eg_list l = { .n = n, .total = 1, .axis = first };
+    eg_axes l = { .n = n, .total = 1, .axis = first };
     for (int i = 0; i < n; i++) l.total *= first[i].size;
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0 && pair_outside(&first[j], &first[j - 1]); j--) {
@@ -55,7 +55,7 @@ static eg_list list(eg_axis *first, int n)
     return l;
 }
 
-static void pair_zero(eg_dtype dtype, const eg_list *out, char *c)
+static void pair_zero(eg_dtype dtype, const eg_axes *out, char *c)
 {
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
     const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* integers end in i64 */
@@ -69,7 +69,7 @@ static void pair_zero(eg_dtype dtype, const eg_list *out, char *c)
 }
 
 /* Lists are made at the end of the pairing's axes, one after the other. */
-static eg_list pair_take(eg_pairing *p, int n, const eg_axis *x)
+static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
 {
     eg_axis *first = p->axis + p->axes;
     memcpy(first, x, (size_t)n * sizeof *x);
@@ -77,7 +77,7 @@ static eg_list pair_take(eg_pairing *p, int n, const eg_axis *x)
     return list(first, n);
 }
 
-/* The sum of an operand over its lonely axes, row-major in scratch; the other axes get their
+/* The sum of an operand over its unshared axes, row-major in scratch; the other axes get their
  * strides in it. */
 static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
@@ -98,18 +98,18 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
         kept[nkept++] = y;
         *(of_b ? &x[i].sb : &x[i].sa) = y.sc;
     }
-    eg_lonely *l = &p->lonely[of_b];
+    eg_unshared *l = &p->unshared[of_b];
     nkept = fuse(nkept, kept); /* an axis of c never fuses with one that is not of c */
     ngone = fuse(ngone, gone);
-    *l = (eg_lonely){ .out = pair_take(p, nkept, kept),
-                      .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
+    *l = (eg_unshared){ .out = pair_take(p, nkept, kept),
+                        .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
     l->k = pair_take(p, ngone, gone);
 }
 
 static void exchange(eg_pairing *p)
 {
     eg_gemm *g = &p->gemm;
-    const eg_list m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
+    const eg_axes m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
     g->m = g->n;
     g->n = m;
     p->swap = !p->swap;
@@ -122,8 +122,8 @@ static void exchange(eg_pairing *p)
         }
 }
 
-/* Not a matrix product: the axes of c, and those that are summed */
-static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
+/* Plans what is no matrix product by the axes of c and those that are summed over. */
+static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool two)
 {
     eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
     int nfree = 0, nsummed = 0;
@@ -146,7 +146,7 @@ static void simply(eg_pairing *p, int n, const eg_axis *x, bool two)
     }
     p->gemm.batch = pair_take(p, nfree, free_axes);
     p->gemm.k = pair_take(p, nsummed, summed);
-    p->way = !eg__is_float(p->gemm.dtype) ? EG_WAY_PLAIN : nsummed ? EG_WAY_SUM : EG_WAY_MAP;
+    p->kind = !eg__is_float(p->gemm.dtype) ? EG_PAIR_PLAIN : nsummed ? EG_PAIR_SUM : EG_PAIR_MAP;
 }
 
 enum { BATCH, M, N, K };
@@ -155,10 +155,11 @@ typedef struct roles {
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
 
-/* Free axes that do not fuse: with one of them along vectors (c is contiguous there) and one along
- * columns, the others can be batches, and direct.c does what would be packed and scattered number
- * by number. False: they are single already, or too short for that. */
-static bool single(roles *r, eg_dtype dtype)
+/* Where m or n has several axes that do not fuse: keeps one of each, that of m along vectors (c is
+ * contiguous there), and makes the others batches. direct.c then computes what gemm.c would have to
+ * scatter number by number. False, and nothing is changed, if there is one of each already, or if
+ * the axes are too short for that. */
+static bool spill_to_batches(roles *r, eg_dtype dtype)
 {
     enum { SHORTEST = 8, LEAST_WORK = 2048 };
     const int64_t lanes = dtype == EG_F64 ? 8 : 16;
@@ -191,6 +192,7 @@ static bool single(roles *r, eg_dtype dtype)
     }
     return true;
 }
+/* Sets the four lists of a product, of which the pairing has none yet, and chooses the kernel. */
 static void pair_product(eg_pairing *p, const roles *r)
 {
     eg_gemm *g = &p->gemm;
@@ -204,15 +206,17 @@ static void pair_product(eg_pairing *p, const roles *r)
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
     bool small = eg__direct_suits(g);
-    p->way = eg__apart_suits(g, &small) ? EG_WAY_APART : small ? EG_WAY_DIRECT : EG_WAY_PACKED;
-    if (p->way == EG_WAY_DIRECT) g->tiling = eg__direct_tiling(g);
+    p->kind = eg__inner_batch_suits(g, &small) ? EG_PAIR_INNER_BATCH
+              : small                          ? EG_PAIR_DIRECT
+                                               : EG_PAIR_PACKED;
+    if (p->kind == EG_PAIR_DIRECT) g->tiling = eg__direct_tiling(g);
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
-eg_way eg__way(const eg_pairing *p) { return p->way; }
-bool eg__way_copies(const eg_pairing *p)
+eg_pair_kind eg__pair_kind(const eg_pairing *p) { return p->kind; }
+bool eg__pair_copies(const eg_pairing *p)
 {
-    return p->way == EG_WAY_DIRECT && !p->gemm.tiling.in_place;
+    return p->kind == EG_PAIR_DIRECT && !p->gemm.tiling.in_place;
 }
 /* c's, and of each presum */
 size_t eg__pairing_bytes(int axes)
@@ -220,13 +224,15 @@ size_t eg__pairing_bytes(int axes)
     return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
 }
 
+/* Drops axes of size 1, fuses those that are one run everywhere, sums over those that one operand
+ * alone has, and gives the rest their roles. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
 {
     eg_axis x[EG_AXES_MAX];
     roles role = { .n = { 0 } };
     int n = 0;
     bool empty_sum = false;
-    *p = (eg_pairing){ .way = EG_WAY_NOTHING, .gemm = { .dtype = dtype } };
+    *p = (eg_pairing){ .kind = EG_PAIR_NOTHING, .gemm = { .dtype = dtype } };
     for (int i = 0; i < axes; i++) {
         if (axis[i].size == 0) {
             if (axis[i].in_c) return;
@@ -245,24 +251,24 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
         for (int i = 0; i < n; i++)
             if (x[i].in_c) x[m++] = x[i];
         p->gemm.batch = pair_take(p, m, x);
-        p->way = EG_WAY_ZERO;
+        p->kind = EG_PAIR_ZERO;
         return;
     }
     n = fuse(n, x);
     if (!eg__is_float(dtype) || !two) {
-        simply(p, n, x, two);
+        pair_without_product(p, n, x, two);
         return;
     }
 
-    bool lonely_a = false, lonely_b = false;
+    bool unshared_a = false, unshared_b = false;
     for (int i = 0; i < n; i++)
         if (!x[i].in_c) {
-            lonely_a |= x[i].sa && !x[i].sb;
-            lonely_b |= x[i].sb && !x[i].sa;
+            unshared_a |= x[i].sa && !x[i].sb;
+            unshared_b |= x[i].sb && !x[i].sa;
         }
-    if (lonely_a) presum(p, n, x, false);
-    if (lonely_b) presum(p, n, x, true);
-    if (lonely_a || lonely_b) {
+    if (unshared_a) presum(p, n, x, false);
+    if (unshared_b) presum(p, n, x, true);
+    if (unshared_a || unshared_b) {
         int m = 0;
         for (int i = 0; i < n; i++)
             if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
@@ -273,27 +279,30 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
         role.axis[r][role.n[r]++] = x[i];
     }
     if (!role.n[K] || !role.n[M] || !role.n[N]) {
-        simply(p, n, x, two);
+        pair_without_product(p, n, x, two);
         return;
     }
     const eg_pairing before = *p;
     roles alone = role;
-    if (single(&alone, dtype)) {
+    if (spill_to_batches(&alone, dtype)) {
         pair_product(p, &alone);
-        if (p->way == EG_WAY_DIRECT || (p->way == EG_WAY_APART && p->gemm.m.axis[0].sc == 1))
+        if (p->kind == EG_PAIR_DIRECT ||
+            (p->kind == EG_PAIR_INNER_BATCH && p->gemm.m.axis[0].sc == 1))
             return;
         *p = before;
     }
     pair_product(p, &role);
 }
 
+/* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
+ * kernel. */
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
 {
     const eg_dtype dtype = p->gemm.dtype;
     for (int s = 0; s < 2; s++) {
-        const eg_lonely *l = &p->lonely[s];
+        const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;
-        void *sum = eg__scratch(cx, 1 + s, l->bytes);
+        void *sum = eg__scratch(cx, s ? EG_SCRATCH_SUM_B : EG_SCRATCH_SUM_A, l->bytes);
         if (!sum || !eg__sum(cx, dtype, &l->out, &l->k, s ? b : a, NULL, sum, false)) return false;
         *(s ? &b : &a) = sum;
     }
@@ -302,26 +311,26 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         a = b;
         b = t;
     }
-    switch (p->way) {
-    case EG_WAY_NOTHING: return true;
-    case EG_WAY_ZERO:
+    switch (p->kind) {
+    case EG_PAIR_NOTHING: return true;
+    case EG_PAIR_ZERO:
         if (!add) pair_zero(dtype, &p->gemm.batch, c);
         return true;
-    case EG_WAY_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
-    case EG_WAY_MAP: return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
-    case EG_WAY_SUM: return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
-    case EG_WAY_DIRECT:
-    case EG_WAY_PACKED:
-    case EG_WAY_APART: break;
+    case EG_PAIR_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
+    case EG_PAIR_MAP: return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
+    case EG_PAIR_SUM: return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
+    case EG_PAIR_DIRECT:
+    case EG_PAIR_PACKED:
+    case EG_PAIR_INNER_BATCH: break;
     }
     eg_gemm g = p->gemm;
     g.a = a;
     g.b = b;
     g.c = c;
     g.add = add;
-    return p->way == EG_WAY_DIRECT  ? eg__direct(cx, &g)
-           : p->way == EG_WAY_APART ? eg__apart(cx, &g)
-                                    : eg__gemm(cx, &g);
+    return p->kind == EG_PAIR_DIRECT        ? eg__direct(cx, &g)
+           : p->kind == EG_PAIR_INNER_BATCH ? eg__inner_batch(cx, &g)
+                                            : eg__gemm(cx, &g);
 }
 
 bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a,

@@ -3,32 +3,33 @@
  * conjugated); floats never need to. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
 
-#define PLAIN(name, type, sum_type)                                                      \
-    static void name(const eg_list *out, const eg_list *k, const type *a, const type *b, \
-                     sum_type *c, bool add)                                              \
-    {                                                                                    \
-        for (int64_t o = 0; o < out->total; o++) {                                       \
-            const eg_place at = eg__place(out, o);                                       \
-            const eg_axis one = { .size = 1 }, *in = k->n ? &k->axis[k->n - 1] : &one;   \
-            sum_type sum = 0;                                                            \
-            for (int64_t q = 0; q < k->total; q += in->size) {                           \
-                const eg_place in_k = eg__place(k, q);                                   \
-                const type *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;  \
-                for (int64_t i = 0; i < in->size; i++)                                   \
-                    sum += pb ? (sum_type)pa[i * in->sa] * (sum_type)pb[i * in->sb]      \
-                              : (sum_type)pa[i * in->sa];                                \
-            }                                                                            \
-            c[at.c] = add ? c[at.c] + sum : sum;                                         \
-        }                                                                                \
-    }
-PLAIN(plain_f32, float, float)
-PLAIN(plain_f64, double, double)
-PLAIN(plain_i32, int32_t, uint64_t) /* wraps as i64 does, without overflow being undefined */
-PLAIN(plain_i64, uint64_t, uint64_t)
-PLAIN(plain_bool, uint8_t, uint64_t)
-PLAIN(plain_c128, double complex, double complex)
+/* Sums of integers are unsigned: they wrap as i64 does, where overflow would be undefined. */
+#define T       float
+#define SUM     float
+#define NAME(x) x##_f32
+#include "contraction/plain_of.h"
+#define T       double
+#define SUM     double
+#define NAME(x) x##_f64
+#include "contraction/plain_of.h"
+#define T       int32_t
+#define SUM     uint64_t
+#define NAME(x) x##_i32
+#include "contraction/plain_of.h"
+#define T       uint64_t
+#define SUM     uint64_t
+#define NAME(x) x##_i64
+#include "contraction/plain_of.h"
+#define T       uint8_t
+#define SUM     uint64_t
+#define NAME(x) x##_bool
+#include "contraction/plain_of.h"
+#define T       double complex
+#define SUM     double complex
+#define NAME(x) x##_c128
+#include "contraction/plain_of.h"
 
-void eg__plain(eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a, const void *b,
+void eg__plain(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, bool add)
 {
     switch (dtype) {

@@ -1,5 +1,5 @@
-/* program.c: labels, sizes and strides → the order of pairs, what each pair leaves, and how each is
- * done. */
+/* program.c: from labels, sizes and strides to the order of pairs, the intermediates, and a pairing
+ * for each; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>
 
@@ -78,16 +78,22 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
+/* The bytes that an intermediate may have. */
+static int64_t most_bytes(const eg_order_args *o)
+{
+    return !o->limit ? INT64_MAX : o->limit == EG_OFF ? 0 : o->limit;
+}
+/* Lets eg__order find the order of pairs. If no order keeps to the limit, says how large the
+ * smallest intermediate was. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
                       int (*pair)[2])
 {
     eg_labelset set[EG_EINSUM_MAX], all;
     double size[EG_LABEL_MAX] = { 0 };
     const double width = eg__width[t->dtype];
-    /* a limit below one element allows no intermediate, and eg__order takes 0 for none */
-    const double limit = t->order.limit == EG_OFF ? 0.5
-                         : t->order.limit         ? (double)t->order.limit / width
-                                                  : 0;
+    const int64_t most = most_bytes(&t->order);
+    /* in elements; eg__order takes 0 for no limit, and half an element allows no intermediate */
+    const double limit = most == INT64_MAX ? 0 : most ? (double)most / width : 0.5;
     for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
     set_of(&all, out, size);
     if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
@@ -100,18 +106,19 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
         "einsum: .limit is %lld bytes, and every order of the %d operands that was found has "
         "an intermediate of at least %.0f "
         "bytes",
-        (long long)(t->order.limit == EG_OFF ? 0 : t->order.limit), t->count, best.largest * width);
+        (long long)most, t->count, best.largest * width);
     return false;
 }
 
-/* -- intermediates: what somebody still needs, row-major: shared labels first, then a's own, then
- * b's own */
+/* -- intermediates: the labels that a later operand or the result has, row-major: shared ones
+ * first, then those of a alone, then those of b alone */
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
     for (int k = 0; k < numbers; k++)
         if (!gone[k] && program_find(d->side[k].label, d->side[k].n, label) >= 0) return true;
     return program_find(d->out.label, d->out.n, label) >= 0;
 }
+/* Sets what a step leaves and where it lies; refuses more axes or bytes than there may be. */
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 {
     const int n = d->task->count, numbers = n + step;
@@ -142,8 +149,8 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
                        step + 1);
             return false;
         }
-    const int64_t limit = d->task->order.limit == EG_OFF ? 0 : d->task->order.limit;
-    if (d->task->order.limit && bytes > limit) {
+    const int64_t limit = most_bytes(&d->task->order);
+    if (bytes > limit) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "einsum: .limit is %lld bytes, and step %d makes an intermediate of %lld",
                    (long long)limit, step + 1, (long long)bytes);
@@ -173,6 +180,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     return true;
 }
 
+/* Merges repeated labels, finds the order of pairs, and describes each intermediate. */
 bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
 {
     const int n = t->count;
@@ -203,6 +211,7 @@ const eg_side *eg__draft_result(const eg_draft *d, int step)
     return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
 }
 
+/* Each label of the three is one axis. */
 int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
@@ -237,15 +246,14 @@ int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
 }
 
 /* -- pairings --------------------------------------------------------------------------------- */
-static size_t program_up(size_t n) { return (n + 15) / 16 * 16; }
 static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; }
 
 size_t eg__program_bytes(const eg_draft *d)
 {
-    size_t bytes = program_up(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
+    size_t bytes = eg__up16(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
     for (int s = 0; s < d->steps; s++)
-        bytes += program_up(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
-    return bytes + (diagonal(d) ? program_up(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
+        bytes += eg__up16(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
+    return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
 static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis,
@@ -253,13 +261,14 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg
 {
     eg_pairing *p = (eg_pairing *)(void *)*room;
     eg__pairing(p, dtype, axes, axis, two);
-    *room += program_up(eg__pairing_bytes(axes));
+    *room += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
+/* Makes a pairing of each step, one behind the other in the room. */
 eg_program *eg__program(void *room, const eg_draft *d)
 {
     eg_program *p = room;
-    char *next = (char *)room + program_up(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
+    char *next = (char *)room + eg__up16(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
     *p = (eg_program){ .count = d->task->count, .steps = d->steps, .room = d->room };
     for (int k = 0; k < d->out.n; k++) p->empty |= d->out.size[k] == 0;
     eg_axis axis[3 * EG_RANK_MAX];
@@ -270,7 +279,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
                                         .at = s == d->steps - 1 ? 0 : d->at[s] };
         p->step[s].pairing = pairing(&next, d->task->dtype, n, axis, p->step[s].b >= 0);
     }
-    if (diagonal(d)) { /* zeros are the sum over nothing */
+    if (diagonal(d)) { /* a sum over nothing writes the zeros beside it */
         const eg_labelled *o = d->task->out;
         for (int k = 0; k < o->rank; k++)
             axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
@@ -280,6 +289,8 @@ eg_program *eg__program(void *room, const eg_draft *d)
     return p;
 }
 
+/* Runs the steps. Intermediates lie on the stack if they are small, else in a scope of their own.
+ * */
 bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, bool add)
 {
     if (p->empty) return true;

@@ -1,10 +1,11 @@
 /* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles:
- * dots, matrix times vector, reductions, traces. Along: the operand is nearest along k, each result
- * is a row's dot. Across: it is nearest along a free axis, whole rows are added.
+ * dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is one of k, and
+ * each result is the dot of a row. Across: its nearest axis is a free one, and whole rows are
+ * added.
  *
- * Sums are trees, so that the error grows with log k: blocks of a fixed size, combined in pairs as
- * a binary counter carries; and long sums have parts of a fixed number of blocks, which threads may
- * share. The tree depends on sizes and strides alone. */
+ * Sums are trees, so that the error grows with log k: blocks of a fixed size are combined in pairs,
+ * as a binary counter carries, and long sums are cut into parts of a fixed number of blocks, which
+ * threads share. The tree depends on sizes and strides alone. */
 #include "contraction/gemm.h"
 #include <string.h>
 
@@ -13,16 +14,16 @@ enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 
 typedef struct plan {
-    const eg_list *out;
+    const eg_axes *out;
     eg_axis x;      /* the nearest axis: of k (along), or free (across) */
-    eg_list rest;   /* k without x */
-    eg_list others; /* out without x */
+    eg_axes rest;   /* k without x */
+    eg_axes others; /* out without x */
     bool across;
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
 } plan;
 
-/* halves onto halves: the sum of a vector's lanes, in lane 0 */
+/* adds one half of a vector to the other, again and again: the sum of its lanes ends in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
 #define REAL         float
 #define HALVES(x)                                                 \
@@ -53,9 +54,9 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 #include "contraction/sum_of.h"
 
 /* l without its axis `at`, in `room` */
-static eg_list sum_without(const eg_list *l, int at, eg_axis *room)
+static eg_axes sum_without(const eg_axes *l, int at, eg_axis *room)
 {
-    eg_list r = { .n = 0, .total = 1, .axis = room };
+    eg_axes r = { .n = 0, .total = 1, .axis = room };
     for (int i = 0; i < l->n; i++)
         if (i != at) {
             room[r.n++] = l->axis[i];
@@ -63,7 +64,7 @@ static eg_list sum_without(const eg_list *l, int at, eg_axis *room)
         }
     return r;
 }
-static int sum_nearest(const eg_list *l)
+static int sum_nearest(const eg_axes *l)
 {
     int best = -1;
     for (int i = 0; i < l->n; i++)
@@ -72,7 +73,8 @@ static int sum_nearest(const eg_list *l)
     return best;
 }
 
-bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_list *out, const eg_list *k, const void *a,
+/* Decides between along and across, and cuts the sum into blocks and parts. */
+bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
              const void *b, void *c, bool add)
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];

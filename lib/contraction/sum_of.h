@@ -187,6 +187,8 @@ static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool 
     *c = add ? *c + *part : *part;
 }
 
+/* One part of one result (along), or of a stretch of neighbouring results (across): into c, or
+ * into `partial` if there are several parts. */
 static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add,
                        REAL *partial)
 {
@@ -226,11 +228,12 @@ typedef struct NAME(job) {
     REAL *c, *partial;
     bool add;
 } NAME(job);
+/* One thread's share of the units. */
 static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
     const NAME(job) *j = user;
-    const eg_list *out = j->p->out;
+    const eg_axes *out = j->p->out;
     /* rows of one block: a stretch of them at once */
     if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
@@ -248,6 +251,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
 }
 
+/* Shares the units among threads and adds up the parts. False after "out of memory". */
 static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
 {
     REAL *partial = NULL;
@@ -261,7 +265,8 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
     p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
     const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
     if (p->parts > 1 &&
-        !(partial = eg__scratch(cx, 3, (size_t)(p->parts * p->out->total) * sizeof *partial)))
+        !(partial = eg__scratch(cx, EG_SCRATCH_PARTS,
+                                (size_t)(p->parts * p->out->total) * sizeof *partial)))
         return false;
     const int64_t pieces = team > 1 ? eg__min64(units, 8 * team) : 1;
     eg__parallel(cx, team, pieces, NAME(piece),

@@ -89,8 +89,8 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
 #endif
     return chunk_new(cx, need);
 }
-/* `used` only falls when chunks are released, so that its peak is looked for there and where it is
- * asked for. */
+/* `used` falls only where chunks are released, so it is enough to look for its peak there and where
+ * it is asked for. */
 static void note_peak(eg_usage *u)
 {
     if (u->used > u->used_peak) u->used_peak = u->used;
@@ -105,7 +105,8 @@ static void data_release(eg_ctx *cx, eg__chunk **list)
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
 #else
-        /* taken oldest last, found first again: the next step takes them in the same order */
+        /* the chunk that was taken first ends up in front: the next step takes them in the same
+         * order */
         c->next = cx->spare_data;
         cx->spare_data = c;
 #endif
@@ -225,7 +226,7 @@ static void arena_release(eg__arena *a)
 
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
 
-void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
+void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 {
     eg__chunk **s = &cx->scratch[which];
     if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
@@ -242,11 +243,11 @@ void *eg__scratch(eg_ctx *cx, int which, size_t bytes)
     return eg__chunk_room(*s);
 }
 
-void *eg__keep_block(eg_ctx *cx, size_t bytes)
+void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
 {
-    eg__chunk *c = cx->kept ? NULL : chunk_new(cx, bytes);
-    if (c) cx->kept = eg__chunk_room(c);
-    return cx->kept;
+    eg__chunk *c = cx->plan_cache ? NULL : chunk_new(cx, bytes);
+    if (c) cx->plan_cache = eg__chunk_room(c);
+    return cx->plan_cache;
 }
 
 /* -- context ---------------------------------------------------------------------------------- */
@@ -256,11 +257,13 @@ const char *eg_type_name(eg_dtype t)
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 
+/* Checks the options, then makes a context in one block of the given allocator. NULL after an
+ * error, which the thread keeps: there is no context to record it in. */
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
-    eg_clear(NULL); /* what eg_error(NULL) says after this call is about this call */
+    eg_options(&o, sizeof o, given);
+    eg_clear(NULL); /* so that eg_error(NULL) tells of this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",
                    eg_type_name(o.dtype));
@@ -289,7 +292,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
     };
     cx->poison.cx = cx;
     cx->poison.st = &cx->poison.own;
-    cx->poison.dim = cx->poison.stride = cx->nothing;
+    cx->poison.dim = cx->poison.stride = cx->no_dims;
     cx->root = (eg__arena){ .cx = cx };
     cx->top = &cx->root;
     eg__text(&cx->text, &cx->text_size);
@@ -305,7 +308,7 @@ static void give_back(eg_ctx *cx)
             next = c->next;
             chunk_free(cx, c);
         }
-    for (int k = 0; k < EG_SCRATCH; k++)
+    for (int k = 0; k < EG_SCRATCHES; k++)
         if (cx->scratch[k]) chunk_free(cx, cx->scratch[k]);
 }
 void eg_close(eg_ctx *cx)
@@ -315,13 +318,13 @@ void eg_close(eg_ctx *cx)
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
     arena_release(&cx->root);
     give_back(cx);
-    if (cx->kept) chunk_free(cx, (eg__chunk *)(void *)((char *)cx->kept - HEADER));
+    if (cx->plan_cache) chunk_free(cx, (eg__chunk *)(void *)((char *)cx->plan_cache - HEADER));
     cx->realloc(cx->user, cx, sizeof *cx, 0);
 }
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, nothing)); /* the poison and the message are not wanted */
+    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* the poison and the message are not wanted */
     cx->realloc = plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;
@@ -334,8 +337,8 @@ void eg__brief_close(eg_ctx *cx)
     give_back(cx);
 }
 
-/* The first failure of this thread that found no context: no operand, or no eg_open that succeeded.
- * Empty: there was none. */
+/* The first failure of this thread that had no context to be recorded in; empty if there was none.
+ */
 static _Thread_local char homeless[512];
 static _Thread_local eg_code homeless_code;
 
@@ -422,6 +425,8 @@ eg_mark eg_push(eg_ctx *cx)
     return (eg_mark){ a, a->serial };
 }
 
+/* Ends the scope of the mark and all scopes that were left open inside it. Its memory goes to the
+ * pool of the context, not to the allocator. */
 void eg_pop(eg_ctx *cx, eg_mark m)
 {
     if (!cx || !m.scope) return;
@@ -539,7 +544,16 @@ void eg_stats_reset(eg_ctx *cx)
     if (cx) cx->use.used_peak = cx->use.used;
 }
 const char *eg_version(void) { return EG_VERSION; }
-double eg__opt(double given, double otherwise)
+
+/* -- options ---------------------------------------------------------------------------------- */
+double eg_option(double given, double otherwise)
 {
     return given == 0 ? otherwise : given == EG_OFF ? 0 : given;
+}
+void eg_options(void *own, size_t size, const void *given)
+{
+    size_t have;
+    if (!given) return;
+    memcpy(&have, given, sizeof have);
+    memcpy(own, given, have < size ? have : size);
 }

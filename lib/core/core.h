@@ -27,6 +27,8 @@ static inline int64_t eg__min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t eg__abs64(int64_t x) { return x < 0 ? -x : x; }
 /* the smallest multiple of `to` that is not below a */
 static inline int64_t eg__round_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+/* the same of bytes, to what any type's alignment divides */
+static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16; }
 
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------- */
 /* shared by the views of one tensor */
@@ -42,13 +44,14 @@ struct eg_tensor {
     uint32_t live; /* EG_LIVE until its scope is popped */
     uint8_t dtype, rank;
     bool poison;
-    bool unrecorded; /* an operation made it while nothing was recorded: it has no row */
+    bool unrecorded; /* made by an operation while nothing was recorded: op is NULL */
     int count;       /* operands */
     uint32_t attr_size;
     eg_ctx *cx;
-    const eg_op *op; /* the row that made it; NULL for a leaf */
-    const void *attr;
-    eg_tensor **in; /* operands, then (as uint64_t) the versions they had: tensor/apply.c */
+    const eg_op *op;  /* the row that made it; NULL for a leaf */
+    const void *attr; /* what the call asked for: a copy of eg_apply's attr */
+    void *saved;      /* what the row found out (eg_node_save), or NULL */
+    eg_tensor **in;   /* operands, then (as uint64_t) the versions they had: tensor/apply.c */
     /* st points at the own one, or at that of the tensor it is a view of */
     eg_storage *st, own;
     char *data; /* element 0 of the logical order */
@@ -64,24 +67,39 @@ struct eg_tensor {
     struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
 };
 
-/* 64-byte aligned, in the open scope, not zeroed; NULL after "out of memory" */
+/* Returns memory of the open scope, aligned to 64 bytes (16 if it is less), not zeroed; NULL after
+ * "out of memory". */
 void *eg__alloc(eg_ctx *, size_t bytes);
-/* the context's reusable buffer number `which` (0..EG_SCRATCH-1); grows; NULL after "out of memory"
- */
-void *eg__scratch(eg_ctx *, int which, size_t bytes);
-enum { EG_SCRATCH = 8 };
+/* The context's reusable buffers, each with one owner. A buffer that has to grow loses what it
+ * held. */
+typedef enum eg_scratch {
+    EG_SCRATCH_PANELS,   /* contraction/gemm.c, direct.c: blocks of operands as kernels read them */
+    EG_SCRATCH_SUM_A,    /* contraction/pair.c: operand a summed over the axes that it alone has */
+    EG_SCRATCH_SUM_B,    /* the same of b */
+    EG_SCRATCH_PARTS,    /* contraction/sum.c, ops/norm.c: partial sums */
+    EG_SCRATCH_BATCH_A,  /* contraction/inner_batch.c: a block of a, batch by batch */
+    EG_SCRATCH_BATCH_B,  /* the same of b */
+    EG_SCRATCH_TILES,    /* attention: every thread's tiles */
+    EG_SCRATCH_STACK,    /* autograd/walk.c: nodes that are being visited */
+    EG_SCRATCH_ORDER,    /* autograd/walk.c: nodes in order */
+    EG_SCRATCH_PIECES,   /* ops/accumulate.c: where each summand goes */
+    EG_SCRATCH_OPERANDS, /* ops/accumulate.c: the operands of that node */
+    EG_SCRATCHES
+} eg_scratch;
+/* Returns buffer `which` with room for at least `bytes`; NULL after "out of memory". */
+void *eg__scratch(eg_ctx *, eg_scratch which, size_t bytes);
 bool eg__failed(const eg_ctx *);
 eg_tensor *eg__poison(eg_ctx *); /* of a NULL context: NULL */
 uint64_t eg__draw(eg_ctx *);     /* the number of this random draw; counts up */
 uint64_t eg__seed_of(const eg_ctx *);
 bool eg__recording(const eg_ctx *);
-/* threads worth using for `work` items, of which `grain` take 15 µs */
+/* Returns how many threads are worth using for `work` items, of which `grain` take 15 µs. */
 int eg__team(eg_ctx *, int64_t work, int64_t grain);
-/* thread: 0 ≤ thread < team, no two at once */
+/* thread: 0 ≤ thread < team; two pieces at the same time have different ones */
 typedef void eg_piece(void *user, int64_t piece, int thread);
-/* each piece once, in any order, on up to `team` threads; nested: alone */
+/* Calls piece 0 … pieces − 1 once each, in any order, on up to `team` threads; on the calling one
+ * if it is itself called from a piece. */
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
-double eg__opt(double given, double otherwise); /* 0 → otherwise, EG_OFF → 0 */
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
  * logical index */
@@ -99,9 +117,9 @@ typedef struct eg__chunk eg__chunk;
 struct eg__chunk {
     eg__chunk *next;
     size_t total;     /* bytes asked of the allocator */
-    void *raw;        /* what the allocator gave */
-    size_t cap, used; /* bytes of room after the header, and taken of it */
-    size_t from;      /* of tensor headers: those before are dead already */
+    void *raw;        /* what it returned */
+    size_t cap, used; /* bytes after the header, and how many of them are taken */
+    size_t from;      /* in chunks of tensor headers: those before it are dead already */
 };
 #define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
 static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
@@ -112,13 +130,13 @@ struct eg__arena { /* the memory of one scope or of one owner */
     eg__arena *outer; /* the scope around this one */
     eg__chunk *self;  /* where this struct lies (scopes) */
     eg__chunk *data, *nodes;
-    eg_owner *owners; /* that live no longer than this scope */
-    uint64_t serial;
-    bool owned; /* of an owner */
+    eg_owner *owners; /* opened in this scope: they end with it */
+    uint64_t serial;  /* number of the scope */
+    bool owned;       /* the arena of an owner */
 };
 
-/* What the gradient check, tracing and first-use checks want to know of a call. All NULL in normal
- * use. */
+/* Functions that the gradient check, eg_trace and the checks of rows have called. All NULL in
+ * normal use. */
 typedef struct eg_hooks {
     void (*operand)(eg_ctx *, eg_tensor *x); /* before an operation reads x */
     bool (*result)(const eg_tensor *y);      /* after y was made; false after an error */
@@ -131,22 +149,24 @@ struct eg_ctx {
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
     eg__arena root, *top;
-    struct eg__team *team;   /* helping threads; NULL until wanted */
-    int64_t undivided;       /* work since then, while they sleep */
-    void *kept;              /* eg__keep_block */
-    eg_hooks hooks;          /* what looks on; all NULL in normal use */
+    struct eg__team *team; /* helper threads; NULL before the first loop that is worth dividing */
+    /* what eg__team found worth dividing while the helpers slept, in pieces; enough wakes them */
+    int64_t pending_work;
+    void *plan_cache;        /* einsum/plans.c; NULL before the first einsum */
+    eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
-    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCH];
-    struct {                    /* chunks of headers that no arena has */
-        eg__chunk *begun;       /* not full: the next header is a fresh one … */
-        eg__chunk *dead, **end; /* … or full, the longest dead first */
-        int64_t resting, made;  /* headers among the dead, and in all */
-        eg__chunk *blocks;      /* what the allocator gave, cut into chunks */
+    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
+    struct {                    /* chunks of tensor headers that no arena uses */
+        eg__chunk *begun;       /* partly used: the next header comes from the first of them */
+        eg__chunk *dead, **end; /* full of dead headers; those that died first come first */
+        int64_t resting, made;  /* headers in `dead`; headers made so far */
+        eg__chunk *blocks;      /* what the allocator returned, cut into chunks */
     } headers;
     uintptr_t text, text_size; /* the library's code: core/caller.c */
-    /* the node whose rule is at work: what the rule applies is called from there too */
-    const eg_tensor *blame;
-    const char *making; /* "gradient" or "tangent": what that rule makes */
+    /* The node whose rule is being applied, for messages and hooks; NULL outside of sweeps. What
+     * the rule applies is reported as called from where that node was made. */
+    const eg_tensor *rule_node;
+    const char *rule_kind; /* "gradient" or "tangent": what that rule makes */
 #if EG_DEBUG_ALLOC
     /* checked at their first use: autograd/rowcheck.c */
     struct {
@@ -155,14 +175,15 @@ struct eg_ctx {
     } rows;
 #endif
     uint64_t seed, draw, seq, scopes, sweep;
-    /* the node whose cotangent a sweep hands on: a number of its own; 0 outside */
+    /* the number of the rule call that is at work in a backward sweep, 0 outside; and how many
+     * there were */
     uint64_t pull, pulls;
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
     eg_code code; /* of the failure in message, if failed */
     eg_usage use;
-    int64_t nothing[2]; /* dims of the poison tensor */
+    int64_t no_dims[2]; /* sizes and strides of tensors of rank 0 and of the poison tensor */
     eg_tensor poison;
     char message[1024];
 };
@@ -171,15 +192,14 @@ struct eg_ctx {
 eg_ctx *eg__context_open(const eg_open_args *);
 int eg__cores(void); /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
-/* cx->kept: not zeroed, 64-byte aligned, until the context is closed; NULL (no error) without
- * memory */
-void *eg__keep_block(eg_ctx *, size_t bytes);
-/* a context for one call, on the caller's stack: one thread, malloc, scratch and scopes, no tensors
- */
+/* Returns cx->plan_cache, made at the first call: `bytes`, not zeroed, aligned to 64 bytes, until
+ * the context is closed. NULL (no error) without memory. */
+void *eg__plan_cache_room(eg_ctx *, size_t bytes);
+/* A context on the caller's stack for one call that makes no tensors: one thread, malloc. */
 void eg__brief_open(eg_ctx *);
 void eg__brief_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
-void *eg__alloc_chunk(eg__arena *, size_t bytes); /* where the present chunk has no room */
+void *eg__alloc_chunk(eg__arena *, size_t bytes); /* eg__alloc_in from another chunk */
 bool eg__nodes_chunk(eg__arena *);
 static inline eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
 static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
@@ -197,7 +217,7 @@ static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 #endif
     return eg__alloc_chunk(a, bytes);
 }
-/* a header: live, numbered, nothing else */
+/* Returns a tensor's header, live and numbered, all else 0; NULL after "out of memory". */
 static inline eg_tensor *eg__tensor_in(eg__arena *a)
 {
     if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a))
@@ -208,6 +228,6 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
     return t;
 }
 void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */
-/* the user's call: its return address; NULL where frames cannot be followed */
+/* Returns the return address of the user's call; NULL where frames cannot be followed. */
 void *eg__caller(const eg_ctx *);
 #endif

@@ -1,10 +1,10 @@
 /* threads.c: a team of threads per context, for loops whose pieces do not depend on each other.
  *
  * Pieces are claimed one by one, and the caller claims like everybody else: it waits only for
- * pieces that a helper has begun. A helper that the system does not run (another process has the
- * core) costs nothing, where a barrier would wait for it: with one other busy process on 2 cores, a
- * training step under OpenMP took 20 times as long as on one thread, and under this it takes as
- * long.
+ * pieces that a helper has begun. A helper that the system does not run, because another process
+ * has the core, costs nothing; a barrier would wait for it. (With one other busy process on 2
+ * cores, a training step under OpenMP took 20 times as long as on one thread; under this it takes
+ * as long.)
  *
  * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of
  * loops over the same rows one after the other, a thread gets the rows that are in its cache. The
@@ -82,7 +82,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Works on stretch s until it has no piece left. */
+/* Claims and computes pieces of stretch s until none is left. */
 static void work_on(struct eg__team *t, int number, member *s)
 {
     uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
@@ -107,6 +107,8 @@ static void work(struct eg__team *t, int number)
     for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
+/* A helper: works on each job that is posted, spins for a while, then sleeps until it is woken.
+ * */
 static void *help(void *user)
 {
     member *h = user;
@@ -218,12 +220,14 @@ int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
     const bool awake = cx->team && cx->team->helpers &&
                        !atomic_load_explicit(&cx->team->asleep, memory_order_relaxed);
     if (most <= 1) return 1;
-    cx->undivided = awake ? 0 : cx->undivided + most;
-    if (!awake && cx->undivided < 2 * WARM) return 1;
-    cx->undivided = 0;
+    cx->pending_work = awake ? 0 : cx->pending_work + most;
+    if (!awake && cx->pending_work < 2 * WARM) return 1;
+    cx->pending_work = 0;
     return most < cx->threads ? (int)most : cx->threads;
 }
 
+/* Posts a loop as a job, works on it, and waits for the pieces that helpers have begun. A loop
+ * inside a piece runs alone. */
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
 {
     struct eg__team *t = team > 1 && pieces > 1 && pieces < UINT32_MAX ? team_of(cx) : NULL;

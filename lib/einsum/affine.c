@@ -5,10 +5,8 @@
 
 /* -- affine: y = einsum(x, W) + b, dx = einsum(g, W), dW = einsum(g, x), db = g summed over the
  * letters that b lacks */
-/* The letters of x, then of W, then of y; b has y's last ones. The call is there while the node is
- * made. */
+/* The letters of x, then of W, then of y; b has y's last ones. */
 typedef struct affine {
-    const eg_call *call;
     int rank;
     uint16_t label[];
 } affine;
@@ -26,22 +24,21 @@ static bool affine_fits(eg_ctx *cx, const eg_tensor *b, int rank, const int64_t 
     bool same = b->rank <= rank;
     for (int r = 1; same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (same) return true;
-    const eg_tensor result = { .rank = (uint8_t)rank, .dim = (int64_t *)(uintptr_t)dim };
     eg_fail_as(cx, EG_ERROR_SHAPE,
                "affine: operand 3 is %s, but the last axes of the result are those of %s",
-               eg__dims_text(b, have, sizeof have), eg__dims_text(&result, want, sizeof want));
+               eg__dims_text(b, have, sizeof have), eg__sizes_text(rank, dim, want, sizeof want));
     return false;
 }
 static bool affine_shape(eg_tensor *y)
 {
-    const eg_call *c = ((const affine *)y->attr)->call;
+    const eg_call *c = eg__call_saved(y);
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
-/* y = b, repeated over y's first axes; of few numbers, where both lie as they are counted, without
- * a loop's preparations */
+/* y = b, repeated over y's first axes. Few numbers that are row-major are copied without planning a
+ * loop. */
 enum { FEW = 1 << 13 };
 static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
@@ -67,7 +64,7 @@ static void affine_spread(eg_tensor *y, const eg_tensor *b)
 }
 static bool affine_forward(eg_tensor *y)
 {
-    const eg_call *c = ((const affine *)y->attr)->call;
+    const eg_call *c = eg__call_saved(y);
     affine_spread(y, y->in[2]);
     if (c)
         return eg__program_run(y->cx, c->program,
@@ -76,20 +73,20 @@ static bool affine_forward(eg_tensor *y)
                            (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
                            out_of(y));
 }
-/* The cotangents of x and W are those of the einsum, and known under the same name. */
+/* The cotangents of x and W are those of the einsum, and remembered under the same keys. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const affine *a = y->attr;
     const int n = i < 2 ? 2 : 1;
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
-    const eg_wanted w = { EG_LABELS_BACK + i + (i < 2 ? 0 : y->in[2]->rank), n,
-                          y->attr_size - sizeof *a, a->label, in };
+    const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
+                            y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = eg__einsum_call(y->cx, &w);
+    eg_tensor *again = eg__einsum_lookup(y->cx, &w);
     if (again) return again;
-    return eg__einsum_said(&w, &eg__any_order, n, in,
-                           (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
-                           y->in[i]->rank, affine_letters(y, i));
+    return eg__einsum_keyed(&w, &eg__any_order, n, in,
+                            (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
+                            y->in[i]->rank, affine_letters(y, i));
 }
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
@@ -128,11 +125,11 @@ static const eg_op affine_op = {
     .forward_c128 = affine_forward,
 };
 
-/* The row knows neither letters that one operand alone has, nor those that the output repeats, nor
- * groups, nor integers. */
-static bool affine_plain(const eg_reading *r, const eg_tensor *x)
+/* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
+ * output repeats. */
+static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
 {
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
     bool plain = eg__is_inexact(x->dtype);
     for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
@@ -147,19 +144,17 @@ static bool affine_plain(const eg_reading *r, const eg_tensor *x)
 }
 static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, eg_tensor *const *x)
 {
-    eg_tensor *y = c ? eg__apply(cx, &affine_op, c->attr, c->attr_size, 3, x) : eg__poison(cx);
-    if (y->attr) ((affine *)(uintptr_t)y->attr)->call = NULL;
-    return y;
+    return c ? eg__call_apply(cx, &affine_op, c, c->attr, c->attr_size, 3, x) : eg__poison(cx);
 }
-/* planning may end r */
-static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_reading *r,
+/* Planning may evict r from the plan memory, so its letters are copied first. */
+static eg_tensor *affine_planned(eg_ctx *cx, const eg_plan_key *what, const eg_spec_labels *r,
                                  eg_tensor *const *x)
 {
     union {
         affine a;
         char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
     } u = { .a = { .rank = r->out.items } };
-    const eg_reading_part *const part[] = { &r->operand[0], &r->operand[1], &r->out };
+    const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     const uint16_t *label[3];
     uint16_t *next = u.a.label;
     for (int k = 0; k < 3; next += part[k++]->items)
@@ -171,11 +166,13 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_wanted *what, const eg_rea
     const size_t size = sizeof u.a + (size_t)(next - u.a.label) * sizeof *next;
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!affine_fits(cx, x[2], u.a.rank, dim)) return eg__poison(cx);
-    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, 3, x); /* refuses */
+    if (!countable) return eg__apply(cx, &affine_op, &u.a, size, NULL, 3, x); /* refuses */
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        x);
 }
+/* Looks the call up, else reads the spec and plans it. What the row does not know becomes an
+ * einsum and a sum. */
 eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
 {
     eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };
@@ -183,15 +180,15 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     eg_ctx *cx = eg__context_of("affine", 3, given);
     if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
-    const eg_wanted what = { EG_AFFINE, 3, strlen(spec), spec, given };
-    const eg_call *c = eg__call_find(cx, &what);
+    const eg_plan_key what = { EG_KEY_AFFINE, 3, strlen(spec), spec, given };
+    const eg_call *c = eg__plans_find(cx, &what);
     if (c) return affine_made(cx, c, given);
     for (int k = 1; k < 3; k++)
         if (given[k]->dtype != x->dtype)
             return eg_fail_as(
                 cx, EG_ERROR_DTYPE, "affine: x is %s but %s is %s; eg_cast one of them",
                 eg_type_name(x->dtype), k == 1 ? "W" : "b", eg_type_name(given[k]->dtype));
-    const eg_reading *r = eg__read(cx, spec, false, 2, given, in);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);
     eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */

@@ -1,18 +1,15 @@
 /* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels.
  *
- * It is the only linear primitive, and its gradient is itself: the cotangent of operand i is the
- * einsum of g and the other operands, with the labels of the output and of operand i exchanged. A
- * label that may repeat on both sides closes the family
- * ("ii->i" has the cotangent "i->ii"). A label that only operand i has was summed alone: its
- * cotangent is expanded, not computed. */
+ * Its gradient is an einsum again: the cotangent of operand i is the einsum of g and the other
+ * operands, with the labels of the output and of operand i exchanged. Labels may repeat on both
+ * sides, so that this holds for diagonals, too ("ii->i" has the cotangent "i->ii"). A label that
+ * only operand i has is summed over: along it the cotangent is stretched, not computed. */
 #include "einsum/einsum.h"
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. The call is there
- * while the node is made. */
+/* What a node remembers: the labels, operand after operand, then the output's. */
 typedef struct labels {
-    const eg_call *call;
     int64_t limit;
     int out_rank;
     uint16_t label[];
@@ -78,8 +75,7 @@ eg_dtype eg__einsum_type(const eg_tensor *x)
     return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64;
 }
 
-/* -- the program: from the cache; else planned, and kept there or (without memory) in the open
- * scope */
+/* -- the program: remembered, else planned ---------------------------------------------------- */
 typedef struct planning {
     eg_labelled in[EG_EINSUM_MAX];
     eg_contraction task;
@@ -94,43 +90,42 @@ static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x,
     p->task = (eg_contraction){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
-static const eg_program *einsum_planned(eg_ctx *cx, const eg_key *key, int count,
-                                        eg_tensor *const *x, const uint16_t *const *label,
-                                        const eg_labelled *out, const eg_order_args *order)
+/* Room for an entry of the plan memory, or (where that has none, or there is no key) in the open
+ * scope. */
+static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
-    planning p;
-    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
-    void *room = eg__cache_add(cx, key, eg__program_bytes(&p.draft));
-    if (!room) room = eg__alloc(cx, eg__program_bytes(&p.draft));
-    return room ? eg__program(room, &p.draft) : NULL;
+    void *room = key ? eg__plans_add(cx, key, bytes) : NULL;
+    return room ? room : eg__alloc(cx, bytes);
 }
+/* The program for an einsum that is evaluated without a call of its own: again, into a target, or
+ * in a given order. NULL after an error. */
 static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x,
                                     const uint16_t *const *label, const eg_labelled *out,
                                     const eg_order_args *order)
 {
-    eg_key key;
-    key.n = 0;
-    key.fits = true;
-    /* 1: a program */
-    eg__key_word(&key, (uint64_t)count | (uint64_t)x[0]->dtype << 8 | (uint64_t)out->rank << 16 |
-                           1 << 24);
+    eg_tensor result = { .dtype = x[0]->dtype,
+                         .rank = (uint8_t)out->rank,
+                         .dim = (int64_t *)(uintptr_t)out->dim,
+                         .stride = (int64_t *)(uintptr_t)out->stride };
+    eg_tensor *all[EG_EINSUM_MAX + 1];
+    eg_key_text t;
+    t.length = 0;
+    t.fits = order->steps < 0 || order->path; /* else it is refused below */
     for (int k = 0; k <= count; k++) {
-        const int rank = k < count ? x[k]->rank : out->rank;
-        /* first: it tells the rank */
-        eg__key_bytes(&key, (size_t)rank * sizeof(uint16_t), k < count ? label[k] : out->label);
-        eg__key_words(&key, rank, k < count ? x[k]->dim : out->dim);
-        eg__key_words(&key, rank, k < count ? x[k]->stride : out->stride);
+        all[k] = k < count ? x[k] : &result;
+        eg__key_put(&t, all[k]->rank * sizeof **label, k < count ? label[k] : out->label);
     }
-    if (order->limit || order->path || order->steps >= 0) {
-        eg__key_word(&key, (uint64_t)order->limit);
-        eg__key_word(&key, (uint64_t)order->steps);
-        eg__key_bytes(
-            &key, order->steps > 0 && order->path ? (size_t)order->steps * sizeof *order->path : 0,
-            order->path);
-        if (order->steps >= 0 && !order->path) key.fits = false;
-    }
-    const eg_program *p = eg__cache_find(cx, &key);
-    return p ? p : einsum_planned(cx, &key, count, x, label, out, order);
+    eg__key_put(&t, sizeof order->limit, &order->limit);
+    eg__key_put(&t, sizeof order->steps, &order->steps);
+    if (order->path && order->steps > 0)
+        eg__key_put(&t, (size_t)order->steps * sizeof *order->path, order->path);
+    const eg_plan_key key = { EG_KEY_PROGRAM, count + 1, t.length, t.text, all };
+    const eg_program *found = t.fits ? eg__plans_find(cx, &key) : NULL;
+    planning p;
+    if (found) return found;
+    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
+    void *room = room_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
+    return room ? eg__program(room, &p.draft) : NULL;
 }
 static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
                        bool add)
@@ -155,24 +150,25 @@ static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
-    if (l->call)
-        return eg__shape_known(y, eg__einsum_type(y->in[0]), l->call->rank, l->call->dim,
-                               l->call->stride);
+    const eg_call *c = eg__call_saved(y);
+    if (c) return eg__shape_known(y, eg__einsum_type(y->in[0]), c->rank, c->dim, c->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
-/* The call was for other operands where a node is evaluated again. */
 static bool einsum_forward(eg_tensor *y)
 {
     const labels *l = y->attr;
+    const eg_call *c = eg__call_saved(y);
     const uint16_t *label[EG_EINSUM_MAX];
-    if (l->call) return einsum_run(y->cx, l->call->program, y->count, y->in, y->data, false);
+    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
     const eg_program *p = program_of(y->cx, y->count, y->in, label,
                                      &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
                                      &(eg_order_args){ .limit = l->limit, .steps = -1 });
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
 }
+/* The einsum of g and the other operands. A label that operand i alone has is stretched
+ * afterwards, and one that it repeats is put on the diagonal. */
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const labels *l = y->attr;
@@ -188,9 +184,9 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             in[n] = y->in[k];
             label[n++] = labels_of(y, k);
         }
-    const eg_wanted w = { EG_LABELS_BACK + i, n, y->attr_size - sizeof *l, l->label, in };
+    const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_call(y->cx, &w) : NULL;
+    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_lookup(y->cx, &w) : NULL;
     if (again) return again;
 
     /* operand i's labels without repeats: those that others know, and all */
@@ -208,8 +204,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
             }
     }
     if (nhave == nall)
-        return eg__einsum_said(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum_as(&order, n, in, label, nhave, have);
+        return eg__einsum_keyed(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum_limited(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
         if (einsum_find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
@@ -230,14 +226,16 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
-        eg_tensor *part = eg__einsum_as(&order, y->count, in, label, l->out_rank, labels_out(y));
+        eg_tensor *part =
+            eg__einsum_limited(&order, y->count, in, label, l->out_rank, labels_out(y));
         in[i] = y->in[i];
         sum = sum ? eg__add(sum, part) : part;
     }
     return sum;
 }
 
-/* The string, from the labels: its own letters where it had letters, else others. */
+/* Writes the letters of n labels at `at`: the spec's own where it had letters, else free ones,
+ * which are noted in name. Returns the end. */
 static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
 {
     for (int k = 0; k < n; k++) {
@@ -282,7 +280,7 @@ static eg_tensor *einsum_scores(eg_tensor *const *x)
 }
 static eg_tensor *einsum_trace(eg_tensor *const *x) { return eg_einsum("iij->j", x[0]); }
 static eg_tensor *embed(eg_tensor *const *x) { return eg_einsum("i->ii", x[0]); }
-static eg_tensor *lonely(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
+static eg_tensor *einsum_unshared(eg_tensor *const *x) { return eg_einsum("ijj,k->i", x[0], x[1]); }
 static eg_tensor *hyper(eg_tensor *const *x)
 {
     return eg_einsum("ia,ib,ic->abc", x[0], x[1], x[2]);
@@ -300,7 +298,7 @@ static const eg_sample einsum_samples[] = {
     { einsum_scores, "3x2x2x4, 2x2x2x4", 0, 0 },
     { einsum_trace, "3x3x2", 0, 0 },
     { embed, "4", 0, 0 },
-    { lonely, "2x3x3, 4", 0, 0 },
+    { einsum_unshared, "2x3x3, 4", 0, 0 },
     { hyper, "3x2, 3x4, 3x2", 0, 0 },
     { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
     { einsum_merged, "2x3x4, 2x2x3", 0, 0 },
@@ -321,46 +319,59 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
-eg_call *eg__call_plan(eg_ctx *cx, const eg_wanted *what, const void *attr, size_t size, int count,
-                       eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
-                       const eg_order_args *order)
+/* The entry holds the call, sizes and strides of the result, the attribute, and the program. */
+eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
+                       int count, eg_tensor *const *x, const uint16_t *const *label,
+                       const eg_labelled *out, const eg_order_args *order)
 {
     planning p;
     if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
-    void *kept, *room;
-    eg_call *c = eg__call_new(cx, what, out, size, &kept, eg__program_bytes(&p.draft), &room);
-    if (!c) return NULL;
-    c->program = eg__program(room, &p.draft);
-    c->attr = memcpy(kept, attr, size);
-    *(const eg_call **)kept = c;
+    const size_t sizes = (size_t)out->rank * sizeof *out->dim,
+                 at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
+                 at_program = eg__up16(at_attr + size);
+    char *room = room_for(cx, what, at_program + eg__program_bytes(&p.draft));
+    if (!room) return NULL;
+    eg_call *c = (eg_call *)(void *)room;
+    int64_t *dim = (int64_t *)(void *)(c + 1);
+    *c = (eg_call){ .rank = out->rank,
+                    .dim = dim,
+                    .stride = dim + out->rank,
+                    .attr_size = size,
+                    .attr = memcpy(room + at_attr, attr, size),
+                    .program = eg__program(room + at_program, &p.draft) };
+    if (sizes) memcpy(dim, out->dim, sizes);
+    if (sizes) memcpy(dim + out->rank, out->stride, sizes);
     return c;
 }
-static eg_tensor *einsum_made(eg_ctx *cx, const labels *l, size_t size, int count,
-                              eg_tensor *const *x)
+eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *x)
 {
-    eg_tensor *y = eg__apply(cx, &einsum_op, l, size, count, x);
-    if (y->attr) ((labels *)(uintptr_t)y->attr)->call = NULL;
+    eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
+    y->saved = NULL; /* the cache may evict the call, and the node may be evaluated again */
     return y;
 }
 const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out)
 {
-    return eg__einsum_as(&eg__any_order, count, x, label, out_rank, out);
+    return eg__einsum_limited(&eg__any_order, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_as(const eg_order_args *how, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *const *x,
+                              const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
-    return eg__einsum_said(NULL, how, count, x, label, out_rank, out);
+    return eg__einsum_keyed(NULL, how, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_call(eg_ctx *cx, const eg_wanted *what)
+eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what)
 {
-    const eg_call *c = eg__call_find(cx, what);
-    return c ? einsum_made(cx, c->attr, c->attr_size, what->count, what->x) : NULL;
+    const eg_call *c = eg__plans_find(cx, what);
+    return c ? eg__call_apply(cx, &einsum_op, c, c->attr, c->attr_size, what->count, what->x)
+             : NULL;
 }
-eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int count,
-                           eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                           const uint16_t *out)
+/* A single operand whose axes only change places becomes a view. Else the call is looked up, or
+ * planned; an order of its own is planned without being remembered as a call. */
+eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, int count,
+                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                            const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
@@ -389,11 +400,10 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
                  size = sizeof *l + letters;
     l->limit = how->limit;
     l->out_rank = out_rank;
-    l->call = NULL;
 
     const bool any = !how->limit && !how->path && how->steps < 0;
-    const eg_wanted by_labels = { EG_LABELS, count, letters, l->label, x };
-    eg_tensor *again = any && !what ? eg__einsum_call(cx, &by_labels) : NULL;
+    const eg_plan_key by_labels = { EG_KEY_LABELS, count, letters, l->label, x };
+    eg_tensor *again = any && !what ? eg__einsum_lookup(cx, &by_labels) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     /* refuses */
@@ -401,15 +411,16 @@ eg_tensor *eg__einsum_said(const eg_wanted *what, const eg_order_args *how, int 
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };
     if (any) {
-        l->call = eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
-        return l->call ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+        const eg_call *c =
+            eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
+        return c ? eg__call_apply(cx, &einsum_op, c, l, size, count, x) : eg__poison(cx);
     }
     const eg_call brief = { .rank = out_rank,
                             .dim = dim,
                             .stride = stride,
                             .program = program_of(cx, count, x, label, &to, how) };
-    l->call = &brief;
-    return brief.program ? einsum_made(cx, l, size, count, x) : eg__poison(cx);
+    return brief.program ? eg__call_apply(cx, &einsum_op, &brief, l, size, count, x)
+                         : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,

@@ -1,132 +1,135 @@
 /* einsum.h: einsum, and what a context remembers of it.
  *
  *   strings.c  the public einsum: a string and tensors in, labels out; options
- *   einsum.c   the row: labels in, one tensor out, its rule is einsum again
+ *   einsum.c   the row: labels in, one tensor out; its rule is einsum again
  *   expand.c   stretching axes, whose adjoint is a sum
  *   affine.c   a product and a bias in one node
- *   plans.c    a call that was made before, found by its text and operands; what strings said; how
- * contractions are done plan.c     a program that no context owns; explain.c: a program in words */
+ *   plans.c    what a context remembers: strings read, contractions planned, calls
+ *   plan.c     eg_plan: a planned einsum that no context owns
+ *   explain.c  what einsum would do, in words */
 #ifndef EG_EINSUM_H
 #define EG_EINSUM_H
 #include "contraction/contraction.h"
 #include "notation/notation.h"
 
-/* y[out] = Σ Π x_k[label_k] over the labels that are not in out. A label may repeat inside an
- * operand (diagonal) and in out (zero-filled diagonal). Every label of out is in some operand;
- * sizes agree (the caller has checked). Recorded as one node. */
-eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                      const uint16_t *out);
-
-/* "ij,jk->ik" of what einsum made; NULL of others, or if there is no room */
-const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
-
-/* -- cache.c: what was found out is kept in the context, by a key of words
- * Bounded; when there is no room for more, the older half goes. Whatever is added may end what was
- * found before. */
-enum { EG_KEY_WORDS = 256 };
-typedef struct eg_key {
-    int n;
+/* -- plans.c: what a context remembers, by key ------------------------------------------------ */
+/* What the text of a key says. */
+typedef enum eg_key_kind {
+    EG_KEY_SPEC,      /* a call of einsum: its string … */
+    EG_KEY_SPEC_ONES, /* … with .broadcast */
+    EG_KEY_AFFINE,    /* a call of affine: its string */
+    EG_KEY_ATTENTION, /* a call of attention: its strings and options */
+    EG_KEY_READ,      /* a string read: eg__labels_of_spec … */
+    EG_KEY_READ_ONES, /* … with .broadcast */
+    EG_KEY_PROGRAM,   /* labels of operands and result, order: an eg_program; the last operand
+                       * stands for the result */
+    EG_KEY_LABELS,    /* an einsum by labels: those of operands and result */
+    EG_KEY_COTANGENT  /* + i: the cotangent of operand i of an einsum by labels */
+} eg_key_kind;
+typedef struct eg_plan_key {
+    int kind, count;
+    size_t length; /* bytes of text */
+    const void *text;
+    eg_tensor *const *x; /* count operands: their dtypes, sizes and strides */
+} eg_plan_key;
+/* A text that is put together. What does not fit leaves fits false; then there is no key. */
+typedef struct eg_key_text {
+    size_t length;
     bool fits;
-    uint64_t word[EG_KEY_WORDS];
-} eg_key;
-static inline void eg__key_word(eg_key *k, uint64_t w)
-{
-    if (k->n < EG_KEY_WORDS)
-        k->word[k->n++] = w;
-    else
-        k->fits = false;
-}
-void eg__key_words(eg_key *, int n, const int64_t *words);
-void eg__key_bytes(eg_key *, size_t n, const void *bytes); /* with their number */
-const void *eg__cache_find(eg_ctx *, const eg_key *);
-/* NULL: too large, or no memory (no error) */
-void *eg__cache_add(eg_ctx *, const eg_key *, size_t bytes);
-/* the same with keys of another kind */
-void *eg__cache_match(eg_ctx *, uint64_t hash, bool (*same)(const void *kept, const void *wanted),
-                      const void *wanted);
-void *eg__cache_put(eg_ctx *, uint64_t hash, size_t bytes);
+    char text[1024];
+} eg_key_text;
+void eg__key_put(eg_key_text *, size_t bytes, const void *);
 
+/* Returns what was added under a key, NULL if nothing was. The pointer is valid until the next
+ * eg__plans_add, which can evict the entry: also one made by an operation that you call. */
+const void *eg__plans_find(eg_ctx *, const eg_plan_key *);
+/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without memory.
+ */
+void *eg__plans_add(eg_ctx *, const eg_plan_key *, size_t bytes);
+
+/* -- strings.c -------------------------------------------------------------------------------- */
 /* A label below EG_LETTERS that is a letter is that letter of the string, for messages and graphs;
  * a name is EG_LETTERS + its number. */
 enum { EG_LETTERS = 128 };
-
-/* -- strings.c: a string read for some shapes: the labels of every operand and of the output, and
- * the shapes that groups and 1s are split into. Kept in the cache, so that it ends with the next
- * planning. */
-/* a size per item */
-/* label: numbers of axes; letter: the same as the row keeps them, EG_LETTERS */
-typedef struct eg_reading_part {
+typedef struct eg_term_labels { /* one operand's, or the output's, of `items` axes each */
     int items;
-    bool changed;
-    const uint16_t *label, *letter;
+    bool changed;           /* groups or 1s: the tensor is viewed as dim before labels fit it */
+    const uint16_t *label;  /* the numbers of axes, from 0 */
+    const uint16_t *letter; /* the same as nodes keep them: EG_LETTERS */
+    const int64_t *dim;     /* the sizes */
+} eg_term_labels;
+typedef struct eg_spec_labels { /* a string read for operands of certain sizes */
+    int rank;                   /* of the result, with its groups merged */
     const int64_t *dim;
-} eg_reading_part;
-/* rank, dim: of the result */
-typedef struct eg_reading {
-    int rank;
-    const int64_t *dim;
-    eg_reading_part out, operand[];
-} eg_reading;
-/* x: as the labels see them; NULL after a message */
-const eg_reading *eg__read(eg_ctx *, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x);
+    eg_term_labels out, operand[];
+} eg_spec_labels;
+/* Reads spec for the operands, and sets x[k] to operand k viewed as its labels see it. The result
+ * is an entry of the plan memory, valid until the next eg__plans_add. NULL after an error. */
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x);
+/* True if there is a spec and all operands can be used; else records what is wrong. */
+bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
+/* True if all operands have one dtype; else records the first that differs. */
+bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
+/* The order that options ask for. */
+eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit);
+/* True if out has the dtype and the sizes of the result; else records the difference. */
+bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
 /* -- plan.c ----------------------------------------------------------------------------------- */
-/* a shape as a tensor without values, to be planned with; poison after a message */
-eg_tensor *eg__hollow(eg_ctx *, const eg_shape *);
+/* Returns a tensor of that shape without values, to plan with; poison after an error. */
+eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
 
 /* -- einsum.c --------------------------------------------------------------------------------- */
-eg_tensor *eg__einsum_as(const eg_order_args *, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out);
-bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
-                       const uint16_t *out, int64_t *dim,
-                       int64_t *stride);      /* of the result; false if 64 bits do not count it */
-eg_dtype eg__einsum_type(const eg_tensor *x); /* of a result: integers are summed in i64 */
+/* Returns y[out] = Σ Π x_k[label_k], summed over the labels that are not in out, as one node. A
+ * label may repeat in an operand (its diagonal) and in out (a diagonal in zeros). The caller has
+ * checked that every label of out is in some operand and that sizes agree. */
+eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                      const uint16_t *out);
+/* The same in a given order of pairs, or with a limit. */
+eg_tensor *eg__einsum_limited(const eg_order_args *, int count, eg_tensor *const *x,
+                              const uint16_t *const *label, int out_rank, const uint16_t *out);
+/* The same, remembered under a key; key NULL: under its labels. */
+eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, int count,
+                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                            const uint16_t *out);
+/* Returns the einsum that is remembered under that key, of operands that were checked; NULL (no
+ * error) if none is. */
+eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *);
+/* target = Σ Π x_k, or target += with `add`. Not recorded; target overlaps no operand. False after
+ * an error. */
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count,
-                     eg_tensor *const *x,
-                     /* target (+)= …; not recorded; nothing overlaps */
-                     const uint16_t *const *label, const uint16_t *out);
+                     eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
+extern const eg_order_args eg__any_order;     /* the best order, without a limit */
+eg_dtype eg__einsum_type(const eg_tensor *x); /* of a result: integers are summed in i64 */
+/* Sets the sizes and strides of a result; false if 64 bits do not count its bytes. */
+bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
+                       const uint16_t *out, int64_t *dim, int64_t *stride);
+/* In a row's shape(): declares y as the einsum of its first `count` operands. */
+bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
+                      const uint16_t *out);
+/* "ij,jk->ik" of a node that einsum made; NULL of others, or if there is no room. */
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
-/* -- calls that were made before -------------------------------------------------------------- */
-/* a string; with .broadcast; eg_affine's; labels; … + i: the cotangent of operand i */
-typedef enum eg_written { EG_SPEC, EG_SPEC_ONES, EG_AFFINE, EG_LABELS, EG_LABELS_BACK } eg_written;
-/* length: of text */
-typedef struct eg_wanted {
-    int written, count;
-    size_t length;
-    const void *text;
-    eg_tensor *const *x;
-} eg_wanted;
-
+/* -- calls: what is remembered of an einsum or affine, and how the next one like it starts ----- */
 typedef struct eg_call {
-    eg_wanted what; /* x: NULL */
-    /* of each operand: its type and rank, then size and stride by axis */
-    const int64_t *shapes;
     int rank;
     const int64_t *dim, *stride; /* of the result */
     size_t attr_size;
-    const void *attr;
+    const void *attr; /* of the node */
     const eg_program *program;
 } eg_call;
-const eg_call *eg__call_find(eg_ctx *, const eg_wanted *);
-/* with room for attr and program; in the cache, else in the open scope; NULL after an error */
-eg_call *eg__call_new(eg_ctx *, const eg_wanted *, const eg_labelled *out, size_t attr_size,
-                      void **attr, size_t program_bytes, void **program);
-
-/* -- einsum.c --------------------------------------------------------------------------------- */
-extern const eg_order_args eg__any_order; /* the best order, without a limit */
-/* in a row's shape(): the layout of the einsum of y's first `count` operands */
-bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
-                      const uint16_t *out);
-/* a new call whose contraction is planned; attr begins with a pointer, which in what is kept points
- * at the call; NULL after an error */
-eg_call *eg__call_plan(eg_ctx *, const eg_wanted *, const void *attr, size_t size, int count,
+/* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
+eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
-/* what was called before (checked operands); else NULL, and no error */
-eg_tensor *eg__einsum_call(eg_ctx *, const eg_wanted *);
-eg_tensor *eg__einsum_said(const eg_wanted *, const eg_order_args *, int count, eg_tensor *const *x,
-                           const uint16_t *const *label,
-                           /* eg__einsum_as; what it is called from now on, or NULL */
-                           int out_rank, const uint16_t *out);
+/* Applies a row by a planned call, which its shape() and forward() find in y->saved while they run.
+ * Afterwards nothing is saved: the plan memory may evict the call. */
+eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
+                          size_t attr_size, int count, eg_tensor *const *);
+/* The call that y is being made by; NULL if eg_apply applied the row. */
+static inline const eg_call *eg__call_saved(const eg_tensor *y)
+{
+    return y->saved ? *(const eg_call *const *)y->saved : NULL;
+}
 #endif

@@ -37,6 +37,7 @@ static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_reshape_n(eg_einsum(spec, g), x->rank, x->dim);
 }
 static const eg_op expand_op;
+/* Checks the sizes and replaces −1 by the size that x has. */
 eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     char text[256];
@@ -58,7 +59,7 @@ eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
             return eg_fail_as(x->cx, EG_ERROR_SHAPE, "expand: size %lld of axis %d is negative",
                               (long long)to, k);
         if (n != 1 && to != n)
-            return eg_fail_as(x->cx, EG_ERROR_INDEX,
+            return eg_fail_as(x->cx, EG_ERROR_SHAPE,
                               "expand: axis %d of %s is %lld and cannot become %lld", from,
                               eg__dims_text(x, text, sizeof text), (long long)n, (long long)to);
         e.dim[k] = to;

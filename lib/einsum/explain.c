@@ -1,5 +1,5 @@
-/* explain.c: what einsum would do, in fields and in words: the plan's own numbers, nothing is
- * computed. */
+/* explain.c: what einsum would do, in fields and in words. The numbers are the plan's own; nothing
+ * is computed. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -10,6 +10,7 @@ typedef struct text {
     size_t n, room;
 } text;
 static void explain_put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Appends, as printf does; the text moves to twice the room when it is full. */
 static void explain_put(text *t, const char *format, ...)
 {
     for (;;) {
@@ -64,6 +65,7 @@ static int explain_find(const uint16_t *label, int n, uint16_t what)
         if (label[k] == what) return k;
     return -1;
 }
+/* The einsum that is the cotangent of operand i, as einsum_rule (einsum.c) makes it. */
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
                                     const eg_labelled *out, int i)
 {
@@ -104,17 +106,18 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
-static const char *const ways[][2] = {
+static const char *const kinds[][2] = {
     /* who does it, what is copied on the way */
-    [EG_WAY_NOTHING] = { "nothing: the result is empty", "none" },
-    [EG_WAY_ZERO] = { "zeros: a sum over nothing", "none" },
-    [EG_WAY_PLAIN] = { "plain loop in i64", "none" },
-    [EG_WAY_MAP] = { "elementwise loop", "none" },
-    [EG_WAY_SUM] = { "dots and row sums", "none" },
-    [EG_WAY_DIRECT] = { "product in registers", "none" },
-    [EG_WAY_PACKED] = { "packed product", "blocks packed into panels" },
-    [EG_WAY_APART] = { "products of batches drawn apart", "blocks turned, batch by batch" },
+    [EG_PAIR_NOTHING] = { "nothing: the result is empty", "none" },
+    [EG_PAIR_ZERO] = { "zeros: a sum over nothing", "none" },
+    [EG_PAIR_PLAIN] = { "plain loop in i64", "none" },
+    [EG_PAIR_MAP] = { "elementwise loop", "none" },
+    [EG_PAIR_SUM] = { "dots and row sums", "none" },
+    [EG_PAIR_DIRECT] = { "product in registers", "none" },
+    [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
+    [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
+/* Describes step s: its labels by role, the matrix product it is, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t,
                     const names *n)
 {
@@ -152,15 +155,16 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
                    : of_a != of_c ? of_a
                                   : 0;
     e->bytes = width * (of_a + of_b + of_c);
-    const eg_way way = eg__way(p->step[s].pairing);
-    e->kernel = ways[way][0];
-    e->copies = way == EG_WAY_DIRECT && eg__way_copies(p->step[s].pairing) ? "strips of an operand"
-                                                                           : ways[way][1];
+    const eg_pair_kind kind = eg__pair_kind(p->step[s].pairing);
+    e->kernel = kinds[kind][0];
+    e->copies = kind == EG_PAIR_DIRECT && eg__pair_copies(p->step[s].pairing)
+                    ? "strips of an operand"
+                    : kinds[kind][1];
     if (alone_a > 1 || alone_b > 1)
         e->copies = alone_a > 1 && alone_b > 1 ? "both operands summed first"
                     : alone_a > 1              ? "the first operand summed first"
                                                : "the second operand summed first";
-    if (way == EG_WAY_NOTHING || way == EG_WAY_ZERO) e->multiplications = e->additions = 0;
+    if (kind == EG_PAIR_NOTHING || kind == EG_PAIR_ZERO) e->multiplications = e->additions = 0;
 
     put_term(t, n, a->n, a->label);
     if (b) {
@@ -182,145 +186,174 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
 static void put_number(text *t, double x) { explain_put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {
-    explain_put(t, "(");
-    for (int k = 0; k < rank; k++) explain_put(t, "%s%lld", k ? ", " : "", (long long)dim[k]);
-    explain_put(t, rank == 1 ? ",)" : ")");
+    char dims[22 * EG_RANK_MAX + 3];
+    explain_put(t, "%s", eg__sizes_text(rank, dim, dims, sizeof dims));
 }
 static void put_who(text *t, int number, int count)
 {
     explain_put(t, number <= count ? "%d" : "#%d", number <= count ? number : number - count);
 }
 
-static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *const *given)
+/* An einsum that is planned but not computed, and what is said of it. */
+typedef struct explanation {
+    const eg_bound *b;
+    const eg_spec_labels *r;
+    eg_labelled in[EG_EINSUM_MAX], out;
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* of the result */
+    eg_contraction task;
+    eg_draft draft;
+    const eg_program *program;
+    eg_explained *e;
+    eg_explained_step *step;
+    eg_letter_role *letter;
+    const char **gradient;
+} explanation;
+
+/* Reads and plans as einsum does, and makes room for the answer. False after an error. */
+static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
 {
-    const eg_bound *b =
-        eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
-                 o->count, given, 0, NULL);
-    eg_tensor *x[EG_EINSUM_MAX];
-    const eg_reading *r = b ? eg__read(cx, o->spec, o->broadcast, o->count, given, x) : NULL;
-    if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
-    const eg_dtype dtype = eg__einsum_type(x[0]);
-    eg_labelled in[EG_EINSUM_MAX];
+    eg_tensor *operand[EG_EINSUM_MAX];
     const uint16_t *label[EG_EINSUM_MAX];
+    x->b = eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
+                    o->count, o->operands, 0, NULL);
+    x->r =
+        x->b ? eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, operand) : NULL;
+    if (!x->r || !eg__check_all(cx, "einsum", o->count, operand)) return false;
     for (int k = 0; k < o->count; k++) {
-        label[k] = r->operand[k].label;
-        in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
+        label[k] = x->r->operand[k].label;
+        x->in[k] = (eg_labelled){ operand[k]->rank, operand[k]->dim, operand[k]->stride, label[k] };
     }
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    if (!eg__einsum_layout(o->count, x, label, r->out.items, r->out.label, dim, stride))
-        return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the result has more than 2^63 elements"),
-               NULL;
-    const eg_labelled out = { r->out.items, dim, stride, r->out.label };
-    const eg_contraction task = {
-        dtype,
-        o->count,
-        in,
-        &out,
-        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
-    };
-    eg_draft d;
-    if (!eg__draft(cx, &task, &d)) return NULL;
-    void *room = eg__alloc(cx, eg__program_bytes(&d));
-    eg_explained *e = eg__alloc(cx, sizeof *e);
-    eg_explained_step *step = eg__alloc(cx, (size_t)d.steps * sizeof *step);
-    eg_letter_role *letter = eg__alloc(cx, (size_t)b->axes * sizeof *letter);
-    const char **gradients = eg__alloc(cx, (size_t)o->count * sizeof *gradients);
-    if (!room || !e || !step || !letter || !gradients) return NULL;
-    const eg_program *p = eg__program(room, &d);
-    *e = (eg_explained){ .steps = d.steps,
-                         .step = step,
-                         .letters = b->axes,
-                         .letter = letter,
-                         .largest = (double)d.largest,
-                         .gradient = gradients };
-    names n = { .b = b };
-    for (int a = 0; a < b->axes - b->dots; a++) n.apart |= b->axis[a].length > 1;
-    n.said = n.apart && b->said;
-    text t = { .cx = cx };
+    const eg_term_labels *out = &x->r->out;
+    if (!eg__einsum_layout(o->count, operand, label, out->items, out->label, x->dim, x->stride)) {
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the result has more than 2^63 elements");
+        return false;
+    }
+    x->out = (eg_labelled){ out->items, x->dim, x->stride, out->label };
+    x->task = (eg_contraction){ eg__einsum_type(operand[0]), o->count, x->in, &x->out,
+                                eg__order_of(o->path, o->steps, o->limit) };
+    if (!eg__draft(cx, &x->task, &x->draft)) return false;
+    void *room = eg__alloc(cx, eg__program_bytes(&x->draft));
+    x->e = eg__alloc(cx, sizeof *x->e);
+    x->step = eg__alloc(cx, (size_t)x->draft.steps * sizeof *x->step);
+    x->letter = eg__alloc(cx, (size_t)x->b->axes * sizeof *x->letter);
+    x->gradient = eg__alloc(cx, (size_t)o->count * sizeof *x->gradient);
+    if (!room || !x->e || !x->step || !x->letter || !x->gradient) return false;
+    x->program = eg__program(room, &x->draft);
+    *x->e = (eg_explained){ .steps = x->draft.steps,
+                            .step = x->step,
+                            .letters = x->b->axes,
+                            .letter = x->letter,
+                            .largest = (double)x->draft.largest,
+                            .gradient = x->gradient };
+    return true;
+}
+/* What index number a is to the operands and the result. */
+static eg_letter_role explain_letter(const explanation *x, int a)
+{
+    const eg_axis_name *name = &x->b->axis[a];
+    const int count = x->task.count;
+    eg_letter_role l = { .name = name->text, .length = name->length, .size = name->size };
+    for (int k = 0; k < count; k++)
+        if (explain_find(x->in[k].label, x->in[k].rank, (uint16_t)a) >= 0)
+            l.operands |= (uint64_t)1 << k;
+    l.role = explain_find(x->out.label, x->out.rank, (uint16_t)a) < 0 ? EG_SUMMED
+             : count > 1 && __builtin_popcountll(l.operands) == count ? EG_BATCH
+                                                                      : EG_FREE;
+    return l;
+}
 
-    for (int a = 0; a < b->axes; a++) {
-        letter[a] = (eg_letter_role){ .name = b->axis[a].text,
-                                      .length = b->axis[a].length,
-                                      .size = b->axis[a].size };
-        for (int k = 0; k < o->count; k++)
-            if (explain_find(in[k].label, in[k].rank, (uint16_t)a) >= 0)
-                letter[a].operands |= (uint64_t)1 << k;
-        const bool kept = explain_find(out.label, out.rank, (uint16_t)a) >= 0;
-        letter[a].role = !kept ? EG_SUMMED
-                         : o->count > 1 && __builtin_popcountll(letter[a].operands) == o->count
-                             ? EG_BATCH
-                             : EG_FREE;
+/* -- in words --------------------------------------------------------------------------------- */
+/* "einsum SPEC  f32 (2, 3), (3, 4) -> (2, 4)", then a line for each index */
+static void put_head(text *t, const explanation *x, eg_tensor *const *given)
+{
+    const int count = x->task.count;
+    explain_put(t, "einsum %s  %s ", x->b->spec, eg_type_name(x->task.dtype));
+    for (int k = 0; k < count; k++) {
+        explain_put(t, "%s", k ? ", " : "");
+        put_dims(t, given[k]->rank, given[k]->dim);
     }
-    for (int s = 0; s < d.steps; s++) {
-        step_of(&step[s], &d, p, s, &t, &n);
-        e->multiplications += step[s].multiplications;
-        e->additions += step[s].additions;
-        e->bytes += step[s].bytes;
+    explain_put(t, " -> ");
+    put_dims(t, x->r->rank, x->r->dim);
+    for (int a = 0; a < x->b->axes; a++) {
+        const eg_letter_role *l = &x->letter[a];
+        explain_put(t, "\n  %.*s = %lld: %s", l->length, l->name, (long long)l->size,
+                    l->role == EG_BATCH  ? "batch, of every operand"
+                    : l->role == EG_FREE ? "free, of operand"
+                                         : "summed, of operand");
+        for (int k = 0; l->role != EG_BATCH && k < count; k++)
+            if (l->operands >> k & 1) explain_put(t, " %d", k + 1);
     }
-    if (eg__is_float(dtype))
-        for (int k = 0; k < o->count; k++) {
-            gradients[k] = explain_gradient(&t, &n, o->count, in, &out, k);
-            e->gradients++;
-        }
-
-    explain_put(&t, "einsum %s  %s ", b->spec, eg_type_name(dtype));
-    for (int k = 0; k < o->count; k++) {
-        explain_put(&t, "%s", k ? ", " : "");
-        put_dims(&t, given[k]->rank, given[k]->dim);
+}
+static void put_counts(text *t, double multiplications, double additions, double bytes)
+{
+    put_number(t, multiplications);
+    explain_put(t, " multiplications, ");
+    if (additions > 0) {
+        put_number(t, additions);
+        explain_put(t, " terms summed without, ");
     }
-    explain_put(&t, " -> ");
-    put_dims(&t, r->rank, r->dim);
-    for (int a = 0; a < b->axes; a++) {
-        explain_put(&t, "\n  %.*s = %lld: %s", letter[a].length, letter[a].name,
-                    (long long)letter[a].size,
-                    letter[a].role == EG_BATCH  ? "batch, of every operand"
-                    : letter[a].role == EG_FREE ? "free, of operand"
-                                                : "summed, of operand");
-        for (int k = 0; letter[a].role != EG_BATCH && k < o->count; k++)
-            if (letter[a].operands >> k & 1) explain_put(&t, " %d", k + 1);
+    put_number(t, bytes);
+    explain_put(t, " bytes");
+}
+/* What a step is, who does it, and what it costs. */
+static void put_step(text *t, const explanation *x, int s)
+{
+    const eg_explained_step *q = &x->step[s];
+    const int steps = x->draft.steps, count = x->task.count;
+    if (steps > 1) {
+        explain_put(t, "\nstep %d: ", s + 1);
+        put_who(t, q->a, count);
+        explain_put(t, " and ");
+        put_who(t, q->b, count);
+        if (s < steps - 1) explain_put(t, " make #%d", s + 1);
+        explain_put(t, ": %s", q->spec);
     }
-    for (int s = 0; s < d.steps; s++) {
-        const eg_explained_step *q = &step[s];
-        if (d.steps > 1) {
-            explain_put(&t, "\nstep %d: ", s + 1);
-            put_who(&t, q->a, o->count);
-            explain_put(&t, " and ");
-            put_who(&t, q->b, o->count);
-            if (s < d.steps - 1) explain_put(&t, " make #%d", s + 1);
-            explain_put(&t, ": %s", q->spec);
-        }
-        explain_put(&t, "\n  %s", q->roles);
-        if (q->b && q->k > 1)
-            explain_put(&t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n,
-                        (long long)q->k, (long long)q->batch);
-        explain_put(&t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
-        put_number(&t, q->multiplications);
-        explain_put(&t, " multiplications, ");
-        if (q->additions > 0) {
-            put_number(&t, q->additions);
-            explain_put(&t, " terms summed without, ");
-        }
-        put_number(&t, q->bytes);
-        explain_put(&t, " bytes");
-    }
-    explain_put(&t, "\ntotal: ");
-    put_number(&t, e->multiplications);
-    explain_put(&t, " multiplications, ");
-    if (e->additions > 0) {
-        put_number(&t, e->additions);
-        explain_put(&t, " terms summed without, ");
-    }
-    put_number(&t, e->bytes);
-    explain_put(&t, " bytes; ");
-    if (d.steps > 1) {
-        explain_put(&t, "the largest of %d intermediates has ", d.steps - 1);
-        put_number(&t, e->largest);
-        explain_put(&t, " bytes");
+    explain_put(t, "\n  %s", q->roles);
+    if (q->b && q->k > 1)
+        explain_put(t, "; GEMM m=%lld n=%lld k=%lld × %lld", (long long)q->m, (long long)q->n,
+                    (long long)q->k, (long long)q->batch);
+    explain_put(t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
+    put_counts(t, q->multiplications, q->additions, q->bytes);
+}
+static void put_total(text *t, const explanation *x)
+{
+    const eg_explained *e = x->e;
+    explain_put(t, "\ntotal: ");
+    put_counts(t, e->multiplications, e->additions, e->bytes);
+    if (e->steps > 1) {
+        explain_put(t, "; the largest of %d intermediates has ", e->steps - 1);
+        put_number(t, e->largest);
+        explain_put(t, " bytes");
     } else
-        explain_put(&t, "no intermediate");
-    if (e->gradients) explain_put(&t, "\ngradient, g the cotangent of the result:");
-    for (int k = 0; k < e->gradients; k++) explain_put(&t, "\n  %s", gradients[k]);
-    explain_put(&t, "\n");
+        explain_put(t, "; no intermediate");
+    if (e->gradients) explain_put(t, "\ngradient, g the cotangent of the result:");
+    for (int k = 0; k < e->gradients; k++) explain_put(t, "\n  %s", e->gradient[k]);
+    explain_put(t, "\n");
+}
+
+/* Plans the einsum, then fills in the fields, then the words. */
+static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
+{
+    explanation x;
+    if (!explain_planned(cx, &x, o)) return NULL;
+    names n = { .b = x.b };
+    for (int a = 0; a < x.b->axes - x.b->dots; a++) n.apart |= x.b->axis[a].length > 1;
+    n.said = n.apart && x.b->said;
+    text t = { .cx = cx };
+    eg_explained *e = x.e;
+    for (int a = 0; a < x.b->axes; a++) x.letter[a] = explain_letter(&x, a);
+    for (int s = 0; s < e->steps; s++) {
+        step_of(&x.step[s], &x.draft, x.program, s, &t, &n);
+        e->multiplications += x.step[s].multiplications;
+        e->additions += x.step[s].additions;
+        e->bytes += x.step[s].bytes;
+    }
+    if (eg__is_float(x.task.dtype)) e->gradients = o->count;
+    for (int k = 0; k < e->gradients; k++)
+        x.gradient[k] = explain_gradient(&t, &n, o->count, x.in, &x.out, k);
+    put_head(&t, &x, o->operands);
+    for (int s = 0; s < e->steps; s++) put_step(&t, &x, s);
+    put_total(&t, &x);
     e->text = taken(&t);
     return eg__failed(cx) ? NULL : e;
 }
@@ -328,23 +361,12 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o, eg_tensor *con
 const eg_explained *eg_explain_with(const eg_einsum_args *given)
 {
     eg_einsum_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_of("einsum", o.count, o.operands);
     if (!cx) return NULL;
-    if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
-    if (o.count > EG_EINSUM_MAX)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o.count,
-                          EG_EINSUM_MAX),
-               NULL;
-    if (!eg__check_all(cx, "einsum", o.count, o.operands)) return NULL;
-    for (int k = 1; k < o.count; k++)
-        if (o.operands[k]->dtype != o.operands[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
-                              eg_type_name((eg_dtype)o.operands[0]->dtype), k + 1,
-                              eg_type_name((eg_dtype)o.operands[k]->dtype)),
-                   NULL;
+    if (!eg__einsum_usable(cx, &o) || !eg__einsum_dtypes(cx, o.count, o.operands)) return NULL;
     const bool old = eg_nograd(cx, true);
-    const eg_explained *e = explain(cx, &o, o.operands);
+    const eg_explained *e = explain(cx, &o);
     eg_nograd(cx, old);
     return e;
 }
@@ -358,7 +380,7 @@ const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadca
                           count, EG_EINSUM_MAX),
                NULL;
     if (!shape) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
-    for (int k = 0; k < count; k++) x[k] = eg__hollow(cx, &shape[k]);
+    for (int k = 0; k < count; k++) x[k] = eg__shape_only(cx, &shape[k]);
     return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
                                               .spec = spec,
                                               .count = count,

@@ -1,5 +1,5 @@
-/* plan.c: eg_plan: a program with the shapes it is for, in one block of malloc. It is made with a
- * context that is closed again. */
+/* plan.c: eg_plan: a program and the shapes it is for, in one block of malloc. A context of its own
+ * serves while it is made. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
-/* Do the strides lead to places that 64 bits count in bytes? */
+/* True if 64 bits count the bytes from the first to the last element that the strides reach. */
 static bool reachable(const eg_shape *s)
 {
     int64_t reach = 0, step;
@@ -29,7 +29,8 @@ static bool reachable(const eg_shape *s)
     }
     return reach <= INT64_MAX / 16;
 }
-eg_tensor *eg__hollow(eg_ctx *cx, const eg_shape *s)
+/* A view of one element: nothing reads its values. */
+eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
     if ((unsigned)s->dtype >= EG_DTYPES)
@@ -66,6 +67,8 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, dim, stride };
 }
 
+/* Refuses what einsum would refuse, and copies the shapes and the program into one block. NULL
+ * after an error, recorded in cx. */
 static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
@@ -74,34 +77,21 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be planned",
                           o->count, EG_EINSUM_MAX),
                NULL;
-    for (int k = 0; k < o->count; k++) {
-        if (!eg_ok(given[k] = eg__hollow(cx, &o->operands[k]))) return NULL;
-        if (given[k]->dtype != given[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: operand 1 is %s but operand %d is %s",
-                              eg_type_name((eg_dtype)given[0]->dtype), k + 1,
-                              eg_type_name((eg_dtype)given[k]->dtype)),
-                   NULL;
-    }
+    for (int k = 0; k < o->count; k++)
+        if (!eg_ok(given[k] = eg__shape_only(cx, &o->operands[k]))) return NULL;
+    if (!eg__einsum_dtypes(cx, o->count, given)) return NULL;
     const eg_dtype dtype = (eg_dtype)given[0]->dtype;
     if (!eg__is_float(dtype) && dtype != EG_I64)
         return eg_fail_as(cx, EG_ERROR_DTYPE,
                           "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
                           eg_type_name(dtype)),
                NULL;
-    const eg_reading *r = eg__read(cx, o->spec, o->broadcast, o->count, given, x);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
-    eg_tensor *out = eg__hollow(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
+    eg_tensor *out =
+        eg__shape_only(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
     if (!eg_ok(out) || !eg__target("einsum", out)) return NULL;
-    const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
-    char a[256], b[256];
-    if (out->dtype != dtype)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .out is %s, the result %s",
-                          eg_type_name((eg_dtype)out->dtype), eg_type_name(dtype)),
-               NULL;
-    if (!eg__same_shape(out, &want))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out is %s, the result %s",
-                          eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b)),
-               NULL;
+    if (!eg__out_fits(cx, out, dtype, r)) return NULL;
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
 
@@ -111,13 +101,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_contraction task = {
-        dtype,
-        o->count,
-        in,
-        &to,
-        { .limit = o->limit, .steps = o->path || o->steps ? o->steps : -1, .path = o->path }
-    };
+    const eg_contraction task = { dtype, o->count, in, &to,
+                                  eg__order_of(o->path, o->steps, o->limit) };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =
@@ -137,7 +122,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
 eg_plan *eg_plan_new_with(const eg_plan_args *given)
 {
     eg_plan_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
     eg_plan *p = cx ? make(cx, &o) : NULL;
@@ -162,7 +147,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     return good ? 0 : -1;
 }
 
-/* -- tensors: looked at before ---------------------------------------------------------------- */
+/* -- runs on tensors, which are checked ------------------------------------------------------- */
 static bool is(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
@@ -170,15 +155,8 @@ static bool is(const eg_tensor *x, const eg_shape *s)
         if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
     return true;
 }
-static void say_strides(char *to, size_t room, const int64_t *stride, int rank)
-{
-    size_t n = (size_t)snprintf(to, room, "(");
-    for (int k = 0; k < rank && n < room; k++)
-        n += (size_t)snprintf(to + n, room - n, "%s%lld", k ? ", " : "", (long long)stride[k]);
-    if (n < room) snprintf(to + n, room - n, rank == 1 ? ",)" : ")");
-}
-/* The sentence about operand k + 1, or about out (k = −1), where it cannot be used or is not what
- * the plan is for */
+/* Says why operand k + 1, or out (k = −1), cannot be used, or how it differs from what the plan is
+ * for. Returns −1. */
 static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];
@@ -190,16 +168,15 @@ static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, 
                         : x->poison ? "the result of an operation that failed"
                                     : "gone with its scope"),
                -1;
-    const eg_tensor want = { .rank = (uint8_t)s->rank, .dim = (int64_t *)(uintptr_t)s->dim };
-    say_strides(strides[0], sizeof strides[0], x->stride, x->rank);
-    say_strides(strides[1], sizeof strides[1], s->stride, s->rank);
     snprintf(why, room,
              "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what,
              eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, dims[0], sizeof dims[0]),
-             strides[0], eg_type_name(s->dtype), eg__dims_text(&want, dims[1], sizeof dims[1]),
-             strides[1]);
+             eg__sizes_text(x->rank, x->stride, strides[0], sizeof strides[0]),
+             eg_type_name(s->dtype), eg__sizes_text(s->rank, s->dim, dims[1], sizeof dims[1]),
+             eg__sizes_text(s->rank, s->stride, strides[1], sizeof strides[1]));
     return -1;
 }
+/* Compares every tensor with the shape that was planned for, then runs the plan. */
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why,
                    size_t room)
 {

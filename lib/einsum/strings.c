@@ -1,23 +1,20 @@
-/* strings.c: the public einsum: a string and tensors → labels. What a string says for given shapes
- * is kept in the context. */
+/* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
+ * einsum.c with labels. What a string says for given sizes is kept in the plan memory. */
 #include "einsum/einsum.h"
 #include <string.h>
-
-typedef eg_reading_part part;
-typedef eg_reading reading;
 
 static size_t reading_bytes(const eg_bound *b)
 {
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
-    return sizeof(reading) + (size_t)b->terms * sizeof(part) +
+    return sizeof(eg_spec_labels) + (size_t)b->terms * sizeof(eg_term_labels) +
            (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
-static part strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
-                            uint16_t **label)
+static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
+                                      uint16_t **label)
 {
-    const part p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
-    part q = p;
+    const eg_term_labels p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
+    eg_term_labels q = p;
     for (int r = 0; r < t->rank; r++) q.changed |= t->last[r] - t->first[r] != 1;
     for (int i = 0; i < t->items; i++) {
         const uint16_t number = t->item[i].axis;
@@ -31,9 +28,9 @@ static part strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t *
     *label += 2 * t->items;
     return q;
 }
-static const reading *reading_in(void *room, const eg_bound *b)
+static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
 {
-    reading *r = room;
+    eg_spec_labels *r = room;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
@@ -47,23 +44,16 @@ static const reading *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
-const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                           eg_tensor *const *operand, eg_tensor **x)
+/* From the plan memory, else read and bound; what eg__bind found is copied into the entry. */
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
+                                         eg_tensor *const *operand, eg_tensor **x)
 {
-    eg_key key;
-    key.n = 0;
-    key.fits = true;
-    /* 2: a reading */
-    eg__key_word(&key, (uint64_t)count | (uint64_t)broadcast << 8 | (uint64_t)2 << 24);
-    eg__key_bytes(&key, strlen(spec), spec);
-    for (int k = 0; k < count; k++) {
-        eg__key_word(&key, operand[k]->rank);
-        eg__key_words(&key, operand[k]->rank, operand[k]->dim);
-    }
-    const reading *r = eg__cache_find(cx, &key);
+    const eg_plan_key key = { broadcast ? EG_KEY_READ_ONES : EG_KEY_READ, count, strlen(spec), spec,
+                              operand };
+    const eg_spec_labels *r = eg__plans_find(cx, &key);
     if (r) {
         for (int k = 0; k < count; k++) {
-            const part *p = &r->operand[k];
+            const eg_term_labels *p = &r->operand[k];
             x[k] = p->changed ? eg_view_n(operand[k], p->items, p->dim) : operand[k];
         }
         return r;
@@ -85,26 +75,27 @@ const eg_reading *eg__read(eg_ctx *cx, const char *spec, bool broadcast, int cou
                    EG_RANK_MAX);
         return NULL;
     }
-    void *room = eg__cache_add(cx, &key, reading_bytes(b));
+    void *room = eg__plans_add(cx, &key, reading_bytes(b));
     if (!room) room = eg__alloc(cx, reading_bytes(b));
     return room ? reading_in(room, b) : NULL;
 }
 
 /* -- out= ------------------------------------------------------------------------------------- */
-static bool strings_fits(eg_ctx *cx, eg_tensor *out, eg_dtype dtype, const reading *r)
+bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spec_labels *r)
 {
     char a[256], b[256];
-    const eg_tensor want = { .rank = (uint8_t)r->rank, .dim = (int64_t *)(uintptr_t)r->dim };
     if (out->dtype != dtype)
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .out is %s, the result %s",
                    eg_type_name(out->dtype), eg_type_name(dtype));
-    else if (!eg__same_shape(out, &want))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out is %s, the result %s",
-                   eg__dims_text(out, a, sizeof a), eg__dims_text(&want, b, sizeof b));
+    else if (!eg__has_sizes(out, r->rank, r->dim))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: .out is %s, the result %s",
+                   eg__dims_text(out, a, sizeof a), eg__sizes_text(r->rank, r->dim, b, sizeof b));
     return !eg__failed(cx);
 }
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order, const reading *r,
-                 eg_tensor *const *x, const uint16_t *const *label)
+/* Writes the einsum to .out. Where .out shares memory with an operand, the result is made aside
+ * and then added or copied. */
+static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
+                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
 {
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
     bool shared = false;
@@ -112,14 +103,14 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     for (int k = 0; k < o->count; k++) shared |= eg__overlap(target, x[k]);
     if (!shared)
         return eg__einsum_into(target, o->accumulate, order, o->count, x, label, r->out.label);
-    /* adding the reading of the second contraction may end r */
+    /* planning the contraction below may evict r from the plan memory: copy what it says of out */
     uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
     const int rank = r->out.items;
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_as(order, o->count, x, label, rank, out);
-    /* a change of order alone is a view */
+    eg_tensor *y = eg__einsum_limited(order, o->count, x, label, rank, out);
+    /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good =
         eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
@@ -128,32 +119,51 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     return good && !eg__failed(cx);
 }
 
+/* -- options ---------------------------------------------------------------------------------- */
+bool eg__einsum_usable(eg_ctx *cx, const eg_einsum_args *o)
+{
+    if (!o->spec)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL");
+    else if (o->count > EG_EINSUM_MAX)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
+    else
+        return eg__check_all(cx, "einsum", o->count, o->operands);
+    return false;
+}
+bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    for (int k = 1; k < count; k++)
+        if (x[k]->dtype != x[0]->dtype) {
+            eg_fail_as(cx, EG_ERROR_DTYPE,
+                       "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
+                       eg_type_name((eg_dtype)x[0]->dtype), k + 1,
+                       eg_type_name((eg_dtype)x[k]->dtype));
+            return false;
+        }
+    return true;
+}
+eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit)
+{
+    return (eg_order_args){ .limit = limit, .steps = path || steps ? steps : -1, .path = path };
+}
+
 /* -- public ----------------------------------------------------------------------------------- */
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
-    /* options that an older program does not know; else they are read where they are */
+    /* a copy only for callers that were built with an older header */
     eg_einsum_args less = { .size = sizeof less };
     const bool all = given && given->size >= sizeof less;
     if (given && !all) memcpy(&less, given, given->size);
     const eg_einsum_args *const o = all ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
-    if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL");
-    if (o->count > EG_EINSUM_MAX)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count,
-                          EG_EINSUM_MAX);
-    if (!eg__check_all(cx, "einsum", o->count, o->operands)) return eg__poison(cx);
+    if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
     const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
-    const eg_wanted what = { o->broadcast ? EG_SPEC_ONES : EG_SPEC, o->count,
-                             plain ? strlen(o->spec) : 0, o->spec, o->operands };
-    eg_tensor *again = plain ? eg__einsum_call(cx, &what) : NULL;
+    const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
+                               plain ? strlen(o->spec) : 0, o->spec, o->operands };
+    eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
-    for (int k = 1; k < o->count; k++)
-        if (o->operands[k]->dtype != o->operands[0]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                              eg_type_name(o->operands[0]->dtype), k + 1,
-                              eg_type_name(o->operands[k]->dtype));
+    if (!eg__einsum_dtypes(cx, o->count, o->operands)) return eg__poison(cx);
     if (o->accumulate && !o->out)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "einsum: .accumulate adds to .out, which is not given");
@@ -168,33 +178,32 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }
     eg_tensor *x[EG_EINSUM_MAX];
-    const reading *r = eg__read(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    const eg_spec_labels *r =
+        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX];
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o->count; k++) {
-        /* results between are i64 */
+        /* integers are summed in i64, and so are intermediates */
         if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
         same &= x[k] == o->operands[k];
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
     }
-    const eg_order_args order = { .limit = o->limit,
-                                  .steps = o->path || o->steps ? o->steps : -1,
-                                  .path = o->path };
+    const eg_order_args order = eg__order_of(o->path, o->steps, o->limit);
     if (o->out) {
         if (!eg__check_all(cx, "einsum", o->count, x) ||
-            !strings_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+            !eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
             !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;
     }
-    int64_t dim[EG_RANK_MAX]; /* planning may end r */
+    int64_t dim[EG_RANK_MAX]; /* a copy: planning may evict r from the plan memory */
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_said(same ? &what : NULL, &order, o->count, x, label, r->out.items,
-                                   r->out.letter);
+    eg_tensor *y = eg__einsum_keyed(same ? &what : NULL, &order, o->count, x, label, r->out.items,
+                                    r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)

@@ -137,7 +137,7 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
     if (!cx->hooks.result) cx->hooks.result = eg__probe_result;
     eg_tensor *y = eg__trial_call(c);
     if (cx->hooks.result == eg__probe_result) cx->hooks.result = NULL;
-    const bool good = y && eg__history("gradcheck", y, &n, &node);
+    const bool good = y && eg__nodes(y, &n, &node);
     const bool was = eg_nograd(cx, true);
     for (int k = 0; k < r->notes; k++) b.named += r->note[k].rule != NULL;
     for (int64_t k = 0; good && k < n && b.named < NAMED; k++) {
@@ -170,7 +170,7 @@ bool eg__unlisted(eg__trial *c, eg_report *r, eg_tensor *y)
     int64_t n, found = 0;
     char words[256], dims[64];
     size_t w = 0;
-    if (!eg__history("gradcheck", y, &n, &node)) return false;
+    if (!eg__nodes(y, &n, &node)) return false;
     for (int64_t k = 0; k < n; k++) {
         const eg_tensor *t = node[k];
         bool listed = t->count > 0 || t->seq >= c->probe->born || !eg__is_float(t->dtype);

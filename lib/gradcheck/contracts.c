@@ -639,7 +639,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
     eg_tensor **node, *asked[DISTINCT];
     int64_t count;
     int n = 0;
-    if (!eg__history("gradcheck", y, &count, &node)) return false;
+    if (!eg__nodes(y, &count, &node)) return false;
     for (int64_t k = 0; k < count && n < DISTINCT && !c->cx->failed; k++) {
         eg_tensor *t = node[k];
         char words[256], where[256];

@@ -314,15 +314,15 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
 {
     eg__trial c = { .o = { .size = sizeof c.o } };
-    if (given) memcpy(&c.o, given, given->size < sizeof c.o ? given->size : sizeof c.o);
+    eg_options(&c.o, sizeof c.o, given);
     eg_ctx *cx = c.cx = eg__context_of("gradcheck", c.o.count, c.o.xs);
     if (!cx || cx->failed || !sensible(cx, &c.o)) return NULL;
     int64_t calls = 0, sweeps = 0;
     c.calls = &calls;
     c.sweeps = &sweeps;
     const bool step = c.o.oracle == EG_COMPLEX_STEP;
-    c.o.rtol = eg__opt(c.o.rtol, step ? 1e-11 : 1e-8);
-    c.o.atol = eg__opt(c.o.atol, step ? 1e-14 : 1e-15);
+    c.o.rtol = eg_option(c.o.rtol, step ? 1e-11 : 1e-8);
+    c.o.atol = eg_option(c.o.atol, step ? 1e-14 : 1e-15);
     if (!c.o.order) c.o.order = 1;
     c.order = 1;
     c.unit = 2.3e-16;

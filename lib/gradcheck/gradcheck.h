@@ -217,6 +217,8 @@ typedef struct eg__path {
     /* where a path with a gradient ends; what has the input as an operand */
     eg__site cut[EG_SITES], used[EG_SITES];
 } eg__path;
+/* Lists all that y was made of, operands before results, in the open scope. False after an error. */
+bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node);
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
 /* -- precision.c: f in f32 ---------------------------------------------------------------------- */

@@ -234,3 +234,17 @@ int eg_report_print(FILE *f, const eg_report *r)
 {
     return r && f && fputs(r->text, f) >= 0 ? 0 : -1;
 }
+int eg_report_tap(FILE *f, const eg_report *r, int number, const char *name)
+{
+    if (!f || !r) return -1;
+    if (fprintf(f, "%sok %d - %s\n", r->passed ? "" : "not ", number, name ? name : "gradient") < 0)
+        return -1;
+    if (r->passed) return 0;
+    if (fputs("  ---\n  message: |\n", f) < 0) return -1;
+    for (const char *line = r->text; *line;) {
+        const int n = (int)strcspn(line, "\n");
+        if (fprintf(f, "    %.*s\n", n, line) < 0) return -1;
+        line += n + (line[n] == '\n');
+    }
+    return fputs("  ...\n", f) < 0 ? -1 : 0;
+}

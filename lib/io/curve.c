@@ -118,7 +118,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
 int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (!o.cx || eg_error(o.cx)) return -1;
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic } };
     if (o.count < 1 || o.count > CURVES || !o.curve) {

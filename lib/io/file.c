@@ -23,6 +23,13 @@ bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
     return false;
 }
 
+bool eg__file_no_memory(const eg__input *in)
+{
+    eg_fail_as(in->cx, EG_ERROR_MEMORY, "%s: %s%sout of memory", in->format,
+               in->path ? in->path : "", in->path ? ": " : "");
+    return false;
+}
+
 bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const void *bytes,
                          size_t count)
 {
@@ -30,15 +37,15 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
     return !eg_error(cx);
 }
 
-/* A pipe does not tell its length: read it to its end. */
-static bool slurp(eg__input *in)
+/* Reads the whole of a pipe, whose length is not known before, into memory. */
+static bool file_read_pipe(eg__input *in)
 {
     size_t room = 0, count = 0;
     for (;;) {
         if (count == room) {
             room = room ? 2 * room : 65536;
             uint8_t *more = room > count ? realloc(in->owned, room) : NULL;
-            if (!more) return eg__file_refuse(in, "out of memory");
+            if (!more) return eg__file_no_memory(in);
             in->owned = more;
         }
         size_t got = fread(in->owned + count, 1, room - count, in->file);
@@ -55,7 +62,10 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
 {
     *in = (eg__input){ .cx = cx, .format = format, .path = path };
     if (eg_error(cx)) return false;
-    if (!path) return eg__file_refuse(in, "the path is NULL");
+    if (!path) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the path is NULL", format);
+        return false;
+    }
     in->file = fopen(path, "rbe");
     if (!in->file) return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
     struct stat about;
@@ -67,7 +77,7 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
     else if (S_ISREG(about.st_mode))
         in->left = (size_t)about.st_size;
     else
-        good = slurp(in);
+        good = file_read_pipe(in);
     if (!good) eg__file_close(in);
     return good;
 }
@@ -99,11 +109,13 @@ void eg__file_close(eg__input *in)
 }
 
 /* -- output ----------------------------------------------------------------------------------- */
+/* Keeps errno as the first failure of the output. */
 static void note(eg__output *out)
 {
     if (!out->error) out->error = errno ? errno : EIO;
 }
 
+/* Records the output's failure; −1. */
 static int report(eg__output *out)
 {
     if (out->path)
@@ -150,7 +162,8 @@ static bool file_sweep_name(const char *name)
     return true;
 }
 
-/* Writers take the lowest name that is free; those that met can have left a gap. */
+/* Removes what dead writers left in the folder. Writers take the lowest name that is free; two that
+ * wrote at the same time can have left a gap of some names. */
 static void file_sweep(const char *target)
 {
     int folder = file_folder(target);
@@ -163,7 +176,9 @@ static void file_sweep(const char *target)
     free(name);
 }
 
-static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
+/* Gives the output the first temporary name of its folder that `take` gets: a new file, or the link
+ * to an unnamed one. False, with errno set, if it gets none. */
+static bool file_take_name(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
 {
     int folder = file_folder(out->target);
     size_t room = (size_t)folder + 64;
@@ -181,7 +196,8 @@ static bool beside(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd
     return good;
 }
 
-/* Between the making of a name and its lock another writer may take it for one that was left. */
+/* Makes the file and locks it. In between another writer may take it for one that was left, and
+ * remove it: then the name is not ours. */
 static bool take_new(eg__output *out, int *fd)
 {
     struct stat opened, named;
@@ -195,6 +211,7 @@ static bool take_new(eg__output *out, int *fd)
     return false;
 }
 
+/* Gives the unnamed file a name. */
 static bool take_link(eg__output *out, int *fd)
 {
     char open_file[48];
@@ -224,18 +241,20 @@ static FILE *make_temporary(eg__output *out)
     file_sweep(out->target);
     int fd = open_unnamed(out);
     out->unnamed = fd >= 0;
-    if (fd < 0 && !beside(out, take_new, &fd)) return NULL;
+    if (fd < 0 && !file_take_name(out, take_new, &fd)) return NULL;
     FILE *file = fdopen(fd, "wb");
     if (!file) note(out), close(fd);
     return file;
 }
 
+/* A regular file is written beside its place; a device or a pipe is opened itself. Refused: a
+ * folder, a link to nowhere, a file that may not be written. */
 bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
 {
     *out = (eg__output){ .cx = cx, .format = format, .path = path };
     if (eg_error(cx)) return false;
     if (!path) {
-        eg_fail_as(cx, EG_ERROR_FILE, "%s: the path is NULL", format);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the path is NULL", format);
         return false;
     }
     struct stat about;
@@ -293,21 +312,21 @@ static void flush_folder(eg__output *out)
     close(fd);
 }
 
-/* All that was put is on the disk and has a name; a device has taken it. */
+/* Brings all that was put to the disk, under a temporary name; a device is closed. */
 static void file_settle(eg__output *out)
 {
     errno = 0;
     if (!out->error && fflush(out->file)) note(out);
     if (!out->error && out->target && fsync(fileno(out->file))) note(out);
     int fd = out->file ? fileno(out->file) : -1;
-    if (!out->error && out->unnamed && !beside(out, take_link, &fd)) note(out);
+    if (!out->error && out->unnamed && !file_take_name(out, take_link, &fd)) note(out);
     if (out->path && !out->target && out->file) {
         if (fclose(out->file)) note(out);
         out->file = NULL;
     }
 }
 
-/* The file is closed, and its lock given back, after it has its own name. */
+/* Gives the file its own name. It is closed, and its lock given back, only after that. */
 static void file_place(eg__output *out)
 {
     errno = 0;
@@ -320,6 +339,8 @@ static void file_place(eg__output *out)
     flush_folder(out);
 }
 
+/* First brings all files to the disk, then renames them, and closes them at the end whatever
+ * happened; reports the first failure. */
 int eg__file_finish_all(int count, eg__output *outs)
 {
     int failed = -1;
@@ -341,7 +362,7 @@ int eg__file_finish_all(int count, eg__output *outs)
 
 int eg__file_finish(eg__output *out) { return eg__file_finish_all(1, out); }
 
-/* The name goes while the lock is held: nobody else's file can have it. */
+/* The temporary name is removed while the lock is held, so that it cannot be another writer's. */
 void eg__file_abandon(eg__output *out)
 {
     if (out->temporary) unlink(out->temporary);
@@ -351,9 +372,9 @@ void eg__file_abandon(eg__output *out)
     *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
 }
 
-/* -- could it be written? --------------------------------------------------------------------- */
-/* Room is reserved in the file without a name, which then goes: the disk's and the process's limits
- * are met here, and no byte is written. A file system that reserves nothing is not asked more. */
+/* -- a check before the work ------------------------------------------------------------------ */
+/* Reserves room in the temporary file, so that the limits of disk and process are met here; no byte
+ * is written. A file system that cannot reserve is taken to have room. */
 static void file_reserve(eg__output *out, size_t bytes)
 {
 #ifdef __linux__

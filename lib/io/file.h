@@ -24,6 +24,7 @@ bool eg__file_open_bytes(eg__input *, eg_ctx *, const char *format, const void *
 bool eg__file_take(eg__input *, void *out, size_t count);
 /* records "format: path: sentence"; false */
 bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 3);
+bool eg__file_no_memory(const eg__input *); /* records "format: path: out of memory"; false */
 void eg__file_close(eg__input *);
 
 /* -- file.c: output that appears whole or not at all; after the first failure the rest does nothing

@@ -7,7 +7,7 @@
 static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const eg_tensor *x)
 {
     char dims[EG_RANK_MAX * 22];
-    eg_fail_as(cx, EG_ERROR_FILE, "%s: operand 1 is %s, but %s", who,
+    eg_fail_as(cx, EG_ERROR_SHAPE, "%s: operand 1 is %s, but %s", who,
                eg__encoding_dims(eg_rank(x), eg_dims(x), dims, sizeof dims), what);
     return false;
 }
@@ -15,13 +15,12 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
-    /* a caller built with an older header has fewer options */
-    if (given) memcpy(&map->o, given, given->size < sizeof map->o ? given->size : sizeof map->o);
+    eg_options(&map->o, sizeof map->o, given);
     eg_tensor *x = map->o.x;
     eg_ctx *cx = map->cx = eg_context(x);
     int rank = eg_rank(x);
     if (!eg_ok(x))
-        eg_fail_as(cx, EG_ERROR_FILE,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: operand 1 has no values: it failed, or its scope was popped", who);
     if (!eg_ok(x) || eg_error(cx)) return false;
     if (rank != 2 && rank != 3)
@@ -48,8 +47,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
             least = fmin(least, map->value[k]);
             most = fmax(most, map->value[k]);
         }
-    map->low = map->o.low == EG_OFF ? 0 : map->o.low != 0 ? map->o.low : least;
-    map->high = map->o.high == EG_OFF ? 0 : map->o.high != 0 ? map->o.high : most;
+    map->low = eg_option(map->o.low, least);
+    map->high = eg_option(map->o.high, most);
     if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
     return true;
 }

@@ -163,7 +163,7 @@ static bool read_header(eg__input *in, header *h)
         return eg__file_refuse(in, "has a header of %zu bytes, more than the %d that are read",
                                length, HEADER_MAX);
     char *text = malloc(length + 1);
-    if (!text) return eg__file_refuse(in, "out of memory");
+    if (!text) return eg__file_no_memory(in);
     bool good = eg__file_take(in, text, length) && npy_parse(in, text, length, h);
     free(text);
     return good;
@@ -250,7 +250,7 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
     eg_tensor *y = open ? read_array(in) : NULL;
     eg__file_close(in);
     return y ? y
-             : eg_fail_as(in->cx, EG_ERROR_MISUSE,
+             : eg_fail_as(in->cx, EG_ERROR_FILE,
                           "npy: cannot be read"); /* the first sentence stays */
 }
 

@@ -116,7 +116,7 @@ static bool size(layout *l)
     width = fmax(width, title) + 2 * MARGIN, height += l->top + l->below + 2 * MARGIN;
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
         eg_fail_as(
-            map->cx, EG_ERROR_MISUSE,
+            map->cx, EG_ERROR_SHAPE,
             "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than "
             "fit in one picture",
             map->panels, map->rows, map->columns, width, height);

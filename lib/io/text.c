@@ -1,12 +1,11 @@
 /* text.c: UTF-8 and the width of what it shows. */
 #include "text.h"
+#include <eingrad/io.h>
 #include <string.h>
 
 enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
-/* The code point at *s, which moves behind it; −1 for a byte that begins none. RFC 3629: no
- * surrogates, no form longer than needed. */
-static int32_t text_decode(const char **s)
+int eg_utf8(const char *s, size_t count, uint32_t *code)
 {
     static const struct {
         uint8_t mask, lead;
@@ -17,24 +16,28 @@ static int32_t text_decode(const char **s)
         { 0xF0, 0xE0, 0x800 },
         { 0xF8, 0xF0, 0x10000 },
     };
-    const uint8_t *b = (const uint8_t *)*s;
-    for (int n = 0; n < 4; n++)
-        if ((b[0] & forms[n].mask) == forms[n].lead) {
-            uint32_t code = b[0] & (uint8_t)~forms[n].mask;
-            for (int k = 1; k <= n; k++) {
-                if ((b[k] & 0xC0) != 0x80) {
-                    *s += 1;
-                    return -1;
-                }
-                code = code << 6 | (b[k] & 0x3F);
-            }
-            bool good =
-                code >= forms[n].least && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
-            *s += good ? n + 1 : 1;
-            return good ? (int32_t)code : -1;
-        }
-    *s += 1;
-    return -1;
+    const uint8_t *b = (const uint8_t *)s;
+    size_t n = 0;
+    while (count && n < 4 && (b[0] & forms[n].mask) != forms[n].lead) n++;
+    if (n >= count || n == 4) return 0;
+    uint32_t c = b[0] & (uint8_t)~forms[n].mask;
+    for (size_t k = 1; k <= n; k++) {
+        if ((b[k] & 0xC0) != 0x80) return 0;
+        c = c << 6 | (b[k] & 0x3F);
+    }
+    if (c < forms[n].least || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return 0;
+    if (code) *code = c;
+    return (int)n + 1;
+}
+
+/* The character at *s, a string that is not at its end, or −1 for a byte that begins none; moves *s
+ * behind it. The zero byte at the end is no part of a character, so 4 bytes are never too many. */
+static int32_t text_decode(const char **s)
+{
+    uint32_t code;
+    int n = eg_utf8(*s, 4, &code);
+    *s += n ? n : 1;
+    return n ? (int32_t)code : -1;
 }
 
 bool eg__text_valid(const char *text)

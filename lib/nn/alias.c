@@ -162,6 +162,7 @@ typedef struct source { /* what is read from */
     const char *path, *under;
     const eg_alias *list;
     bool *used; /* tensors of the file */
+    bool check; /* the first pass: everything is made and compared, nothing assigned */
 } source;
 
 /* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of
@@ -192,11 +193,12 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
         eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
     if (!eg_ok(in)) return -1;
     s->used[eg_safetensors_find(s->file, theirs)] = true;
-    if (p->joined >= 0) in = eg_slice(in, p->joined, at, at + p->dims[p->joined], 1);
+    if (p->joined >= 0) in = eg_slice_axis(in, p->joined, at, at + p->dims[p->joined], 1);
     in = eg_rearrange(p->read, in);
-    if (a->parts && p->joined < 0) in = eg_select(in, 0, a->part);
-    return eg_assign(p->heads ? eg_select(one->x, p->counted, head) : one->x,
-                     eg_cast(in, eg_type(one->x)));
+    if (a->parts && p->joined < 0) in = eg_select_axis(in, 0, a->part);
+    eg_tensor *to = p->heads ? eg_select_axis(one->x, p->counted, head) : one->x;
+    in = eg_cast(in, eg_type(one->x));
+    return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
 /* the first of the list whose tensor is in the file */
@@ -230,6 +232,19 @@ static int read_param(const source *s, const eg_named *one, const char *name)
     return read_one(s, one, name, first, &p, 0, theirs); /* says which tensor is missing */
 }
 
+/* One pass over the parameters of the list. */
+static int read_params(const source *s)
+{
+    int bad = 0;
+    for (int k = 0; !bad && eg_params_at(s->p, k); k++) {
+        const char *name = relative(s->p, eg_params_at(s->p, k));
+        eg_mark m = eg_push(s->cx);
+        bad = name ? read_param(s, eg_params_at(s->p, k), name) : 0;
+        eg_pop(s->cx, m);
+    }
+    return bad;
+}
+
 int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
                       const eg_alias *list)
 {
@@ -245,13 +260,8 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
          was = eg_nograd(cx, true);
     int bad = used ? 0 : -1;
-    const source s = { cx, p, file, path ? path : "", under, list, used };
-    for (int k = 0; !bad && eg_params_at(p, k); k++) {
-        const char *name = relative(p, eg_params_at(p, k));
-        eg_mark inner = eg_push(cx);
-        bad = name ? read_param(&s, eg_params_at(p, k), name) : 0;
-        eg_pop(cx, inner);
-    }
+    source s = { cx, p, file, path ? path : "", under, list, used, true };
+    bad = bad ? bad : read_params(&s);
     for (int k = 0; !bad && k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
         if (used[k] || strncmp(name, under, strlen(under)) ||
@@ -263,6 +273,8 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
             s.path, name, name + strlen(under));
         bad = -1;
     }
+    s.check = false;
+    bad = bad ? bad : read_params(&s);
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad;
@@ -355,15 +367,17 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
             if (!gathered(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
                 continue; /* one matrix cannot hold them: the next name has its own */
-            eg_tensor *all = a->part        ? NULL
-                             : q.joined < 0 ? eg_rearrange(q.write, eg_stack_n(0, a->parts, xs))
-                                            : eg_concat_n(q.joined, a->parts, xs);
+            eg_tensor *all = a->part ? NULL
+                             : q.joined < 0
+                                 ? eg_rearrange(q.write, eg_stack_axis_n(0, a->parts, xs))
+                                 : eg_concat_axis_n(q.joined, a->parts, xs);
             return a->part || alias_emit(o, theirs, all) ? 1 : -1;
         }
         bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
-            good = named(a, name, under, h, theirs) &&
-                   alias_emit(o, theirs, eg_rearrange(q.write, eg_select(one->x, q.counted, h)));
+            good =
+                named(a, name, under, h, theirs) &&
+                alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;

@@ -38,8 +38,8 @@ eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 static eg_mha *attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o = { .size = sizeof o };
-    if (a->mha)
-        memcpy(&o, a->mha, a->mha->size && a->mha->size < sizeof o ? a->mha->size : sizeof o);
+    eg_options(&o, sizeof o, a->mha);
+    if (a->mha && !a->mha->size) o = *a->mha; /* a template need not say its size */
     o.size = sizeof o, o.params = p, o.name = name;
     o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout,
     o.no_bias = a->no_bias || o.no_bias;
@@ -94,7 +94,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     const eg_block *m = a->block;
     if (!m) return eg__nn_absent("block", a->x);
     if (!m->cross != !a->memory)
-        return eg_fail_as(eg_context(a->x), EG_ERROR_NOTATION,
+        return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
     eg_tensor *x = a->x;

@@ -67,7 +67,7 @@ static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64
 /* what is in use: its rows, and on the places' axis [from, to) */
 static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
-    return eg_slice(s->axis ? eg_slice(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
+    return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
 /* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds
@@ -101,7 +101,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
     if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail_as(cx, EG_ERROR_INDEX,
+        eg_fail_as(cx, EG_ERROR_SHAPE,
                    "cache: the batches to pick are one row of numbers, at least one, but the index "
                    "has %d ax%s and %lld",
                    eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
@@ -113,7 +113,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
         const slot *s = cache_seen(c, k);
         if (!s || !s->taken) continue;
         if (!s->axis) {
-            eg_fail_as(cx, EG_ERROR_NOTATION,
+            eg_fail_as(cx, EG_ERROR_MISUSE,
                        "cache: its keys have no batch that could be picked; they come from the "
                        "layout of one sequence");
             bad = -1;

@@ -15,7 +15,7 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
                          .count = a->count,
                          .d_model = a->d_model };
     m->table =
-        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), option(a->deviation, 0.5));
+        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), eg_option(a->deviation, 0.5));
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
@@ -61,7 +61,7 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
         if (!eg_ok(m->table) || !sinusoid(m->table)) return NULL;
     } else {
         m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model),
-                                  option(a->deviation, 0.5));
+                                  eg_option(a->deviation, 0.5));
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
@@ -79,10 +79,10 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_told("positions", m->name, a->x, before, NULL);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
     if (a->offset < 0 || end > m->length)
-        return eg_fail_as(eg_context(a->x), EG_ERROR_NOTATION,
+        return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);
     eg_tensor *y =
-        eg_on("b l m, l m", eg_add, a->x, eg_slice(m->table, 0, a->offset, a->offset + l, 1));
+        eg_on("b l m, l m", eg_add, a->x, eg_slice_axis(m->table, 0, a->offset, a->offset + l, 1));
     return eg__nn_told("positions", m->name, a->x, before, y);
 }

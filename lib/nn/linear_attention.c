@@ -105,7 +105,7 @@ static bool linear_fresh(const terms *t, char out[3])
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
-    x = more ? eg_pad(x, axis, 0, more, 0) : x;
+    x = more ? eg_pad_axis(x, axis, 0, more, 0) : x;
     for (int k = 0, d = 0; k < eg_rank(x); k++) {
         if (k == axis) dims[d++] = n;
         dims[d++] = k == axis ? chunk : eg_dim(x, k);
@@ -119,7 +119,7 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
     for (int k = 0, d = 0; k < eg_rank(x); k++)
         if (k != axis + 1) dims[d++] = k == axis ? all : eg_dim(x, k);
     x = eg_reshape_n(x, eg_rank(x) - 1, dims);
-    return all == length ? x : eg_slice(x, axis, 0, length, 1);
+    return all == length ? x : eg_slice_axis(x, axis, 0, length, 1);
 }
 
 /* query i sees keys up to i + seen: the first `seen` keys are everybody's */
@@ -145,9 +145,9 @@ static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *
     eg_tensor *first = NULL;
     if (seen) {
         snprintf(spec, sizeof spec, "%s,%s->%s", t->k, t->v, state);
-        first = eg_einsum(spec, eg_slice(k, kj, 0, seen, 1), eg_slice(v, vj, 0, seen, 1));
-        k = eg_slice(k, kj, seen, EG_END, 1);
-        v = eg_slice(v, vj, seen, EG_END, 1);
+        first = eg_einsum(spec, eg_slice_axis(k, kj, 0, seen, 1), eg_slice_axis(v, vj, 0, seen, 1));
+        k = eg_slice_axis(k, kj, seen, EG_END, 1);
+        v = eg_slice_axis(v, vj, seen, EG_END, 1);
     }
     q = chunked(q, qi, chunk, count);
     k = chunked(k, kj, chunk, count);
@@ -278,13 +278,13 @@ eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
         v = linear_kept(t.v, v, &o->keep);
     }
     int ve = linear_axis_of(t.v, t.e), ye = linear_axis_of(t.y, t.e);
-    v = eg_concat(ve, v, eg_ones_like(eg_slice(o->v, ve, 0, 1, 1)));
+    v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y = is_causal ? causal(&t, q, k, v, seen) : eg_einsum(o->spec, q, k, v);
-    eg_tensor *total = eg_select(y, ye, -1);
+    eg_tensor *total = eg_select_axis(y, ye, -1);
     char sum[TERM];
     linear_without(t.y, t.e, 0, sum);
     snprintf(spec, sizeof spec, "%s,%s", t.y, sum);
     if (o->weights) *o->weights = shown(&t, q, k, is_causal, seen, o->weights_axes);
     if (o->dropped) *o->dropped = shown(&t, q, k, is_causal, seen, o->weights_axes);
-    return linear_share(eg_slice(y, ye, 0, -1, 1), total, spec);
+    return linear_share(eg_slice_axis(y, ye, 0, -1, 1), total, spec);
 }

@@ -77,7 +77,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .d_out = width_or(a->d_out, a->d_model),
         .dropout = a->dropout,
         .scale = a->scale,
-        .rotary = option(a->rotary, 0),
+        .rotary = eg_option(a->rotary, 0),
         .interleaved = a->interleaved,
         .core = a->core,
         .score = a->score,
@@ -224,7 +224,7 @@ typedef struct row { /* of one logical weight or bias */
 static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
 {
     return !r->fan_in ? eg_init_constant(x, 0)
-           : init     ? eg_init_normal(x, option(init, 0))
+           : init     ? eg_init_normal(x, eg_option(init, 0))
                       : eg_init_xavier(x, r->fan_in, r->fan_out);
 }
 
@@ -352,13 +352,13 @@ eg_tensor *eg__mha_part(const eg_mha *m, int part, bool bias)
     if (one[bias][part]) return one[bias][part];
     if (m->form == EG_PACKED && part != EG_O) {
         eg_tensor *all = bias ? m->b_qkv : m->W_qkv;
-        return all ? eg_select(all, bias ? 0 : 1, part) : NULL;
+        return all ? eg_select_axis(all, bias ? 0 : 1, part) : NULL;
     }
     eg_tensor *const *each = !bias ? m->W_each[part] : part != EG_O ? m->b_each[part] : NULL;
     int axis = bias || part == EG_O ? 0 : 1;
     return !each         ? NULL
-           : m->d_k_each ? eg_concat_n(axis, (int)m->heads, each)
-                         : eg_stack_n(axis, (int)m->heads, each);
+           : m->d_k_each ? eg_concat_axis_n(axis, (int)m->heads, each)
+                         : eg_stack_axis_n(axis, (int)m->heads, each);
 }
 
 static bool mha_find(const char *which, int *part, bool *bias)
@@ -393,10 +393,10 @@ static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
         int axis = bias || part == EG_O ? 0 : 1;
         eg_tensor *piece = x;
         if (to->d_k_each && xs != &one) {
-            piece = eg_slice(x, axis, at, at + eg_dim(xs[h], axis), 1);
+            piece = eg_slice_axis(x, axis, at, at + eg_dim(xs[h], axis), 1);
             at += eg_dim(xs[h], axis);
         } else if (xs != &one)
-            piece = eg_select(x, axis, h);
+            piece = eg_select_axis(x, axis, h);
         bad = eg_assign(xs[h], eg_cast(piece, eg_type(xs[h])));
     }
     return bad;

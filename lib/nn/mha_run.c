@@ -172,7 +172,7 @@ static eg_masked of_head(eg_masked mask, int64_t head, char *room)
     int axis = 0;
     for (const char *c = mask.axes; c < h; c++) axis += isalpha((unsigned char)*c) != 0;
     snprintf(room, ROOM, "%.*s%s", (int)(h - mask.axes), mask.axes, h + 1);
-    return (eg_masked){ room, eg_select(mask.x, axis, head) };
+    return (eg_masked){ room, eg_select_axis(mask.x, axis, head) };
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
@@ -329,9 +329,9 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         if (!text || !rewritten(cx, text, 'h', head, count, where))
             return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
-        o.q = eg_slice(q, -1, at, at + d, 1);
-        o.k = eg_slice(k, -1, at, at + d, 1);
-        o.v = eg_slice(v, -1, from, from + e, 1);
+        o.q = eg_slice_axis(q, -1, at, at + d, 1);
+        o.k = eg_slice_axis(k, -1, at, at + d, 1);
+        o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
         o.where = *where ? where : NULL;
         o.offset = o.where ? o.offset : a->offset;
@@ -344,12 +344,12 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
         room[h] = attended(m, &o);
         empty += o.empty ? *o.empty : 0;
-        if (a->gain) room[h] = eg_mul(room[h], eg_select(a->gain, 0, h));
+        if (a->gain) room[h] = eg_mul(room[h], eg_select_axis(a->gain, 0, h));
     }
-    y = eg_concat_n(-1, (int)m->heads, room);
+    y = eg_concat_axis_n(-1, (int)m->heads, room);
     for (int n = 0; n < OUTS; n++)
         if (asked[n])
-            *asked[n] = eg_stack_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
+            *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
     if (a->empty) *a->empty = empty;
     eg_owner_close(owner);
     return y;

@@ -32,7 +32,7 @@ static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const e
 
 static eg_tensor *model_row(eg_tensor *gain, int64_t k)
 {
-    return gain ? eg_select(gain, 0, k) : NULL;
+    return gain ? eg_select_axis(gain, 0, k) : NULL;
 }
 
 static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,
@@ -104,7 +104,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     const eg_transformer *m = a->transformer;
     if (!m) return eg__nn_absent("transformer", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
-        return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
+        return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
     eg_tensor *x =
         model_placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
@@ -186,7 +186,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
-        return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE, "seq2seq: the gain does not fit");
+        return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     eg_tensor *x = model_placed(m->source, m->source_positions, a->source, 0, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
@@ -201,7 +201,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
-        return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: the gain does not fit");
+        return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     eg_tensor *x =
         model_placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)

@@ -6,23 +6,16 @@
 #include <ctype.h>
 #include <string.h>
 
-/* an option: absent or 0 means the default, EG_OFF zero */
-static inline double option(double given, double otherwise)
-{
-    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
-}
 static inline int64_t width_or(int64_t given, int64_t otherwise)
 {
     return given ? given : otherwise;
 }
 
-/* const type *a: a copy of `given`, whose caller may have been built with an older header that had
- * fewer options, or all defaults */
-#define OPTIONS(type, a, given)                                                    \
-    type a##_copy = { .size = sizeof a##_copy };                                   \
-    if (given)                                                                     \
-        memcpy(&a##_copy, given,                                                   \
-               (given)->size < sizeof a##_copy ? (given)->size : sizeof a##_copy); \
+/* Declares const type *a: a copy of `given`, with defaults where it is NULL or of an older version.
+ */
+#define OPTIONS(type, a, given)                    \
+    type a##_copy = { .size = sizeof a##_copy };   \
+    eg_options(&a##_copy, sizeof a##_copy, given); \
     const type *a = &a##_copy
 
 const char *eg__nn_prefix(const eg_params *); /* "" or "name." */

@@ -174,7 +174,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (!p || eg_error(cx))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the list of parameters is NULL");
     if (!name || !*name || !axes)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "param: a parameter needs a name and letters");
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param: a parameter needs a name and letters");
     if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
         (!*p->prefix && !strcmp(name, "__metadata__")))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -184,7 +184,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
                           name);
     if (axes_in(axes) != rank)
-        return eg_fail_as(cx, EG_ERROR_SHAPE,
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
                           "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
                           name, axes, axes_in(axes), rank);
     if (rank && !dims)
@@ -193,7 +193,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     int64_t others = 1;
     for (int k = 0; k < rank; k++) {
         if (dims[k] < 1)
-            return eg_fail_as(cx, EG_ERROR_SHAPE,
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
                               "param \"%s%s\": size %lld of axis %d is not positive", p->prefix,
                               name, (long long)dims[k], k);
         if (k && __builtin_mul_overflow(others, dims[k], &others))
@@ -205,7 +205,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
         char *full = params_joined(p, name, "");
         if (!full ||
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the file has no tensor for it",
+            return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
@@ -227,7 +227,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         const eg_named *one = to->all->item[k];
         const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
         if (!other) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "params_copy: no parameter \"%s\" in the source",
+            eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: no parameter \"%s\" in the source",
                        one->name);
             return -1;
         }
@@ -310,7 +310,7 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
                    "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name,
                    letter, (long long)width);
     else
-        eg_fail_as(eg_context(x), EG_ERROR_NOTATION,
+        eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
                    "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
                    name, letter, (long long)width, (long long)eg_dim(x, -1));
     return false;

@@ -86,7 +86,7 @@ static bool read_terms(probed *p)
 static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
 {
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
-    if (given) memcpy(&p->o, given, given->size < sizeof p->o ? given->size : sizeof p->o);
+    eg_options(&p->o, sizeof p->o, given);
     if (!eg_ok(p->o.q) || !(p->cx = eg_context(p->o.q)) || eg_error(p->cx)) return false;
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
     p->o.empty = NULL;
@@ -147,7 +147,7 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
     for (int x = 0; x < p->count[2] && eg_rank(o.v) == p->count[2]; x++)
         if (probe_find(p, 0, p->in[2][x]) < 0 && probe_find(p, 1, p->in[2][x]) < 0 &&
             eg_dim(o.v, x) > 1)
-            o.v = eg_slice(o.v, x, 0, 1, 1);
+            o.v = eg_slice_axis(o.v, x, 0, 1, 1);
     o.where = where;
     o.q = q;
     o.k = k;
@@ -238,17 +238,17 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     for (int k = 0; k < p.rows; k++) probe_put(mean, p.row[k], k == at ? "%.*s " : "[%.*s] ");
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *q =
-            eg_expand_n(eg_slice(p.o.q, hq, g, g + 1, 1), eg_rank(p.o.q), eg_dims(p.o.q));
+            eg_expand_n(eg_slice_axis(p.o.q, hq, g, g + 1, 1), eg_rank(p.o.q), eg_dims(p.o.q));
         eg_tensor *k =
-            eg_expand_n(eg_slice(p.o.k, hk, g, g + 1, 1), eg_rank(p.o.k), eg_dims(p.o.k));
-        joint[g] = probe_log_sum(&p, p.o.where, eg_concat(p.dot_q, p.o.q, q),
-                                 eg_concat(p.dot_k, p.o.k, k), scale);
-        own_half[g] = eg_scale(eg_slice(joint[g], at, g, g + 1, 1), 0.5);
+            eg_expand_n(eg_slice_axis(p.o.k, hk, g, g + 1, 1), eg_rank(p.o.k), eg_dims(p.o.k));
+        joint[g] = probe_log_sum(&p, p.o.where, eg_concat_axis(p.dot_q, p.o.q, q),
+                                 eg_concat_axis(p.dot_k, p.o.k, k), scale);
+        own_half[g] = eg_scale(eg_slice_axis(joint[g], at, g, g + 1, 1), 0.5);
     }
-    eg_tensor *half = eg_concat_n(at, (int)heads, own_half);
+    eg_tensor *half = eg_concat_axis_n(at, (int)heads, own_half);
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *x = eg_sub(eg_sub(joint[g], half), own_half[g]);
         out[g] = eg_mean(mean, exp_where(joint[g], x));
     }
-    return eg_stack_n(0, (int)heads, out);
+    return eg_stack_axis_n(0, (int)heads, out);
 }

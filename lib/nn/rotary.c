@@ -57,7 +57,7 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
                           "rotary: the spec \"%s\" names more axes than x has, which is %d",
                           a->spec, eg_rank(x));
     int64_t d = eg_dim(x, width), pairs = d / 2;
-    double base = option(a->base, 10000);
+    double base = eg_option(a->base, 10000);
     if (d % 2)
         return eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
                           (long long)d);
@@ -72,11 +72,11 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     if (place > width) c = eg_transpose(c, 0, 1), s = eg_transpose(s, 0, 1);
     c = eg_reshape_n(c, eg_rank(x), dims), s = eg_reshape_n(s, eg_rank(x), dims);
     int64_t step = a->interleaved ? 2 : 1;
-    eg_tensor *x1 = eg_slice(x, width, 0, a->interleaved ? d : pairs, step),
-              *x2 = eg_slice(x, width, a->interleaved ? 1 : pairs, d, step);
+    eg_tensor *x1 = eg_slice_axis(x, width, 0, a->interleaved ? d : pairs, step),
+              *x2 = eg_slice_axis(x, width, a->interleaved ? 1 : pairs, d, step);
     eg_tensor *y1 = eg_sub(eg_mul(x1, c), eg_mul(x2, s)),
               *y2 = eg_add(eg_mul(x1, s), eg_mul(x2, c));
-    if (!a->interleaved) return eg_concat(width, y1, y2);
+    if (!a->interleaved) return eg_concat_axis(width, y1, y2);
     for (int k = 0; k < eg_rank(x); k++) dims[k] = eg_dim(x, k);
-    return eg_reshape_n(eg_stack(width + 1, y1, y2), eg_rank(x), dims);
+    return eg_reshape_n(eg_stack_axis(width + 1, y1, y2), eg_rank(x), dims);
 }

@@ -35,7 +35,7 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
     for (int k = 0; k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
         if (strncmp(name, "opt.", 4) && !eg__nn_named(p, name)) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "%s: tensor \"%s\" belongs to no parameter",
+            eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" belongs to no parameter",
                        path ? path : eg_safetensors_file(file, k), name);
             return -1;
         }

@@ -14,9 +14,6 @@ typedef struct piece {
     int depth, index;
 } piece;
 
-/* scratch buffers: the sweep's own, which it has read by now */
-enum { PIECES = 6, OPERANDS = 7 };
-
 static const eg_op accumulate_op;
 
 /* Room for what is seen through a chain: sizes and strides of two tensors, in turns. */
@@ -106,8 +103,8 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     int indices = 0;
     for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
     /* eg_apply copies both */
-    piece *each = eg__scratch(cx, PIECES, (size_t)count * sizeof *each);
-    eg_tensor **in = eg__scratch(cx, OPERANDS, (size_t)(count + indices) * sizeof *in);
+    piece *each = eg__scratch(cx, EG_SCRATCH_PIECES, (size_t)count * sizeof *each);
+    eg_tensor **in = eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices) * sizeof *in);
     if (!each || !in) return eg__poison(cx);
     int k = 0, index = count;
     for (const eg__addend *p = first; p; p = p->next, k++) {
@@ -126,10 +123,10 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
     eg_ctx *cx = x[0]->cx;
     const bool was = eg_nograd(cx, false);
     eg_tensor *base = eg_zeros_like(x[0]);
-    eg_tensor *windows = eg_unfold(eg_slice(base, 0, 1, EG_END, 1), 0, 2, 1);
+    eg_tensor *windows = eg_unfold_axis(eg_slice_axis(base, 0, 1, EG_END, 1), 0, 2, 1);
     eg_tensor *diagonal = eg_diagonal(base, 0, 0, 1);
-    eg_tensor *column = eg_select(eg_transpose(base, 0, 1), 0, 1);
-    eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip(base, 0), x[4]);
+    eg_tensor *column = eg_select_axis(eg_transpose(base, 0, 1), 0, 1);
+    eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip_axis(base, 0), x[4]);
     eg_nograd(cx, was);
     eg__addend part[] = { { &part[1], base, x[0], 0 },
                           { &part[2], windows, x[1], 2 },

@@ -35,7 +35,7 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     if (!eg__check_all(cx, op->name, count, given)) return eg__poison(cx);
     bool equal = true;
     for (int k = 1; k < count; k++) equal &= eg__same_shape(given[0], given[k]);
-    if (equal) return eg__apply(cx, op, NULL, 0, count, given);
+    if (equal) return eg__apply(cx, op, NULL, 0, NULL, count, given);
     eg_tensor *x[3] = { 0 };
     int64_t dim[EG_RANK_MAX];
     int rank = 0;

@@ -14,14 +14,10 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
 }
 
 /* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g --------- */
-/* start: of each operand along the axis, found by shape() */
-typedef struct joining {
-    int axis;
-    int64_t *start;
-} joining;
+/* The attribute is the axis; saved is where each operand starts along it, which shape() finds. */
 static int join_joined(const eg_tensor *y)
 {
-    const int axis = ((const joining *)y->attr)->axis;
+    const int axis = *(const int *)y->attr;
     return axis < 0 ? axis + y->rank : axis;
 }
 
@@ -30,12 +26,11 @@ static bool concat_shape(eg_tensor *y)
     const eg_tensor *first = y->in[0];
     int64_t dim[EG_RANK_MAX];
     char a[256], b[256];
-    joining *j = (joining *)(uintptr_t)y->attr; /* the node's own */
-    int axis = eg__axis("concat", y->in[0], j->axis);
-    if (axis < 0 || !(j->start = eg__alloc(y->cx, (size_t)y->count * sizeof *j->start)))
-        return false;
+    int axis = eg__axis("concat", y->in[0], *(const int *)y->attr);
+    int64_t *start = axis < 0 ? NULL : eg_node_save(y, (size_t)y->count * sizeof *start);
+    if (!start) return false;
     memcpy(dim, first->dim, first->rank * sizeof *dim);
-    j->start[0] = 0;
+    start[0] = 0;
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
@@ -51,18 +46,18 @@ static bool concat_shape(eg_tensor *y)
                        eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
-        j->start[k] = dim[axis];
+        start[k] = dim[axis];
         dim[axis] += x->dim[axis];
     }
     return eg__shape(y, first->dtype, first->rank, dim);
 }
 static bool concat_forward(eg_tensor *y)
 {
-    const joining *j = y->attr;
+    const int64_t *start = y->saved;
     int64_t dim[EG_RANK_MAX];
     int axis = join_joined(y);
     for (int k = 0; k < y->count; k++) {
-        eg_tensor here = join_part(y, axis, j->start[k], y->in[k]->dim[axis], dim);
+        eg_tensor here = join_part(y, axis, start[k], y->in[k]->dim[axis], dim);
         eg__copy(&here, y->in[k]);
     }
     return true;
@@ -70,11 +65,14 @@ static bool concat_forward(eg_tensor *y)
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int axis = join_joined(y);
-    const int64_t from = ((const joining *)y->attr)->start[i];
-    return eg_slice(g, axis, from, from + y->in[i]->dim[axis], 1);
+    const int64_t from = ((const int64_t *)y->saved)[i];
+    return eg_slice_axis(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
-static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat(-1, x[0], x[1]); }
-static eg_tensor *join_again_call(eg_tensor *const *x) { return eg_concat(0, x[0], x[1], x[0]); }
+static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat_axis(-1, x[0], x[1]); }
+static eg_tensor *join_again_call(eg_tensor *const *x)
+{
+    return eg_concat_axis(0, x[0], x[1], x[0]);
+}
 static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 },
                                             { join_again_call, "2x3, 1x3", 0, 0 },
                                             { concat_call, "2x3:i9, 2x1:i9", 0, 0 },
@@ -90,14 +88,13 @@ static const eg_op concat_op = { "concat",
                                  concat_samples,
                                  .jvp = eg_jvp_linear,
                                  .forward_c128 = concat_forward };
-eg_tensor *eg_concat_n(int axis, int count, eg_tensor *const *x)
+eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
 {
-    const joining j = { .axis = axis };
-    return eg_apply(&concat_op, &j, sizeof j, count, x);
+    return eg_apply(&concat_op, &axis, sizeof axis, count, x);
 }
 
 /* -- stack: the same along a new axis --------------------------------------------------------- */
-eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
+eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
     eg_ctx *cx = eg__context_of("stack", count, x);
@@ -119,7 +116,7 @@ eg_tensor *eg_stack_n(int axis, int count, eg_tensor *const *x)
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     if (!each) return eg__poison(cx);
     for (int k = 0; k < count; k++) each[k] = eg_unsqueeze(x[k], axis);
-    return eg_concat_n(axis, count, each);
+    return eg_concat_axis_n(axis, count, each);
 }
 
 /* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ------------ */
@@ -156,14 +153,14 @@ static bool pad_forward(eg_tensor *y)
 static eg_tensor *pad_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const pad *p = y->attr;
-    return eg_slice(g, p->axis, p->before, p->before + y->in[i]->dim[p->axis], 1);
+    return eg_slice_axis(g, p->axis, p->before, p->before + y->in[i]->dim[p->axis], 1);
 }
 static eg_tensor *pad_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const pad *p = y->attr;
-    return eg_pad(dx[0], p->axis, p->before, p->after, 0);
+    return eg_pad_axis(dx[0], p->axis, p->before, p->after, 0);
 }
-static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad(x[0], 1, 2, 1, -1.5); }
+static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad_axis(x[0], 1, 2, 1, -1.5); }
 static const eg_sample pad_samples[] = {
     { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 }, { 0 }
 };
@@ -178,7 +175,7 @@ static const eg_op pad_op = { "pad",
                               pad_samples,
                               .jvp = pad_jvp,
                               .forward_c128 = pad_forward };
-eg_tensor *eg_pad(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
+eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
     if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
     pad p = { eg__axis("pad", x, axis), before, after, value };
@@ -246,7 +243,7 @@ static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)y;
     (void)i;
-    return eg_flip(cumsum_last(eg_flip(g, -1)), -1);
+    return eg_flip_axis(cumsum_last(eg_flip_axis(g, -1)), -1);
 }
 static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
 static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },

@@ -268,18 +268,17 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     int64_t want[EG_RANK_MAX];
     char have_text[256], want_text[256];
     const int rank = eg__focus_dims(f, false, want);
-    const eg_tensor shape = { .rank = (uint8_t)rank, .dim = want };
     if (!eg__is_int(target->dtype))
         return eg_fail_as(cx, EG_ERROR_DTYPE,
                           "cross_entropy: the target is %s; class numbers are i32 or i64",
                           eg_type_name(target->dtype)),
                NULL;
-    if (!eg__same_shape(target, &shape))
+    if (!eg__has_sizes(target, rank, want))
         return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "cross_entropy: the target is %s but the logits without their bracketed "
                           "axes are %s",
                           eg__dims_text(target, have_text, sizeof have_text),
-                          eg__dims_text(&shape, want_text, sizeof want_text)),
+                          eg__sizes_text(rank, want, want_text, sizeof want_text)),
                NULL;
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
@@ -293,10 +292,9 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
         if (t[k] >= 0 && t[k] < classes) continue;
         int64_t at[EG_RANK_MAX], rest = k;
         for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
-        const eg_tensor place = { .rank = (uint8_t)rank, .dim = at };
         return eg_fail_as(cx, EG_ERROR_INDEX,
                           "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-                          eg__dims_text(&place, have_text, sizeof have_text), (long long)t[k],
+                          eg__sizes_text(rank, at, have_text, sizeof have_text), (long long)t[k],
                           (long long)classes),
                NULL;
     }
@@ -316,7 +314,7 @@ static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target
 eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
 {
     eg_cross_entropy_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_tensor *const xs[] = { o.logits, o.target };
     eg_ctx *cx = eg__context_of("cross_entropy", 2, xs);
     if (!cx || !eg__check_all(cx, "cross_entropy", 2, xs)) return eg__poison(cx);
@@ -334,7 +332,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "cross_entropy: the weight of the z-loss is %g; it must not be negative",
                           o.z_loss);
-    const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
+    const xent a = { f.inner, o.ignore != 0, (int64_t)eg_option((double)o.ignore, 0), o.smoothing };
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
     if (!t) return eg__poison(cx);

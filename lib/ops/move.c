@@ -12,7 +12,7 @@ static void term_axes(const eg_bound_term *t, uint16_t *axis)
 eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 {
     eg_rearrange_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (!eg__check("rearrange", o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     const int64_t *size = &o.a; /* 26 members of one type, in this order */

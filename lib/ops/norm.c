@@ -9,15 +9,15 @@
 #include <math.h>
 #include <string.h>
 
-/* operands: x, then gain and bias where there are */
+/* The attribute of all four rows. Operands: x (then g), then gain and bias where there are. */
 typedef struct norm {
-    int inner;
-    bool center, gain, bias;
-    double eps;
-    eg_memo *memo;
+    int inner;       /* how many of the last axes are normalised together */
+    bool center;     /* the mean is subtracted: layer norm */
+    bool gain, bias; /* is there such an operand? */
+    double eps;      /* added to the variance */
 } norm;
-static const norm sampled = { 1, true, false, false, 1e-5, NULL },
-                  sampled_rms = { 1, false, false, false, 1e-5, NULL };
+static const norm sampled = { 1, true, false, false, 1e-5 },
+                  sampled_rms = { 1, false, false, false, 1e-5 };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
 static eg_tensor *deviation(const norm *, eg_tensor *x);
 static eg_tensor *norm_slope(const norm *, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
@@ -219,7 +219,8 @@ static bool norm_gradient_forward(eg_tensor *d)
         eg__fill(d, 0);
         return true;
     }
-    if (!(j.sums = eg__scratch(d->cx, 3, (size_t)(2 * blocks * bytes)))) return false;
+    if (!(j.sums = eg__scratch(d->cx, EG_SCRATCH_PARTS, (size_t)(2 * blocks * bytes))))
+        return false;
     eg__parallel(d->cx, eg__team(d->cx, 8 * rows * n, GRAIN), blocks, gradient_block, &j);
     for (int64_t step = 1; step < blocks; step *= 2)
         for (int64_t k = 0; k + step < blocks; k += 2 * step)
@@ -260,8 +261,8 @@ static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
                                                                            : rows + a->gain;
     const int outer = part ? d->in[0]->rank - a->inner : 0;
     if ((part == 1 && !a->gain) || (part == 2 && !a->bias)) return NULL;
-    return eg_reshape_n(eg_slice(x, 0, from, part ? from + 1 : rows, 1), d->in[0]->rank - outer,
-                        d->in[0]->dim + outer);
+    return eg_reshape_n(eg_slice_axis(x, 0, from, part ? from + 1 : rows, 1),
+                        d->in[0]->rank - outer, d->in[0]->dim + outer);
 }
 /* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
 static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
@@ -277,15 +278,15 @@ static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
 static eg_tensor *gradient_both(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, true, true, true, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, true, true, true, 1e-5 }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_rms(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, false, true, false, 1e-5, NULL }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, false, true, false, 1e-5 }, x[0], x[1], x[2]);
 }
 static eg_tensor *gradient_bias(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 2, true, false, true, 1e-5, NULL }, x[0], x[1], NULL);
+    return norm_gradient(&(norm){ 2, true, false, true, 1e-5 }, x[0], x[1], NULL);
 }
 static const eg_sample gradient_samples[] = {
     { gradient_both, "3x4, 3x4, 4", 0, 0 },
@@ -327,24 +328,26 @@ static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, co
 }
 static bool normalise_forward(eg_tensor *y)
 {
-    norm *a = (norm *)y->attr;
-    if (eg__recording(y->cx) && (a->gain || a->bias) && !(a->memo = eg__memo(y->cx))) return false;
+    const norm *a = y->attr;
+    if (eg__recording(y->cx) && (a->gain || a->bias) && !eg_node_save(y, sizeof(eg_memo)))
+        return false;
     return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL,
                     eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
-/* A sweep that wants dx, which it asks for first, is given dgain and dbias with it. */
+/* A sweep asks for dx first; dgain and dbias come from the same pass, and wait in a memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
-    if (a->memo && eg__remembered(a->memo, g)) return a->memo->d[i];
-    if (i == 0 && a->memo) {
+    eg_memo *memo = y->saved;
+    if (memo && eg__remembered(memo, g)) return memo->d[i];
+    if (i == 0 && memo) {
         eg_tensor *d = norm_gradient(a, y->in[0], g, gain_of(y, 1));
         if (!eg_ok(d)) return d;
-        a->memo->d[0] = norm_part_of(d, d, 0);
-        if (a->gain) a->memo->d[1] = norm_part_of(d, d, 1);
-        if (a->bias) a->memo->d[1 + a->gain] = norm_part_of(d, d, 2);
-        eg__remember(a->memo, g);
-        return a->memo->d[0];
+        memo->d[0] = norm_part_of(d, d, 0);
+        if (a->gain) memo->d[1] = norm_part_of(d, d, 1);
+        if (a->bias) memo->d[1 + a->gain] = norm_part_of(d, d, 2);
+        eg__remember(memo, g);
+        return memo->d[0];
     }
     if (i == 0) return norm_slope(a, y->in[0], g, gain_of(y, 1));
     return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL,
@@ -403,7 +406,6 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
     int n = 1;
     with.gain = gain;
     with.bias = bias;
-    with.memo = NULL;
     if (gain) operand[n++] = eg__rowwise(gain, a->inner);
     if (bias) operand[n++] = eg__rowwise(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);
@@ -423,15 +425,14 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
     if (w->rank == rank && (rank == 0 || !memcmp(w->dim, dim, (size_t)rank * sizeof *dim)))
         return rank == f->inner ? w : eg_reshape_n(w, f->inner, f->x->dim + f->outer);
     char have[256], want[256];
-    const eg_tensor shape = { .rank = (uint8_t)rank, .dim = dim };
     return eg_fail_as(w->cx, EG_ERROR_SHAPE, "%s: %s is %s but the bracketed axes are %s", f->who,
                       name, eg__dims_text(w, have, sizeof have),
-                      eg__dims_text(&shape, want, sizeof want));
+                      eg__sizes_text(rank, dim, want, sizeof want));
 }
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1))
         return o.x ? eg__poison(o.x->cx) : NULL;
@@ -439,7 +440,7 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     if (f.bound && f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the result has the operand's axes; there is no output to name");
-    const norm a = { .inner = f.inner, .center = center, .eps = eg__opt(o.eps, 1e-5) };
+    const norm a = { .inner = f.inner, .center = center, .eps = eg_option(o.eps, 1e-5) };
     if (!(a.eps >= 0))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must not be negative", who,
                           a.eps);

@@ -184,13 +184,17 @@ bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
 eg_tensor *eg__drop(const eg_drop *, eg_tensor *x); /* x m factor */
 
-/* -- memo: gradients of several operands from one pass ---------------------------------------- */
+/* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
+ * at a time; what one call made for the others waits here. It serves only the cotangent g that it
+ * was made for: the same tensor with the same values, in the same scope. -------------------- */
 enum { EG_MEMO = 12 };
 typedef struct eg_memo {
-    uint64_t scope, seq, version, written;
-    bool recorded;
-    const eg_tensor *g;    /* NULL: nothing is kept */
-    eg_tensor *d[EG_MEMO]; /* NULL: none of this operand */
+    const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
+    uint64_t seq, version; /* its number, and that of its values */
+    uint64_t scope;        /* the number of the scope in which d was made */
+    bool recorded;         /* d was recorded */
+    uint64_t written;      /* versions of d */
+    eg_tensor *d[EG_MEMO]; /* by operand; NULL: none */
 } eg_memo;
 
 static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow */
@@ -200,13 +204,7 @@ static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow
         if (m->d[k]) sum += m->d[k]->st->version;
     return sum;
 }
-/* an empty one in the open scope; NULL after "out of memory" */
-static inline eg_memo *eg__memo(eg_ctx *cx)
-{
-    eg_memo *m = eg__alloc(cx, sizeof *m);
-    if (m) *m = (eg_memo){ .g = NULL };
-    return m;
-}
+/* True if m->d holds the cotangents that belong to g. */
 static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;

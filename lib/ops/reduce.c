@@ -53,21 +53,21 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
-    for (int k = 0; k < inner; k++) first = eg_slice(first, -1 - k, 0, 1, 1);
+    for (int k = 0; k < inner; k++) first = eg_slice_axis(first, -1 - k, 0, 1, 1);
     x = eg_sub(x, eg_detach(first));
     return eg_sub(x, eg__widen(mean_last(x, inner), inner));
 }
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
     eg_var_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
-    const double left = (double)eg__last(f.x, f.inner) - eg__opt(o.correction, 1);
+    const double left = (double)eg__last(f.x, f.inner) - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
                           "%s: %g elements less the correction %g leave nothing to divide by", who,
-                          (double)eg__last(f.x, f.inner), eg__opt(o.correction, 1));
+                          (double)eg__last(f.x, f.inner), eg_option(o.correction, 1));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
@@ -91,8 +91,8 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
         v = eg_reshape_n(v, f.outer + 1, dim);
         for (; n > 1; n /= 2) {
             const int64_t half = n / 2;
-            eg_tensor *last = n % 2 ? eg_slice(v, -1, n - 1, n, 1) : NULL;
-            v = eg_mul(eg_slice(v, -1, 0, half, 1), eg_slice(v, -1, half, 2 * half, 1));
+            eg_tensor *last = n % 2 ? eg_slice_axis(v, -1, n - 1, n, 1) : NULL;
+            v = eg_mul(eg_slice_axis(v, -1, 0, half, 1), eg_slice_axis(v, -1, half, 2 * half, 1));
             if (last) odd = odd ? eg_mul(odd, last) : last;
         }
         v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);

@@ -61,11 +61,15 @@ static bool scan_forward(eg_tensor *y)
 }
 static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b);
 /* x_{l−1}, and 0 before the first */
-static eg_tensor *delayed(eg_tensor *x) { return eg_pad(eg_slice(x, -1, 0, -1, 1), -1, 1, 0, 0); }
+static eg_tensor *delayed(eg_tensor *x)
+{
+    return eg_pad_axis(eg_slice_axis(x, -1, 0, -1, 1), -1, 1, 0, 0);
+}
 static eg_tensor *scan_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     if (!eg_size(y)) return g;
-    eg_tensor *c = eg_flip(recurrence(delayed(eg_flip(y->in[0], -1)), eg_flip(g, -1)), -1);
+    eg_tensor *c =
+        eg_flip_axis(recurrence(delayed(eg_flip_axis(y->in[0], -1)), eg_flip_axis(g, -1)), -1);
     return i == 1 ? c : eg_mul(c, delayed(y));
 }
 static eg_tensor *scan_call(eg_tensor *const *x) { return eg_linear_scan("b [l] d", x[0], x[1]); }
@@ -112,8 +116,8 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
         return x ? eg__poison(x->cx) : NULL;
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
-    return eg__focus_same(
-        &f, recurrence(v, eg_pad(eg_slice(v, -1, 0, 1, 1), -1, 0, v->dim[v->rank - 1] - 1, 0)));
+    return eg__focus_same(&f, recurrence(v, eg_pad_axis(eg_slice_axis(v, -1, 0, 1, 1), -1, 0,
+                                                        v->dim[v->rank - 1] - 1, 0)));
 }
 
 const eg_op *const eg__scan_rows[] = { &scan_op, NULL };

@@ -528,7 +528,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
 static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool log)
 {
     eg_softmax_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (!eg__check(who, o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
     if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);

@@ -131,7 +131,7 @@ static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool 
 {
     eg_sort_args o = { .size = sizeof o };
     eg_focus f;
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f))
         return o.x ? eg__poison(o.x->cx) : NULL;
@@ -143,7 +143,7 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
 {
     eg_topk_args o = { .size = sizeof o };
     eg_focus f;
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
     if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)))
         return o.x ? eg__poison(o.x->cx) : NULL;

@@ -16,8 +16,8 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
     return NULL;
 }
 
-/* May operand k (counted from 0) be used in cx? A failed context refuses everything silently: its
- * error is already said. */
+/* True if operand k, counted from 0, can be used in cx; else records why not. A failed context
+ * refuses everything and records nothing more. */
 static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
@@ -67,13 +67,13 @@ static bool apply_made(eg_tensor *y, bool is_complex)
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (!y->op->shape(y)) return false;
     if (!y->dtype)
-        eg_fail_as(y->cx, EG_ERROR_SHAPE, "%s: its shape() declared no result", y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its shape() declared no result", y->op->name);
     else if (y->data)
         return true;
     else if (forward)
         return eg__give_storage(y) && forward(y);
     else if (is_complex)
-        eg_fail_as(y->cx, EG_ERROR_DTYPE,
+        eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",
                    y->op->name);
     else
@@ -92,10 +92,13 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
                           op->arity, count);
-    return eg__apply(cx, op, attr, attr_size, count, xs);
+    return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
-eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, int count,
-                     eg_tensor *const *xs)
+/* Makes the node: one block for operands, their versions, sizes and the attribute, then shape()
+ * and forward() of the row. Without recording the result forgets its row and operands afterwards.
+ * */
+eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
+                     int count, eg_tensor *const *xs)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
@@ -111,7 +114,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     y->dim = (int64_t *)(void *)(m + sizes);
     y->rank = (uint8_t)rank;
     y->op = op;
-    y->caller = cx->blame ? cx->blame->caller : eg__caller(cx);
+    y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
     bool is_complex = false;
@@ -124,6 +127,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->attr = memcpy(m + at, attr, attr_size);
         y->attr_size = (uint32_t)attr_size;
     }
+    y->saved = saved;
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
     const bool ok = apply_made(y, is_complex);
@@ -143,6 +147,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return y;
 }
 
+/* Asks t's shape() about x in place of t's operand. A row that is a view sets data, sizes and
+ * strides; one that copies sets no data. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     int64_t sizes[2 * EG_RANK_MAX];
@@ -176,4 +182,11 @@ eg_tensor *eg_operand(const eg_tensor *y, int i)
 }
 int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
+void *eg_node_save(eg_tensor *y, size_t bytes)
+{
+    if (!eg_ok(y)) return NULL;
+    y->saved = eg__alloc_in(y->home, bytes ? bytes : 1);
+    return y->saved ? memset(y->saved, 0, bytes) : NULL;
+}
+void *eg_node_saved(const eg_tensor *y) { return y ? y->saved : NULL; }
 const eg_op *eg_op_of(const eg_tensor *y) { return y ? y->op : NULL; }

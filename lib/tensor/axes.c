@@ -2,16 +2,17 @@
  *
  * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand
  * 1: where operand 0 has zero strides), neighbours that are one run in every operand merged. The
- * last axis is the callback's, an odometer turns the rest. Threads share the outer axes, and long
- * runs cut at multiples of 64, so that no element changes its place in a vector. */
+ * last axis is the callback's; the others are walked as an odometer counts. Threads share the
+ * calls; long runs are cut at multiples of 64, so that no element changes its place in a vector. */
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
 
-/* key: |stride| in operand 0; steps in bytes */
 typedef struct axis {
-    int64_t size, key, step[OPERANDS];
+    int64_t size, step[OPERANDS]; /* in bytes */
+    int64_t key;                  /* |stride| in operand 0, in elements */
 } axis;
+enum { PITCH = sizeof(axis) / sizeof(int64_t) };
 typedef struct walk {
     int operands, axes;          /* outermost first; the last one is the callback's */
     int64_t runs, chunks, chunk; /* calls: runs outside × chunks of at most `chunk` elements */
@@ -21,8 +22,6 @@ typedef struct walk {
     const void *user;
     axis axis[EG_RANK_MAX];
 } walk;
-
-static int64_t axes_distance(int64_t step) { return step < 0 ? -step : step; }
 
 /* Returns the number of elements. */
 static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
@@ -36,7 +35,7 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
         w->base[k] = x[k]->data;
     }
     for (int r = 0; r < x[0]->rank; r++) {
-        int64_t size = x[0]->dim[r], key = axes_distance(x[0]->stride[r]);
+        int64_t size = x[0]->dim[r], key = eg__abs64(x[0]->stride[r]);
         if (size == 1) continue;
         total *= size;
         if (key == 0) w->repeats = true;
@@ -44,8 +43,8 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
         for (; at > 0; at--) {
             const axis *outer = &w->axis[at - 1];
             if (key < outer->key) break;
-            if (key == outer->key && (operands == 1 || axes_distance(x[1]->stride[r]) * width[1] <=
-                                                           axes_distance(outer->step[1])))
+            if (key == outer->key && (operands == 1 || eg__abs64(x[1]->stride[r]) * width[1] <=
+                                                           eg__abs64(outer->step[1])))
                 break;
             w->axis[at] = *outer;
         }
@@ -72,35 +71,22 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
     return total;
 }
 
-/* The calls number `from` to `to`, in order. */
+/* Makes the calls number `from` to `to`, in order. */
 static void axes_run(const walk *w, int64_t from, int64_t to)
 {
     const axis *in = &w->axis[w->axes - 1];
-    int outer = w->axes - 1;
-    int64_t at[EG_RANK_MAX], part = from % w->chunks, rest = from / w->chunks;
-    char *p[OPERANDS], *q[OPERANDS];
-    for (int k = 0; k < w->operands; k++) p[k] = w->base[k];
-    for (int r = outer; r-- > 0; rest /= w->axis[r].size) {
-        at[r] = rest % w->axis[r].size;
-        for (int k = 0; k < w->operands; k++) p[k] += at[r] * w->axis[r].step[k];
-    }
+    const int outer = w->axes - 1;
+    int64_t index[EG_RANK_MAX], at[OPERANDS], part = from % w->chunks;
+    eg__axes_to(outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, from / w->chunks,
+                index, at);
     for (int64_t call = from; call < to; call++) {
-        if (w->chunks == 1)
-            w->inner(in->size, p, in->step, w->user);
-        else {
-            int64_t start = part * w->chunk, left = in->size - start;
-            for (int k = 0; k < w->operands; k++) q[k] = p[k] + start * in->step[k];
-            w->inner(left < w->chunk ? left : w->chunk, q, in->step, w->user);
-            if (++part < w->chunks) continue;
-            part = 0;
-        }
-        for (int r = outer; r-- > 0;) {
-            const axis *a = &w->axis[r];
-            for (int k = 0; k < w->operands; k++) p[k] += a->step[k];
-            if (++at[r] < a->size) break;
-            for (int k = 0; k < w->operands; k++) p[k] -= a->step[k] * a->size;
-            at[r] = 0;
-        }
+        const int64_t start = part * w->chunk, left = in->size - start;
+        char *p[OPERANDS];
+        for (int k = 0; k < w->operands; k++) p[k] = w->base[k] + at[k] + start * in->step[k];
+        w->inner(left < w->chunk ? left : w->chunk, p, in->step, w->user);
+        if (++part < w->chunks) continue;
+        part = 0;
+        eg__axes_next(outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, index, at);
     }
 }
 
@@ -142,6 +128,8 @@ static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int
     return n;
 }
 
+/* The cases in order of cost: operands that are row-major throughout, those that merge into one
+ * run, few elements on one thread, and all others. */
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
                    const void *user, int64_t work)
 {
@@ -162,6 +150,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     }
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
+    w.chunk = w.axis[w.axes - 1].size;
     int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
     if (team > 1)
         axes_share(cx, &w, team, work);

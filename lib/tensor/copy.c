@@ -44,79 +44,71 @@ static inline int64_t same64(int64_t v) { return v; }
     X(C128, double complex, BOOL, bool)
 /* clang-format on */
 
+/* Elements that lie next to each other have a loop of their own, which becomes vectors. */
+/* clang-format off */
+#define EACH(to, y, from, x, VALUE) \
+    for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
 #define CONVERT(TO, to, FROM, from)                                                           \
     static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user) \
     {                                                                                         \
         (void)user;                                                                           \
-        if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from)) {             \
-            to *restrict y = (to *)p[0];                                                      \
-            const from *restrict x = (const from *)p[1];                                      \
-            for (int64_t i = 0; i < n; i++) y[i] = AS_##TO(EG_RE(x[i]));                      \
-        } else {                                                                              \
-            char *y = p[0];                                                                   \
-            const char *x = p[1];                                                             \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1])                       \
-                *(to *)y = AS_##TO(EG_RE(*(const from *)x));                                  \
-        }                                                                                     \
+        CASES(to, from, AS_##TO(EG_RE(v)))                                                    \
     }
+#define CASES(to, from, VALUE)                                                                  \
+    if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from))                     \
+        EACH(to, p[0] + i * (int64_t)sizeof(to), from, p[1] + i * (int64_t)sizeof(from), VALUE) \
+    else                                                                                        \
+        EACH(to, p[0] + i * step[0], from, p[1] + i * step[1], VALUE)
+/* clang-format on */
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
 static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = { EG_PAIRS(ENTRY) };
 
 /* -- the same dtype: bytes of one width ------------------------------------------------------- */
 /* elements; SHORT: bytes */
-enum { TILE = 16, TURN_A = 256, TURN_B = 64, SHORT = 256, ROWS = 4096 };
+enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, ROWS = 4096 };
 /* a × b elements: y runs along a, x along b; strides in bytes */
 typedef struct tile {
-    int64_t a, b, ya, yb, xa, xb;
+    int64_t a, b, ya, yb, xa, xb, width;
     bool far;
 } tile;
 
-#define MOVES(T)                                                                                   \
-    static void move_##T(int64_t n, char *const *p, const int64_t *step, const void *user)         \
-    {                                                                                              \
-        (void)user;                                                                                \
-        char *y = p[0];                                                                            \
-        const char *x = p[1];                                                                      \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))                        \
-            memcpy(y, x, (size_t)n * sizeof(T));                                                   \
-        else                                                                                       \
-            for (int64_t i = 0; i < n; i++, y += step[0], x += step[1]) *(T *)y = *(const T *)x;   \
-    }                                                                                              \
-    static void tiles_##T(int64_t n, char *const *p, const int64_t *step, const void *user)        \
-    {                                                                                              \
-        const tile *t = user;                                                                      \
-        T part[TILE][TILE];                                                                        \
-        for (int64_t k = 0; k < n; k++) {                                                          \
-            char *y = p[0] + k * step[0];                                                          \
-            const char *x = p[1] + k * step[1];                                                    \
-            for (int64_t i = 0; i < t->a; i++)                                                     \
-                for (int64_t j = 0; j < t->b; j++)                                                 \
-                    part[j][i] = *(const T *)(x + i * t->xa + j * t->xb);                          \
-            for (int64_t j = 0; j < t->b; j++)                                                     \
-                for (int64_t i = 0; i < t->a; i++) *(T *)(y + i * t->ya + j * t->yb) = part[j][i]; \
-        }                                                                                          \
-    }
-#define TURNS(T)                                                                               \
-    static void turns_##T(int64_t n, char *const *p, const int64_t *step, const void *user)    \
-    {                                                                                          \
-        const tile *t = user;                                                                  \
-        const int64_t w = sizeof(T);                                                           \
-        for (int64_t k = 0; k < n; k++)                                                        \
-            eg__turn(sizeof(T), t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0], \
-                     t->yb / w, t->far);                                                       \
-    }
-MOVES(uint8_t)
-MOVES(uint32_t)
-MOVES(uint64_t)
-MOVES(eg_complex128)
-TURNS(uint32_t)
-TURNS(uint64_t)
+#define T       uint8_t
+#define NAME(x) x##_8
+#include "tensor/copy_of.h"
+#undef T
+#undef NAME
+#define T       uint32_t
+#define NAME(x) x##_32
+#include "tensor/copy_of.h"
+#undef T
+#undef NAME
+#define T       uint64_t
+#define NAME(x) x##_64
+#include "tensor/copy_of.h"
+#undef T
+#undef NAME
+#define T       double complex
+#define NAME(x) x##_128
+#include "tensor/copy_of.h"
+#undef T
+#undef NAME
+/* tiles that are contiguous along a in y and along b in x, of 4 or 8 bytes an element */
+static void transposes(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const tile *t = user;
+    const int64_t w = t->width;
+    for (int64_t k = 0; k < n; k++)
+        eg__transpose((size_t)w, t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0],
+                      t->yb / w, t->far);
+}
 /* rows contiguous on both sides: of a few elements, or past the caches */
 #define FIXED(bytes)                                                                    \
     case bytes:                                                                         \
         for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \
         break;
+/* Copies rows that are contiguous on both sides: short ones by moves of a known length, those of
+ * large results past the caches. */
 EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
@@ -140,16 +132,21 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
             for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
         }
     }
-    if (t->far) eg__streamed();
+    if (t->far) eg__stream_end();
 }
 static const struct {
-    eg_inner *move, *tiles, *turns;
+    eg_inner *move, *tiles, *transposes;
 } same[] = {
-    [1] = { move_uint8_t, tiles_uint8_t, NULL },
-    [4] = { move_uint32_t, tiles_uint32_t, turns_uint32_t },
-    [8] = { move_uint64_t, tiles_uint64_t, turns_uint64_t },
-    [16] = { move_eg_complex128, tiles_eg_complex128, NULL },
+    [1] = { move_8, tiles_8, NULL },
+    [4] = { move_32, tiles_32, transposes },
+    [8] = { move_64, tiles_64, transposes },
+    [16] = { move_128, tiles_128, NULL },
 };
+void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step)
+{
+    same[width].move(n, (char *[]){ to, (char *)(uintptr_t)from },
+                     (int64_t[]){ to_step, from_step }, NULL);
+}
 
 /* The axis along which x moves least, other than `but`; −1 if it has none of more than one element.
  */
@@ -158,7 +155,7 @@ static int finest(const eg_tensor *x, int but)
     int axis = -1;
     int64_t least = INT64_MAX;
     for (int r = 0; r < x->rank; r++) {
-        int64_t s = x->stride[r] < 0 ? -x->stride[r] : x->stride[r];
+        const int64_t s = eg__abs64(x->stride[r]);
         if (r != but && x->dim[r] > 1 && s && s <= least) {
             least = s;
             axis = r;
@@ -179,13 +176,8 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     memcpy(xs, x.stride, x.rank * sizeof *xs);
     y.data += (from[0] * ys[a] + from[1] * ys[b]) * w;
     x.data += (from[0] * xs[a] + from[1] * xs[b]) * w;
-    tile t = { by[0],
-               by[1],
-               ys[a] * w,
-               ys[b] * w,
-               xs[a] * w,
-               xs[b] * w,
-               eg__count(y.rank, y.dim) * w > EG_FAR };
+    tile t = { by[0],     by[1],     ys[a] * w, ys[b] * w,
+               xs[a] * w, xs[b] * w, w,         eg__count(y.rank, y.dim) * w > EG_STREAM_BYTES };
     const int both[2] = { a, b };
     for (int k = 0; k < 2; k++) {
         dim[both[k]] = size[k] / by[k];
@@ -212,6 +204,8 @@ static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner
           (int64_t[]){ ra, rb });
 }
 
+/* Chooses among conversions, transposed tiles, other tiles, rows and plain runs by the dtypes and
+ * by where each tensor's nearest axis is. */
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -224,13 +218,14 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
               next = a < 0 ? -1 : finest(target, a);
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
-        if (near && same[w].turns)
-            in_tiles(target, source, same[w].turns, a, b, eg__min64(target->dim[a], TURN_A),
-                     eg__min64(target->dim[b], TURN_B));
+        if (near && same[w].transposes)
+            in_tiles(target, source, same[w].transposes, a, b, eg__min64(target->dim[a], LONG),
+                     eg__min64(target->dim[b], HIGH));
         else
             in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 &&
-               (target->dim[a] * w <= SHORT || eg__count(target->rank, target->dim) * w > EG_FAR) &&
+               (target->dim[a] * w <= SHORT ||
+                eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
         in_tiles(target, source, short_rows, a, next, target->dim[a],
                  eg__min64(target->dim[next], ROWS / target->dim[a] + 1));

@@ -36,7 +36,7 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 eg_tensor *eg_from_with(const eg_from_args *given)
 {
     eg_from_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     int64_t dim[EG_RANK_MAX + 1];
     int rank = 0;
     memcpy(dim, &o.d0, sizeof dim); /* d0 … d32 lie one after another */
@@ -52,6 +52,7 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     if (create_made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
     return y;
 }
+/* Copies re and im into the halves of a new c128 tensor. */
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
 {
     eg_tensor *const parts[] = { re, im };
@@ -64,7 +65,7 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
                               "complex: operand %d is %s; the parts are f32 or f64", k + 1,
                               eg_type_name(parts[k]->dtype));
     if (!eg__same_shape(re, im))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "complex: operand 1 is %s but operand 2 is %s",
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "complex: operand 1 is %s but operand 2 is %s",
                           eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
     eg_tensor *z, *part;
     if (!create_made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
@@ -103,6 +104,7 @@ static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
     [EG_I32] = ramp_I32,
     [EG_I64] = ramp_I64,
 };
+/* Refuses ramps that do not end, do not fit, or that an integer dtype cannot hold. */
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
     eg_tensor *y = eg__poison(cx);
@@ -120,7 +122,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
         return eg_fail_as(cx, EG_ERROR_DTYPE, "arange: %s has no ramp", eg_type_name(y->dtype));
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
-        return eg_fail_as(cx, EG_ERROR_DTYPE,
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "arange: start %g and step %g must be whole numbers for %s", start, step,
                           eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);

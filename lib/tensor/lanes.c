@@ -1,48 +1,5 @@
 /* lanes.c: from operands of any strides to contiguous lanes. */
 #include "tensor/tensor.h"
-#include <string.h>
-
-static void lanes_gather(int width, int64_t n, void *to, const char *from, int64_t step)
-{
-    if (step == width) {
-        memcpy(to, from, (size_t)(n * width));
-        return;
-    }
-#define GATHER(T)                                                                         \
-    do {                                                                                  \
-        const T first = n ? *(const T *)from : 0;                                         \
-        if (step == 0)                                                                    \
-            for (int64_t k = 0; k < n; k++) ((T *)to)[k] = first;                         \
-        else                                                                              \
-            for (int64_t k = 0; k < n; k++) ((T *)to)[k] = *(const T *)(from + k * step); \
-    } while (0)
-    if (width == 4)
-        GATHER(uint32_t);
-    else if (width == 8)
-        GATHER(uint64_t);
-    else if (width == 16)
-        GATHER(double complex);
-    else
-        GATHER(uint8_t);
-}
-
-static void scatter(int width, int64_t n, char *to, int64_t step, const void *from)
-{
-    if (step == width) {
-        memcpy(to, from, (size_t)(n * width));
-        return;
-    }
-#define SCATTER(T) \
-    for (int64_t k = 0; k < n; k++) *(T *)(to + k * step) = ((const T *)from)[k]
-    if (width == 4)
-        SCATTER(uint32_t);
-    else if (width == 8)
-        SCATTER(uint64_t);
-    else if (width == 16)
-        SCATTER(double complex);
-    else
-        SCATTER(uint8_t);
-}
 
 /* Elements from … n, in blocks: what is not contiguous, or has to be padded, passes through the
  * stack. */
@@ -61,14 +18,14 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
                 q[i] = p[i] + k * step[i];
             else if (step[i] ||
                      k == from) { /* a repeated element fills the first and largest block once */
-                lanes_gather(width, m, block[i], p[i] + k * step[i], step[i]);
-                lanes_gather(width, lanes - m, block[i] + m * width, block[i], 0);
+                eg__move(width, m, block[i], width, p[i] + k * step[i], step[i]);
+                eg__move(width, lanes - m, block[i] + m * width, width, block[i], 0);
             }
         }
         bool direct = step[0] == l->width[0] && lanes == m;
         q[0] = direct ? p[0] + k * step[0] : block[0];
         l->kernel(lanes, q, l->c);
-        if (!direct) scatter(l->width[0], m, p[0] + k * step[0], step[0], block[0]);
+        if (!direct) eg__move(l->width[0], m, p[0] + k * step[0], step[0], block[0], l->width[0]);
     }
 }
 

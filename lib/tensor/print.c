@@ -144,7 +144,8 @@ typedef struct format {
     double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
-static void survey(format *f, const eg_tensor *x, value v) /* what decides about the exponent */
+/* Notes the largest and the smallest magnitude, which decide whether there is an exponent. */
+static void survey(format *f, const eg_tensor *x, value v)
 {
     (void)x;
     const double number = f->imaginary ? v.im : v.f, a = fabs(number);
@@ -156,7 +157,8 @@ static void survey(format *f, const eg_tensor *x, value v) /* what decides about
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
-static void print_measure(format *f, const eg_tensor *x, value v) /* how wide the parts are */
+/* Notes how wide the parts of a number are. */
+static void print_measure(format *f, const eg_tensor *x, value v)
 {
     char text[WORD];
     if (!eg__is_inexact(x->dtype)) {
@@ -187,6 +189,8 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
         print_each(f, x, axis + 1, p + i * step, see);
     }
 }
+/* Surveys the elements that are printed, decides about the exponent, and measures how wide their
+ * parts are. */
 static format fit(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32, .imaginary = imaginary };
@@ -247,6 +251,7 @@ static char *digits_of(double v, bool narrow, bool plus, char *out)
                                              : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
+/* Writes the one element of a tensor of rank 0, as Python prints a number. Returns its length. */
 static int lone(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
@@ -289,6 +294,7 @@ static void put_word(page *g, const char *text, int n, int indent, int width, bo
     g->blanks = tail + 1;
     g->column += n + 1;
 }
+/* Prints one row of the last axis, broken into lines of at most LINE characters. */
 static void print_row(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
@@ -307,6 +313,8 @@ static void print_row(page *g, int axis, char *p)
     }
     put_many(g->to, ' ', g->blanks - 1);
 }
+/* Prints the axes from `axis` on: rows in brackets, and blank lines between blocks as NumPy has
+ * them. */
 static void brackets(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- asking: NULL, poison and what was popped answer like a scalar that is not there ---------- */
+/* -- questions: of NULL, poison and dead tensors the answers are those of nothing: 0, no axes ---
+ */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -20,13 +21,6 @@ int64_t eg_dim(const eg_tensor *x, int axis)
     if (!eg_ok(x)) return 0;
     int k = eg__axis("dim", (eg_tensor *)(uintptr_t)x, axis);
     return k < 0 ? 0 : x->dim[k];
-}
-
-static const char *strides_text(const eg_tensor *x, char *buffer, size_t room)
-{
-    eg_tensor s = *x;
-    s.dim = s.stride;
-    return eg__dims_text(&s, buffer, room);
 }
 
 /* -- out -------------------------------------------------------------------------------------- */
@@ -103,6 +97,7 @@ double eg_item(eg_tensor *x)
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
 }
+/* Reads one element; negative indices count from the end. NaN after an error. */
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
@@ -142,7 +137,8 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
-                   eg__dims_text(x, dims, sizeof dims), strides_text(x, strides, sizeof strides));
+                   eg__dims_text(x, dims, sizeof dims),
+                   eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
     x->st->version++;
@@ -155,8 +151,7 @@ int64_t *eg_mut_i64(eg_tensor *x) { return read_writable("mut_i64", x, EG_I64); 
 bool *eg_mut_bool(eg_tensor *x) { return read_writable("mut_bool", x, EG_BOOL); }
 double *eg_mut_c128(eg_tensor *x) { return read_writable("mut_c128", x, EG_C128); }
 
-/* May x be written element by element? Not where several elements are one: each stride has to step
- * over all that the smaller reach. */
+/* Elements share no place if each stride is larger than what the axes with smaller ones reach. */
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
@@ -165,7 +160,7 @@ bool eg__target(const char *who, eg_tensor *x)
     if (!eg__check(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
-            eg_fail_as(x->cx, EG_ERROR_INDEX,
+            eg_fail_as(x->cx, EG_ERROR_MISUSE,
                        "%s: axis %d of the target %s is expanded: its %lld elements are one", who,
                        k, eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
             return false;
@@ -180,7 +175,7 @@ bool eg__target(const char *who, eg_tensor *x)
     for (int i = 0; i < n; i++) {
         int64_t step = llabs(x->stride[order[i]]);
         if (step <= far) {
-            eg_fail_as(x->cx, EG_ERROR_INDEX,
+            eg_fail_as(x->cx, EG_ERROR_MISUSE,
                        "%s: axis %d of the target %s steps by %lld elements where other axes cover "
                        "%lld, so that elements share "
                        "their place",
@@ -215,6 +210,7 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     return al < bh && bl < ah;
 }
 
+/* Copies value over target. Where the two share memory, value is copied aside first. */
 int eg_assign(eg_tensor *target, eg_tensor *value)
 {
     char a[256], b[256];
@@ -235,7 +231,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         return -1;
     }
     if (!eg__same_shape(target, value)) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the target is %s, the value %s",
+        eg_fail_as(cx, EG_ERROR_SHAPE, "assign: the target is %s, the value %s",
                    eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
         return -1;
     }

@@ -93,11 +93,10 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     }
     fits = fits && (unknown < 0 ? known == size : size % known == 0);
     if (fits && unknown >= 0) s->v[unknown] = size / known;
-    eg_tensor asked = { .rank = (uint8_t)rank, .dim = s->v };
     if (!fits)
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %s has %lld elements and does not fill %s", who,
                    eg__dims_text(x, from, sizeof from), (long long)size,
-                   eg__dims_text(&asked, to, sizeof to));
+                   eg__sizes_text(rank, s->v, to, sizeof to));
     return fits;
 }
 
@@ -153,12 +152,11 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     char text[256], strides[256];
     if (!sized("view", x, rank, dims, &s)) return reshape_poison_of(x);
     if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
-    eg_tensor bare = { .rank = x->rank, .dim = x->stride };
     return eg_fail_as(x->cx, EG_ERROR_SHAPE,
                       "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
                       "eg_reshape copies",
                       left, right, eg__dims_text(x, text, sizeof text),
-                      eg__dims_text(&bare, strides, sizeof strides));
+                      eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
 }
 
 /* -- reshape: a view if there is one, else a copy --------------------------------------------- */

@@ -7,8 +7,8 @@ eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_zeros_like(eg_operand(y, i));
 }
 
-/* Zeros of x's shape that cost one element. */
-static eg_tensor *nothing(const eg_tensor *x)
+/* Zeros of x's shape, all in one element. */
+static eg_tensor *zeros_of(const eg_tensor *x)
 {
     static const int64_t still[EG_RANK_MAX];
     eg_tensor *zero = eg__zeros(x->cx, (eg_dtype)x->dtype, 0, NULL);
@@ -24,7 +24,7 @@ eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
     if (!in) return eg__poison(y->cx);
     for (int i = 0; i < y->count; i++)
-        in[i] = dx[i] ? dx[i] : eg__is_float(y->in[i]->dtype) ? nothing(y->in[i]) : y->in[i];
+        in[i] = dx[i] ? dx[i] : eg__is_float(y->in[i]->dtype) ? zeros_of(y->in[i]) : y->in[i];
     return eg_apply(y->op, y->attr, y->attr_size, y->count, in);
 }
 eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx)

@@ -20,12 +20,16 @@ int64_t eg__count(int rank, const int64_t *dims)
     return n;
 }
 
+bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes)
+{
+    if (x->rank != rank) return false;
+    for (int k = 0; k < rank; k++)
+        if (x->dim[k] != sizes[k]) return false;
+    return true;
+}
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
 {
-    if (a->rank != b->rank) return false;
-    for (int k = 0; k < a->rank; k++)
-        if (a->dim[k] != b->dim[k]) return false;
-    return true;
+    return eg__has_sizes(a, b->rank, b->dim);
 }
 
 /* Axes by falling |stride|; among equal strides as they stand. Returns false if an axis of more
@@ -47,15 +51,20 @@ static bool by_stride(const eg_tensor *x, int *order)
     return distinct;
 }
 
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room)
 {
     size_t w = (size_t)snprintf(buffer, room, "(");
-    for (int k = 0; k < x->rank && w < room; k++)
-        w += (size_t)snprintf(buffer + w, room - w, k ? ", %lld" : "%lld", (long long)x->dim[k]);
-    if (w < room) snprintf(buffer + w, room - w, x->rank == 1 ? ",)" : ")");
+    for (int k = 0; k < rank && w < room; k++)
+        w += (size_t)snprintf(buffer + w, room - w, k ? ", %lld" : "%lld", (long long)sizes[k]);
+    if (w < room) snprintf(buffer + w, room - w, rank == 1 ? ",)" : ")");
     return buffer;
 }
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
+{
+    return eg__sizes_text(x->rank, x->dim, buffer, room);
+}
 
+/* Sizes of 0 count as 1 here, so that the strides of an empty tensor fit as well. */
 bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) {
@@ -88,7 +97,7 @@ static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims
     int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL; /* room that eg_apply left */
     y->rank = (uint8_t)rank;
     if (rank == 0) {
-        y->dim = y->stride = y->cx->nothing;
+        y->dim = y->stride = y->cx->no_dims;
         return true;
     }
     if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m))) return false;
@@ -194,7 +203,7 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
-        eg_fail_as(y->cx, EG_ERROR_SHAPE,
+        eg_fail_as(y->cx, EG_ERROR_MISUSE,
                    "result: a tensor that is there already; only a row's shape() declares one");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }

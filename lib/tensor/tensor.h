@@ -2,18 +2,21 @@
 #ifndef EG_TENSOR_H
 #define EG_TENSOR_H
 #include "core/core.h"
+#include "tensor/axes.h"
 #include "tensor/lanes.h"
 
 /* -- apply.c ---------------------------------------------------------------------------------- */
-/* of the first operand that has one; NULL after eg_fail_as(NULL, EG_ERROR_MISUSE, …) */
+/* Returns the context of the first operand that has one; NULL after an error, which the thread
+ * keeps. */
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
-/* true if x can be used; else NULL/poison/dead: recorded where a context can be found */
+/* True if x can be used; else records that it is NULL, dead, poison or of another context. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
-/* eg_apply of operands that eg__check_all has seen */
-eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, int count,
-                     eg_tensor *const *);
-/* of the operands, as eg_apply found them */
+/* eg_apply of operands that eg__check_all has seen. `saved` is y->saved while the row's shape() and
+ * forward() run and afterwards; NULL: nothing is saved yet. */
+eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, void *saved,
+                     int count, eg_tensor *const *);
+/* The versions of y's operands when y was made. */
 static inline uint64_t *eg__versions(const eg_tensor *y)
 {
     return (uint64_t *)(void *)(y->in + y->count);
@@ -22,32 +25,39 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
 /* -- tensor.c: making tensors ----------------------------------------------------------------- */
 extern const uint8_t eg__width[]; /* bytes of a dtype */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
-/* NumPy's word */
+/* floats and complex numbers */
 static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }
 static inline bool eg__is_int(int dtype) { return dtype == EG_I32 || dtype == EG_I64; }
-/* a leaf with storage, not filled; NULL after an error */
+/* Returns a leaf with storage, not filled; NULL after an error. */
 eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);
 eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims); /* … filled with 0 */
-/* in a row's shape(): y is row-major */
+/* The following are called in a row's shape(): they declare y, and return false after an error. */
+/* y is row-major */
 bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 /* x's shape, and its layout where x is dense (permuted too) */
 bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);
 /* stored with axis order[0] outermost */
 bool eg__shape_strided(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int *order);
-/* as another result had it: no check */
+/* as a result that was checked before */
 bool eg__shape_known(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const int64_t *strides);
 /* shares x's storage; the row has no forward */
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
                     const int64_t *strides, int64_t offset);
-/* in a row's shape(): laid out as the first operand from `first` on that repeats nothing; refuses
- * mixed dtypes */
+/* laid out as the first operand from `first` on that repeats no element; refuses mixed dtypes */
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
-/* rank in range, sizes ≥ 0, bytes < 2^63; else one sentence that names who */
+/* True if rank is in range, no size is negative, and the bytes are below 2^63; else records what is
+ * not, in the name of who. */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* "(10, 2, 8, 64)" */
+bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
+/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return buffer.
+ */
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
+/* Copies n elements of `width` bytes; steps in bytes. */
+void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
 /* equal shapes, any strides, any dtypes (converted as C does) */
 void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
@@ -56,36 +66,38 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 eg_tensor *eg__part(eg_tensor *z, int part);
-/* may x be written element by element? else a message (read.c) */
+/* True if x can be written element by element; else records which of its elements share a place.
+ * (read.c) */
 bool eg__target(const char *who, eg_tensor *x);
-/* may they share elements? by the stretch of memory each reaches (read.c) */
+/* True if a and b may share elements: the stretches of memory that they reach overlap. (read.c) */
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b);
-/* if it has none yet: memory for its elements, not filled */
+/* Gives y memory for its elements, not filled, if it has none yet. False after an error. */
 bool eg__give_storage(eg_tensor *y);
 
 /* -- axes.c: one pass over up to five operands of one shape, any strides ---------------------- */
 /* p[0] is the result; steps in bytes */
 typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);
-/* axes merged and ordered by x[0]; threads where no operand but 0 is written and 0 has no zero
- * stride */
+/* Calls inner on runs of all operands, whose axes it orders by x[0] and merges. Several threads
+ * where x[0] repeats no element, so inner may write to no other operand. */
 void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user);
 /* the same where an element costs `work` additions; 0: one thread */
 void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user,
                    int64_t work);
 
-/* -- transpose.c: dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny; elements of 4 or 8 bytes */
-enum { EG_FAR = 12 << 20 }; /* a result of more bytes goes past the caches */
-void eg__turn(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-              int64_t ds, bool far);
-/* as without AVX-512: for little */
-void eg__turn_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-                     int64_t ds);
-/* a copy past the caches; after the last one eg__streamed */
+/* -- transpose.c: elements of 4 or 8 bytes ---------------------------------------------------- */
+enum { EG_STREAM_BYTES = 12 << 20 }; /* results of more bytes are written past the caches */
+/* dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny. far: past the caches */
+void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
+                   int64_t ds, bool far);
+/* The same by vectors of 16 bytes: faster for few elements. */
+void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
+                          void *dst, int64_t ds);
+/* Copies past the caches; call eg__stream_end after the last one. */
 void eg__stream(void *to, const void *from, size_t bytes);
-void eg__streamed(void);
+void eg__stream_end(void);
 /* dst[r·ds + i] = src[r·ss + 2i] */
-void eg__halve(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss, void *dst,
-               int64_t ds);
+void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss,
+                           void *dst, int64_t ds);
 
 /* -- add.c: what the sums of cotangents and of tangents need ---------------------------------- */
 extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
@@ -95,9 +107,9 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source);
 
 /* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */
-/* 0 … rank − 1; −1 is the last; −1 after a message */
+/* Returns the axis, 0 … rank − 1; negative numbers count from the last. −1 after an error. */
 int eg__axis(const char *who, eg_tensor *x, int axis);
-/* did a view that leaves elements of its operand out make t? */
+/* True if t is a view that leaves out elements of its operand. */
 bool eg__view_selects(const eg_tensor *t);
 /* True if t is a view of its operand and x has become the same view of x; else x is as it was. dim
  * and stride are room for EG_RANK_MAX of each. Records nothing. */

@@ -306,7 +306,7 @@ static const eg_op permute_op = { "permute",         "y[i_p0, i_p1…] = x[i0, i
                                   permute_samples,   .jvp = eg_jvp_linear };
 
 /* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ------------------------------ */
-eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
+eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
 {
     map m;
     if (!view_begin(&m, &slice_op, x)) return view_poison_of(x);
@@ -333,9 +333,12 @@ eg_tensor *eg_slice(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64
     m.axis[k].at = count > 0 ? start : 0;
     return view_finish(&m, x);
 }
-eg_tensor *eg_flip(eg_tensor *x, int axis_k) { return eg_slice(x, axis_k, EG_END, EG_END, -1); }
+eg_tensor *eg_flip_axis(eg_tensor *x, int axis_k)
+{
+    return eg_slice_axis(x, axis_k, EG_END, EG_END, -1);
+}
 
-int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tensor **parts)
+int eg_split_axis(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tensor **parts)
 {
     char text[256];
     bool good = eg__check("split", x);
@@ -371,18 +374,18 @@ int eg_split(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tenso
     int64_t from = 0;
     for (int i = 0; i < count; i++) {
         int64_t size = !good ? 0 : sizes ? sizes[i] : n / count;
-        parts[i] = good ? eg_slice(x, k, from, from + size, 1) : view_poison_of(x);
+        parts[i] = good ? eg_slice_axis(x, k, from, from + size, 1) : view_poison_of(x);
         from += size;
     }
     return good && !eg__failed(x->cx) ? 0 : -1;
 }
-static eg_tensor *slice_call(eg_tensor *const *x) { return eg_slice(x[0], 1, 1, EG_END, 2); }
-static eg_tensor *back_call(eg_tensor *const *x) { return eg_slice(x[0], 0, -1, EG_END, -2); }
-static eg_tensor *flip_call(eg_tensor *const *x) { return eg_flip(x[0], -1); }
+static eg_tensor *slice_call(eg_tensor *const *x) { return eg_slice_axis(x[0], 1, 1, EG_END, 2); }
+static eg_tensor *back_call(eg_tensor *const *x) { return eg_slice_axis(x[0], 0, -1, EG_END, -2); }
+static eg_tensor *flip_call(eg_tensor *const *x) { return eg_flip_axis(x[0], -1); }
 static eg_tensor *split_call(eg_tensor *const *x)
 {
     eg_tensor *part[2];
-    return eg_split(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? view_poison_of(x[0]) : part[1];
+    return eg_split_axis(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? view_poison_of(x[0]) : part[1];
 }
 static const eg_sample slice_samples[] = {
     { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 },     { flip_call, "3x4", 0, 0 },
@@ -400,7 +403,7 @@ static const eg_op slice_op = { "slice",
                                 .jvp = eg_jvp_linear };
 
 /* -- select: y[…] = x[…, index, …] ------------------------------------------------------------ */
-eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
+eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
 {
     map m;
     char text[256];
@@ -415,7 +418,7 @@ eg_tensor *eg_select(eg_tensor *x, int axis_k, int64_t index)
     drop(&m, k);
     return view_finish(&m, x);
 }
-static eg_tensor *select_call(eg_tensor *const *x) { return eg_select(x[0], 1, -2); }
+static eg_tensor *select_call(eg_tensor *const *x) { return eg_select_axis(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
                                             { select_call, "2x3:b", 0, 0 },
                                             { 0 } };
@@ -514,7 +517,7 @@ static const eg_op diagonal_op = { "diagonal",
                                    .jvp = eg_jvp_linear };
 
 /* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last ---------------- */
-eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
+eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {
     map m;
     char text[256];
@@ -532,8 +535,8 @@ eg_tensor *eg_unfold(eg_tensor *x, int axis_k, int64_t size, int64_t step)
     m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
     return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, x) : view_poison_of(x);
 }
-static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold(x[0], 1, 3, 2); }
-static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold(x[0], 0, 2, 3); }
+static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 1, 3, 2); }
+static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 0, 2, 3); }
 static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 },
                                             { apart_call, "8", 0, 0 },
                                             { 0 } };

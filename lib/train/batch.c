@@ -6,7 +6,7 @@
 enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
 
 /* -- what is tested on ------------------------------------------------------------------------ */
-/* a hash table of hashes; 0: empty */
+/* Adds h to a hash table of hashes, in which 0 is an empty slot. True if it was there before. */
 static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 {
     uint64_t at = h % slots;
@@ -16,8 +16,8 @@ static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
     return known;
 }
 
-/* the held-out part end to end; of a long one, windows evenly spread */
-static bool windows(eg_trainer *t)
+/* The windows of a text's held-out part: end to end; of a long part, evenly spread ones. */
+static bool batch_test_windows(eg_trainer *t)
 {
     int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
     int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1,
@@ -29,11 +29,11 @@ static bool windows(eg_trainer *t)
     return t->test != NULL;
 }
 
-/* the first 1000 different held-out inputs of the stream (of pairs: of the first time round) */
+/* Takes the first 1000 different held-out inputs of the stream; of pairs, of its first round. */
 bool eg__batch_tests(eg_trainer *t)
 {
     enum { SLOTS = 4096 };
-    if (t->data->free_text) return windows(t);
+    if (t->data->free_text) return batch_test_windows(t);
     uint64_t *seen = eg_owner_alloc(t->owner, SLOTS * sizeof *seen);
     uint64_t end = eg_data_size(t->data) ? (uint64_t)eg_data_size(t->data) : SCAN;
     t->test = eg_owner_alloc(t->owner, TESTS * sizeof *t->test);
@@ -52,29 +52,32 @@ bool eg__batch_tests(eg_trainer *t)
 }
 
 /* -- rows ------------------------------------------------------------------------------------- */
-/* length 0: an error */
+/* One sequence of a batch, to be filled. */
 typedef struct row {
-    int32_t *tokens, *target, *source;
-    int64_t length, sources;
+    int32_t *tokens, *target, *source; /* room for the longest; source NULL: there is none */
+    int64_t length;                    /* of tokens and targets; 0 after an error */
+    int64_t sources;                   /* of source */
 } row;
 
+/* The tokens of an example and the target at each place, as the model wants them (network.c). */
 static void example_row(const eg_trainer *t, const eg_example *e, row *r)
 {
     int32_t *tokens = r->tokens, *target = r->target;
     int64_t n = 0;
-    if (!t->kind->writes) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
-    if (t->kind->apart)
+    if (!t->kind->autoregressive) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
+    if (t->kind->has_source)
         memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
-    for (int k = 0; !t->kind->apart && k < e->inputs; k++) tokens[n++] = e->input[k];
+    for (int k = 0; !t->kind->has_source && k < e->inputs; k++) tokens[n++] = e->input[k];
     if (t->separator) tokens[n++] = EG_SEP;
-    for (int64_t k = 0; t->kind->writes && k < n - 1; k++) target[k] = EG_PAD;
-    for (int k = 0; t->kind->writes && k < e->outputs; k++)
+    for (int64_t k = 0; t->kind->autoregressive && k < n - 1; k++) target[k] = EG_PAD;
+    for (int k = 0; t->kind->autoregressive && k < e->outputs; k++)
         target[n - 1] = tokens[n] = e->output[k], n++;
-    if (t->kind->writes) target[n - 1] = EG_STOP;
+    if (t->kind->autoregressive) target[n - 1] = EG_STOP;
     r->length = n;
 }
 
-static void training_row(eg_trainer *t, int64_t k, row *r) /* the stream's cursor counts */
+/* The next sequence of the stream that is not held out; the trainer's cursor counts examples. */
+static void training_row(eg_trainer *t, int64_t k, row *r)
 {
     (void)k;
     if (t->cursor > EXAMPLE_MOST - SCAN) {
@@ -110,14 +113,17 @@ static void test_row(eg_trainer *t, int64_t k, row *r)
         example_row(t, &e, r);
 }
 
-/* Rows of `wide` become rows of their longest, rounded up so that lengths are few, plans and memory
- * reused; keep: what is no padding. */
-typedef struct closed {
+/* The common length of rows, and whether some are shorter. */
+typedef struct row_length {
     int64_t length;
     bool padded;
-} closed;
-static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length, int32_t *x,
-                       int32_t *y, bool *keep)
+} row_length;
+
+/* Moves rows that are `wide` apart together, to the length of the longest one, rounded up so that
+ * there are few lengths and plans and memory are reused. Fills up with EG_PAD; keep[k] is true
+ * where x[k] is no padding. y may be NULL. */
+static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length,
+                                int32_t *x, int32_t *y, bool *keep)
 {
     int64_t longest = 0, shortest = wide;
     for (int64_t r = 0; r < rows; r++) {
@@ -136,11 +142,11 @@ static closed close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *
         memset(keep + r * l, true, (size_t)n);
         memset(keep + r * l + n, false, (size_t)(l - n));
     }
-    return (closed){ l, shortest < l };
+    return (row_length){ l, shortest < l };
 }
 
-/* Room for a batch of so many rows, made when the first one is filled: a model that answers needs
- * none. */
+/* Memory for a batch of so many rows, allocated when the first one is filled: a model that only
+ * predicts needs none. */
 static bool batch_room(eg_trainer *t, int64_t rows)
 {
     size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
@@ -151,18 +157,19 @@ static bool batch_room(eg_trainer *t, int64_t rows)
     t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
     t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
     t->length = eg_owner_alloc(t->owner, 2 * n * sizeof *t->length);
-    if (t->kind->apart) {
+    if (t->kind->has_source) {
         t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
         t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
     }
     if (!t->tokens || !t->target || !t->keep || !t->length ||
-        (t->kind->apart && (!t->source || !t->source_keep)))
+        (t->kind->has_source && (!t->source || !t->source_keep)))
         return false;
     t->source_length = t->length + rows;
     t->rows = rows;
     return true;
 }
 
+/* A batch of the rows that `next` gives for first, first + 1, …; rows 0 after an error. */
 static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
                             void (*next)(eg_trainer *, int64_t, row *))
 {
@@ -176,19 +183,20 @@ static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
     if (eg_error(t->cx) || !batch_room(t, rows)) return (eg__batch){ 0 };
     for (int64_t k = 0; k < rows; k++) {
         row r = { t->tokens + k * wide, t->target + k * wide,
-                  t->kind->apart ? t->source + k * wide_source : NULL, 0, 0 };
+                  t->kind->has_source ? t->source + k * wide_source : NULL, 0, 0 };
         if (!eg_error(t->cx)) next(t, first + k, &r);
         if (!r.length) return (eg__batch){ 0 };
         t->length[k] = r.length, t->source_length[k] = r.sources;
     }
-    closed own = close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep),
-           source = { 0 };
-    if (t->kind->apart)
-        source = close_up(rows, wide_source, t->source_longest, t->source_length, t->source, NULL,
-                          t->source_keep);
+    row_length own =
+                   rows_close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep),
+               source = { 0 };
+    if (t->kind->has_source)
+        source = rows_close_up(rows, wide_source, t->source_longest, t->source_length, t->source,
+                               NULL, t->source_keep);
     return (eg__batch){ rows,         own.length,     source.length,
                         t->tokens,    t->target,      t->source,
-                        t->keep,      t->source_keep, !t->kind->writes && own.padded,
+                        t->keep,      t->source_keep, !t->kind->autoregressive && own.padded,
                         source.padded };
 }
 
@@ -222,13 +230,14 @@ eg_tensor *eg__batch_loss(const eg_trainer *t, const eg__batch *b, eg_tensor *lo
     return eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF, .smoothing = smoothing);
 }
 
-/* A model that writes gives the whole right answer greedily if and only if it is right at each
- * place given the right tokens before it (induction over places), so that exact match takes one
- * forward pass. */
+/* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
+ * is right at each place given the right tokens before it (by induction over places), so that one
+ * forward pass counts exact answers. */
 eg_score eg__batch_score(const eg_trainer *t, const eg__batch *b, eg_tensor *logits)
 {
     eg_score s = { .sequences = b->rows };
-    const int64_t *best = eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+    const int64_t *best =
+        eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
     for (int64_t r = 0; best && r < b->rows; r++) {
         bool all = true;
         for (int64_t k = r * b->length; k < (r + 1) * b->length; k++)

@@ -11,224 +11,149 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* -- the numbers in __metadata__, a row each: key, kind, where -------------------------------- */
+/* -- the numbers in __metadata__ -------------------------------------------------------------- */
+/* What a checkpoint says of a run: its options, its progress, and what neither of them has. */
 typedef struct saved {
-    int64_t layers, d_model, heads, width, batch, steps, seed, decay, warmup, decay_steps,
-        vocabulary, longest, step, cursor, draws, dtype;
-    double dropout, lr, clip_norm, last, goal, exact;
-    int64_t context, micro_batches, evaluate, early_stop, waited, best_step, longest_step,
-        characters, sum;
-    double smoothing, held, best, longest_norm;
-    int64_t step_size, noam_d_model, wsd_steps, milestone[EG_MILESTONES];
-    double gamma;
+    eg_trainer_args o;
+    eg_progress now;
+    int64_t vocabulary; /* tokens of the model */
+    int64_t longest;    /* places of the model */
+    int64_t dtype;      /* of the parameters: an eg_dtype */
+    uint64_t cursor;    /* number of the next training example */
+    uint64_t draws;     /* of the context's random numbers */
+    int64_t waited;     /* evaluations without a smaller held-out loss */
+    int64_t characters; /* symbols of a text; 0 of other data */
+    uint64_t sum;       /* hash of a text's bytes */
 } saved;
-/* late: 0 in a file that lacks it */
+
+/* One number: where it is in `saved`, and what values a file may give. */
+typedef enum field_kind { WHOLE, REAL, LISTED } field_kind; /* int64_t, double, an enum */
 typedef struct field {
     const char *key;
-    bool real;
     size_t at;
-    int64_t least, most;
-    bool late;
+    field_kind kind;
+    int64_t low, high; /* bounds of WHOLE and LISTED, both included */
+    bool moves;        /* changes while the run goes on; the others are the run's own */
+    bool late;         /* absent from older files, where it is 0 */
 } field;
-static const field fields[] = {
+
 /* A step and an example are counted on by less than 2^20 at a time; numbers of a text's symbols are
  * multiplied by 2^16. */
-#define STEPS    ((int64_t)1 << 53)
-#define EXAMPLES ((int64_t)1 << 62)
-#define SYMBOLS  ((int64_t)1 << 44)
-#define WHOLE(name, least, most)                                \
-    {                                                           \
-#name, false, offsetof(saved, name), least, most, false \
+#define ANY        INT64_MIN, INT64_MAX
+#define SIZE       1, SIZE_MOST
+#define STEPS      0, (int64_t)1 << 53
+#define AT(member) offsetof(saved, member)
+#define MARK(k)                                                                 \
+    {                                                                           \
+        "milestone" #k, AT(o.schedule.milestones[k]), WHOLE, STEPS, false, true \
     }
-#define REAL(name)                                      \
-    {                                                   \
-#name, true, offsetof(saved, name), 0, 0, false \
-    }
-    WHOLE(layers, 1, SIZE_MOST),
-    WHOLE(d_model, 1, SIZE_MOST),
-    WHOLE(heads, 1, SIZE_MOST),
-    WHOLE(width, 1, SIZE_MOST),
-    WHOLE(batch, 1, SIZE_MOST),
-    WHOLE(steps, 1, STEPS),
-    WHOLE(seed, INT64_MIN, INT64_MAX),
-    WHOLE(decay, 0, INT32_MAX),
-    WHOLE(warmup, 0, STEPS),
-    WHOLE(decay_steps, 0, STEPS),
-    WHOLE(vocabulary, 1, SIZE_MOST),
-    WHOLE(longest, 1, SIZE_MOST),
-    WHOLE(step, 0, STEPS),
-    WHOLE(cursor, 0, EXAMPLES),
-    WHOLE(draws, INT64_MIN, INT64_MAX),
-    WHOLE(dtype, 0, INT32_MAX),
-    REAL(dropout),
-    REAL(lr),
-    REAL(clip_norm),
-    REAL(last),
-    REAL(goal),
-    REAL(exact),
-    WHOLE(context, 0, SIZE_MOST),
-    WHOLE(micro_batches, 1, SIZE_MOST),
-    WHOLE(evaluate, 0, STEPS),
-    WHOLE(early_stop, 0, STEPS),
-    WHOLE(waited, 0, STEPS),
-    WHOLE(best_step, 0, STEPS),
-    WHOLE(longest_step, 0, STEPS),
-    WHOLE(characters, 0, SYMBOLS),
-    WHOLE(sum, INT64_MIN, INT64_MAX),
-    REAL(smoothing),
-    REAL(held),
-    REAL(best),
-    REAL(longest_norm),
-#define LATE(name, real)                                   \
-    {                                                      \
-#name, real, offsetof(saved, name), 0, STEPS, true \
-    }
-#define MARK(k)                                                                                   \
-    {                                                                                             \
-        "milestone" #k, false, offsetof(saved, milestone) + (k) * sizeof(int64_t), 0, STEPS, true \
-    }
-    LATE(gamma, true),
-    LATE(step_size, false),
-    LATE(noam_d_model, false),
-    LATE(wsd_steps, false),
-    MARK(0),
-    MARK(1),
-    MARK(2),
-    MARK(3),
-    MARK(4),
-    MARK(5),
-    MARK(6),
-    MARK(7),
-#undef MARK
-#undef LATE
-#undef WHOLE
-#undef REAL
-#undef STEPS
-#undef EXAMPLES
-#undef SYMBOLS
+/* clang-format off */
+static const field fields[] = {
+    { "layers",        AT(o.layers),               WHOLE,  SIZE,         false, false },
+    { "d_model",       AT(o.d_model),              WHOLE,  SIZE,         false, false },
+    { "heads",         AT(o.heads),                WHOLE,  SIZE,         false, false },
+    { "width",         AT(o.width),                WHOLE,  SIZE,         false, false },
+    { "batch",         AT(o.batch),                WHOLE,  SIZE,         false, false },
+    /* a longer plan goes on with the same run: what a rate falls by is decay_steps */
+    { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
+    { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
+    { "decay",         AT(o.schedule.decay),       LISTED, 0, INT32_MAX, false, false },
+    { "warmup",        AT(o.schedule.warmup),      WHOLE,  STEPS,        false, false },
+    { "decay_steps",   AT(o.schedule.steps),       WHOLE,  STEPS,        false, false },
+    { "vocabulary",    AT(vocabulary),             WHOLE,  SIZE,         false, false },
+    { "longest",       AT(longest),                WHOLE,  SIZE,         false, false },
+    { "step",          AT(now.step),               WHOLE,  STEPS,        true,  false },
+    { "cursor",        AT(cursor),                 WHOLE,  0, (int64_t)1 << 62, true, false },
+    { "draws",         AT(draws),                  WHOLE,  ANY,          true,  false },
+    { "dtype",         AT(dtype),                  WHOLE,  0, INT32_MAX, false, false },
+    { "dropout",       AT(o.dropout),              REAL,   0, 0,         false, false },
+    { "lr",            AT(o.lr),                   REAL,   0, 0,         false, false },
+    { "clip_norm",     AT(o.clip_norm),            REAL,   0, 0,         false, false },
+    { "last",          AT(o.schedule.last),        REAL,   0, 0,         false, false },
+    { "goal",          AT(o.goal),                 REAL,   0, 0,         false, false },
+    { "exact",         AT(now.exact),              REAL,   0, 0,         true,  false },
+    { "context",       AT(o.context),              WHOLE,  0, SIZE_MOST, false, false },
+    { "micro_batches", AT(o.micro_batches),        WHOLE,  SIZE,         false, false },
+    { "evaluate",      AT(o.evaluate),             WHOLE,  STEPS,        false, false },
+    { "early_stop",    AT(o.early_stop),           WHOLE,  STEPS,        false, false },
+    { "waited",        AT(waited),                 WHOLE,  STEPS,        true,  false },
+    { "best_step",     AT(now.best_step),          WHOLE,  STEPS,        true,  false },
+    { "longest_step",  AT(now.longest_step),       WHOLE,  STEPS,        true,  false },
+    { "characters",    AT(characters),             WHOLE,  0, (int64_t)1 << 44, false, false },
+    { "sum",           AT(sum),                    WHOLE,  ANY,          false, false },
+    { "smoothing",     AT(o.smoothing),            REAL,   0, 0,         false, false },
+    { "held",          AT(now.held),               REAL,   0, 0,         true,  false },
+    { "best",          AT(now.best),               REAL,   0, 0,         true,  false },
+    { "longest_norm",  AT(now.longest),            REAL,   0, 0,         true,  false },
+    { "gamma",         AT(o.schedule.gamma),       REAL,   0, 0,         false, true },
+    { "step_size",     AT(o.schedule.step_size),   WHOLE,  STEPS,        false, true },
+    { "noam_d_model",  AT(o.schedule.d_model),     WHOLE,  STEPS,        false, true },
+    { "wsd_steps",     AT(o.schedule.decay_steps), WHOLE,  STEPS,        false, true },
+    MARK(0), MARK(1), MARK(2), MARK(3), MARK(4), MARK(5), MARK(6), MARK(7),
 };
+/* clang-format on */
+#undef ANY
+#undef SIZE
+#undef STEPS
+#undef AT
+#undef MARK
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
-static void checkpoint_put(const field *f, const saved *s, char *out)
+/* The number as text; "%.17g" reads back as the same double. */
+static void field_print(const field *f, const saved *s, char out[TEXT])
 {
-    if (f->real)
-        snprintf(out, TEXT, "%.17g", *(const double *)((const char *)s + f->at));
+    const void *at = (const char *)s + f->at;
+    if (f->kind == REAL)
+        snprintf(out, TEXT, "%.17g", *(const double *)at);
     else
-        snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)((const char *)s + f->at));
+        snprintf(out, TEXT, "%lld",
+                 f->kind == LISTED ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
-/* True if the text is a number within the field's range, which *s then has; else recorded. */
-static bool get(eg_ctx *cx, const char *path, const field *f, saved *s, const char *text)
+/* True if the text is a number within the field's bounds, which *s then has; else records why. */
+static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, const char *path)
 {
+    void *at = (char *)s + f->at;
     char *end = NULL;
+    int64_t value = 0;
     if (!text && f->late) return true;
     errno = 0;
     if (!text || !*text || isspace((unsigned char)*text))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata lacks a number for \"%s\"", path, f->key);
-    else if (f->real)
-        *(double *)((char *)s + f->at) = strtod(text, &end);
+    else if (f->kind == REAL)
+        *(double *)at = strtod(text, &end);
     else {
-        int64_t value = strtoll(text, &end, 10);
-        *(int64_t *)((char *)s + f->at) = value;
-        if (!*end && (errno || value < f->least || value > f->most))
+        value = strtoll(text, &end, 10);
+        if (!*end && (errno || value < f->low || value > f->high))
             eg_fail_as(cx, EG_ERROR_FILE,
                        "%s: the metadata's \"%s\" is %.40s, not within %lld and %lld", path, f->key,
-                       text, (long long)f->least, (long long)f->most);
+                       text, (long long)f->low, (long long)f->high);
     }
     if (end && (*end || end == text))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata's \"%s\" is \"%.40s\", not a number", path,
                    f->key, text);
+    if (f->kind == WHOLE) *(int64_t *)at = value;
+    if (f->kind == LISTED) *(int *)at = (int)value;
     return !eg_error(cx);
 }
 
-static saved checkpoint_gather(const eg_trainer *t)
+static saved checkpoint_of(const eg_trainer *t)
 {
-    const eg_trainer_args *o = &t->o;
-    const eg_progress *n = &t->now;
-    saved s = {
-        o->layers,
-        o->d_model,
-        o->heads,
-        o->width,
-        o->batch,
-        o->steps,
-        (int64_t)o->seed,
-        o->schedule.decay,
-        o->schedule.warmup,
-        o->schedule.steps,
-        t->vocabulary,
-        t->longest,
-        n->step,
-        (int64_t)t->cursor,
-        (int64_t)eg_draws(t->cx),
-        eg_params_type(t->params),
-        o->dropout,
-        o->lr,
-        o->clip_norm,
-        o->schedule.last,
-        o->goal,
-        n->exact,
-        o->context,
-        o->micro_batches,
-        o->evaluate,
-        o->early_stop,
-        t->waited,
-        n->best_step,
-        n->longest_step,
-        t->data->free_text ? t->data->count : 0,
-        (int64_t)t->data->sum,
-        o->smoothing,
-        n->held,
-        n->best,
-        n->longest,
-        .gamma = o->schedule.gamma,
-        .step_size = o->schedule.step_size,
-        .noam_d_model = o->schedule.d_model,
-        .wsd_steps = o->schedule.decay_steps,
-    };
-    memcpy(s.milestone, o->schedule.milestones, sizeof s.milestone);
-    return s;
-}
-
-static double unless_zero(double x) { return x == 0 ? EG_OFF : x; }
-
-static eg_trainer_args args_of(const saved *s, eg_data *data, const char *model, int64_t steps)
-{
-    eg_trainer_args o = {
-        .size = sizeof(eg_trainer_args),
-        .data = data,
-        .model = model,
-        .layers = s->layers,
-        .d_model = s->d_model,
-        .heads = s->heads,
-        .width = s->width,
-        .batch = s->batch,
-        .steps = steps ? steps : s->steps,
-        .seed = (uint64_t)s->seed,
-        .dropout = s->dropout,
-        .lr = unless_zero(s->lr),
-        .clip_norm = s->clip_norm,
-        .goal = unless_zero(s->goal),
-        .context = s->context,
-        .micro_batches = s->micro_batches,
-        .smoothing = s->smoothing,
-        .evaluate = s->evaluate,
-        .early_stop = s->early_stop,
-        .schedule = { .decay = (eg_decay)s->decay,
-                      .warmup = s->warmup,
-                      .steps = s->decay_steps,
-                      .last = s->last,
-                      .gamma = s->gamma,
-                      .step_size = s->step_size,
-                      .d_model = s->noam_d_model,
-                      .decay_steps = s->wsd_steps },
-    };
-    memcpy(o.schedule.milestones, s->milestone, sizeof s->milestone);
-    return o;
+    return (saved){ .o = t->o,
+                    .now = t->now,
+                    .vocabulary = t->vocabulary,
+                    .longest = t->longest,
+                    .dtype = eg_params_type(t->params),
+                    .cursor = t->cursor,
+                    .draws = eg_draws(t->cx),
+                    .waited = t->waited,
+                    .characters = t->data->free_text ? t->data->count : 0,
+                    .sum = t->data->sum };
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
-static int save(eg_trainer *t, const char *path, eg_owner *owner)
+/* Writes parameters, optimiser state and metadata; owner: what is made for that. */
+static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int count = eg_params_count(t->params), states = 0, n = 0;
     while (eg_opt_state(t->opt, states)) states++;
@@ -243,13 +168,13 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
         names[k] = one->name;
         xs[k] = one->x;
     }
-    const char *pairs = eg_data_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
-    saved s = checkpoint_gather(t);
+    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
+    saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
-                                  pairs                   ? "name"
-                                  : eg_data_free(t->data) ? "corpus"
-                                                          : "task",
+                                  pairs                      ? "name"
+                                  : eg_data_is_text(t->data) ? "corpus"
+                                                             : "task",
                                   eg_data_name(t->data),
                                   "model",
                                   t->o.model,
@@ -259,7 +184,7 @@ static int save(eg_trainer *t, const char *path, eg_owner *owner)
                                   pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++) metadata[n++] = texts[k];
     for (int k = 0; k < FIELDS; k++) {
-        checkpoint_put(&fields[k], &s, text[k]);
+        field_print(&fields[k], &s, text[k]);
         metadata[n++] = fields[k].key;
         metadata[n++] = text[k];
     }
@@ -272,47 +197,35 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     if (!t || eg_error(t->cx)) return -1;
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
-    int bad = owner ? save(t, path, owner) : -1;
+    int bad = owner ? checkpoint_save(t, path, owner) : -1;
     eg_pop(t->cx, m);
     return bad;
 }
 
 /* -- what lies where a run is to be saved ----------------------------------------------------- */
-/* Of the numbers, those that a run changes as it goes; the others are the run's own. steps: a
- * longer plan goes on with the same run; what a learning rate falls by is decay_steps. */
-static const char *const saved_state[] = { "step",  "steps",  "cursor",       "draws",
-                                           "exact", "waited", "best_step",    "longest_step",
-                                           "held",  "best",   "longest_norm", NULL };
-
-static bool saved_is_state(const char *key)
-{
-    int k = 0;
-    while (saved_state[k] && strcmp(saved_state[k], key)) k++;
-    return saved_state[k] != NULL;
-}
-
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
     const char *has = eg_safetensors_metadata(file, f->key);
     char text[TEXT];
-    checkpoint_put(f, own, text);
-    if (!*out->differs && !saved_is_state(f->key) && (!has || strcmp(has, text)))
+    field_print(f, own, text);
+    if (!*out->differs && !f->moves && (!has || strcmp(has, text)))
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key,
                  has ? has : "unknown", text);
 }
 
-/* A name in the metadata of pairs or of a text is where they lay: they are compared themselves. */
+/* Fills in out->differs, if anything does. Of pairs and of a text the metadata's name is the path
+ * they had, which may change: they are compared themselves. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
-    saved own = checkpoint_gather(t);
+    saved own = checkpoint_of(t);
     const struct {
         const char *key, *own;
         bool shown;
     } texts[] = {
         { "model", t->o.model, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
-        { "pairs", eg_data_text(t->data), false },
+        { "pairs", eg_data_pairs_text(t->data), false },
         { "symbols", eg__data_symbols_text(t->data, owner), false },
     };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && !*out->differs; k++) {
@@ -324,8 +237,9 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         else
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
-    for (int k = 0; k < FIELDS; k++) /* the planned steps decide the warm-up too */
-        if (fields[k].at == offsetof(saved, decay_steps))
+    /* first the end of the schedule, from which defaults of other fields follow */
+    for (int k = 0; k < FIELDS; k++)
+        if (fields[k].at == offsetof(saved, o.schedule.steps))
             saved_compare_number(&fields[k], &own, file, out);
     for (int k = 0; k < FIELDS; k++) saved_compare_number(&fields[k], &own, file, out);
     const char *step = eg_safetensors_metadata(file, "step");
@@ -343,23 +257,25 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
     eg_owner *owner = eg_owner_open(t->cx);
     eg_safetensors *file = eg_safetensors_open(t->cx, path);
     const char *format = file ? eg_safetensors_metadata(file, "format") : NULL;
-    out.there = true;
+    out.exists = true;
     out.checkpoint = format && strncmp(format, "eingrad trainer", 15) == 0;
     if (out.checkpoint && owner) saved_compare(t, file, owner, &out);
     out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
     eg_safetensors_close(file);
-    eg_clear(t->cx); /* what cannot be read is no checkpoint */
+    eg_clear(t->cx); /* a file that cannot be read is no checkpoint, and no error */
     eg_pop(t->cx, m);
     return out;
 }
 
 /* -- load ------------------------------------------------------------------------------------- */
+/* True if d is what the checkpoint was trained on: for pairs and tasks by name, for a text by its
+ * length and hash; else recorded. */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s,
                       const char *path)
 {
     if (d->free_text != text || (!text && strcmp(d->name, name)))
         eg_fail_as(d->cx, EG_ERROR_FILE, "%s: a model of %s, not of %s", path, name, d->name);
-    else if (text && ((int64_t)d->sum != s->sum || d->count != s->characters))
+    else if (text && (d->sum != s->sum || d->count != s->characters))
         eg_fail_as(d->cx, EG_ERROR_FILE,
                    "%s: trained on %s when it had %lld characters; %s has %lld and %s", path, name,
                    (long long)s->characters, d->name, (long long)d->count,
@@ -381,6 +297,8 @@ static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const cha
     return !eg_error(cx);
 }
 
+/* The data of the checkpoint: the caller's if given, else pairs from the metadata, a text from its
+ * path, or a task of the table. */
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"),
@@ -394,9 +312,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (d && !same_data(d, called ? called : o->path, corpus, s, o->path)) return NULL;
     if (d) return d;
     if (pairs) return eg_data_parse(o->cx, pairs, name ? name : o->path);
-    if (corpus && o->answers)
-        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", (uint64_t)s->sum,
-                                 s->characters);
+    if (corpus && o->inference_only)
+        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", s->sum, s->characters);
     if (corpus) {
         d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
@@ -412,15 +329,16 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     return eg_data_task(o->cx, eg_task_find(task));
 }
 
-static bool counts_and_type(eg_ctx *cx, const saved *s, const char *path)
+/* True if the context has the parameters' dtype and the counts fit each other; else recorded. */
+static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
 {
     if (s->dtype != (int64_t)eg_default_type(cx))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: a model in %s, but the context is in %s", path,
                    s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
-    if (s->waited > s->step)
+    if (s->waited > s->now.step)
         eg_fail_as(cx, EG_ERROR_FILE,
                    "%s: the metadata's \"waited\" is %lld looks, but only %lld steps are done",
-                   path, (long long)s->waited, (long long)s->step);
+                   path, (long long)s->waited, (long long)s->now.step);
     return !eg_error(cx);
 }
 
@@ -440,8 +358,8 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* Counts are within 0 and the first, the steps, which are at most 2^53; the learning rate is what
- * eg_opt_set_lr takes; moments are finite. */
+/* True if counts are within 0 and the first of them, the steps, which are at most 2^53, the
+ * learning rate is one that eg_opt_set_lr takes, and moments are finite; else recorded. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
@@ -460,12 +378,13 @@ static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const cha
     return !eg_error(cx);
 }
 
+/* Reads the optimiser's state, each tensor after a check of its sizes and numbers. */
 static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *path)
 {
     for (int k = 0; eg_opt_state(t->opt, k); k++) {
         const eg_named *one = eg_opt_state(t->opt, k);
         if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
-            continue; /* a file of before: no step skipped a parameter */
+            continue; /* older files have none: no step skipped a parameter */
         int at = eg_safetensors_find(file, one->name);
         eg_tensor *x = eg_safetensors_at(file, at);
         bool real = eg_type(one->x) == eg_params_type(t->params);
@@ -484,10 +403,18 @@ static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *pa
     return true;
 }
 
+/* 0 in a file is 0; in the options it would be the default. */
+static double given_or_off(double x) { return x == 0 ? EG_OFF : x; }
+
+/* The trainer of the options that the file gives, then its parameters, its optimiser's state and
+ * its progress. */
 static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file, eg_data *data,
                            const saved *s)
 {
-    eg_trainer_args o = args_of(s, data, eg_safetensors_metadata(file, "model"), l->steps);
+    eg_trainer_args o = s->o;
+    o.size = sizeof o, o.data = data, o.model = eg_safetensors_metadata(file, "model");
+    o.steps = l->steps ? l->steps : o.steps;
+    o.lr = given_or_off(o.lr), o.goal = given_or_off(o.goal);
     if (!o.model) {
         eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
         return NULL;
@@ -497,21 +424,19 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
         eg_params_read(t->params, file, l->path) || !read_state(t, file, l->path))
         return NULL;
-    eg_progress *n = &t->now;
-    n->step = s->step, n->exact = s->exact, n->held = s->held, n->best = s->best,
-    n->best_step = s->best_step;
-    n->longest = s->longest_norm, n->longest_step = s->longest_step,
-    n->clipped = eg_opt_now(t->opt).norm_clipped;
-    t->cursor = (uint64_t)s->cursor, t->waited = s->waited;
-    n->stopped = t->o.early_stop && t->waited >= t->o.early_stop;
-    eg_set_draws(l->cx, (uint64_t)s->draws);
+    const int64_t steps = t->now.steps;
+    t->now = s->now;
+    t->now.steps = steps, t->now.clipped = eg_opt_now(t->opt).norm_clipped;
+    t->cursor = s->cursor, t->waited = s->waited;
+    t->now.stopped = t->o.early_stop && t->waited >= t->o.early_stop;
+    eg_set_draws(l->cx, s->draws);
     return t;
 }
 
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
     eg_trainer_load_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     if (!o.cx || eg_error(o.cx)) return NULL;
     eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
     if (!file) return NULL;
@@ -523,9 +448,9 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
         eg_fail_as(o.cx, EG_ERROR_FILE, "%s: a model of another version, in the format \"%s\"",
                    o.path, format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
-        get(o.cx, o.path, &fields[k], &s, eg_safetensors_metadata(file, fields[k].key));
+        field_read(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key), o.cx, o.path);
     eg_data *data =
-        !eg_error(o.cx) && counts_and_type(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
+        !eg_error(o.cx) && dtype_and_counts(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
     eg_safetensors_close(file);
     return t;

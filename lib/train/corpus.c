@@ -1,11 +1,13 @@
-/* corpus.c: a free text: windows of it are the examples, its last tenth is held out. */
+/* corpus.c: one text to continue: windows of it are the examples, its last tenth is held out. */
 #include "data.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { HELD_OUT = 10 }; /* one part in ten, at the end */
 
-static eg_data *read_text(eg_data *d, const char *bytes, size_t size)
+/* Makes tokens of the bytes; symbols are added to the vocabulary as they come. NULL after an error:
+ * the text is too short, or there is no memory. */
+static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
 {
     const char *s = bytes, *end = bytes + size, *symbol;
     d->free_text = true;
@@ -29,8 +31,8 @@ static eg_data *read_text(eg_data *d, const char *bytes, size_t size)
 eg_data *eg_data_corpus_of(eg_ctx *cx, const void *bytes, size_t count, const char *name)
 {
     eg_data *d = eg__data_open(cx, name);
-    if (d && !bytes) eg_fail_as(cx, EG_ERROR_FILE, "data: the text of %s is NULL", name);
-    return d && bytes ? read_text(d, bytes, count) : NULL;
+    if (d && !bytes) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the text of %s is NULL", name);
+    return d && bytes ? corpus_tokens(d, bytes, count) : NULL;
 }
 
 eg_data *eg_data_corpus(eg_ctx *cx, const char *path)
@@ -38,7 +40,7 @@ eg_data *eg_data_corpus(eg_ctx *cx, const char *path)
     eg_data *d = eg__data_open(cx, path);
     size_t count;
     char *bytes = d ? eg__data_file(d, path, &count) : NULL;
-    return bytes ? read_text(d, bytes, count) : NULL;
+    return bytes ? corpus_tokens(d, bytes, count) : NULL;
 }
 
 eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, uint64_t sum,
@@ -53,6 +55,7 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, ui
     return d;
 }
 
+/* Any place of the training part at which a window and its last target fit. */
 int64_t eg__corpus_place(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
 {
     uint64_t places = (uint64_t)(d->held - length);

@@ -13,7 +13,7 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
     }
     if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST ||
         task->longest_output > EG_LONGEST) {
-        eg_fail_as(cx, EG_ERROR_SHAPE, "data: task %s has lengths %d and %d, not within 1 … %d",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "data: task %s has lengths %d and %d, not within 1 … %d",
                    task->name, task->longest_input, task->longest_output, EG_LONGEST);
         return NULL;
     }
@@ -32,16 +32,17 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */
-/* tokens of one side; −1 after an error */
-static int side(eg_data *d, long long line, const char *s, const char *end, int64_t at)
+/* Makes tokens of one side of a pair, from d->tokens[at] on. Returns how many; −1 after an error.
+ */
+static int pair_side(eg_data *d, long long line, const char *s, const char *end, int64_t at)
 {
     const char *symbol;
     int n, count = 0;
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         if (n < 0)
-            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: not UTF-8", d->name, line);
+            eg_fail_as(d->cx, EG_ERROR_FILE, "%s:%lld: not UTF-8", d->name, line);
         else if (count == EG_LONGEST)
-            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: more than %d symbols on one side", d->name,
+            eg_fail_as(d->cx, EG_ERROR_FILE, "%s:%lld: more than %d symbols on one side", d->name,
                        line, EG_LONGEST);
         else if ((d->tokens[at + count] = eg__data_token(d, symbol, (size_t)n)) >= 0) {
             count++;
@@ -52,22 +53,23 @@ static int side(eg_data *d, long long line, const char *s, const char *end, int6
     return count;
 }
 
+/* Adds a line, without its end, as the next pair; its tokens go to d->tokens[at …]. */
 static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
 {
     long long line = d->count + 1;
     const char *tab = memchr(s, '\t', (size_t)(end - s));
     if (!tab || memchr(tab + 1, '\t', (size_t)(end - tab - 1))) {
-        eg_fail_as(d->cx, EG_ERROR_MISUSE,
+        eg_fail_as(d->cx, EG_ERROR_FILE,
                    "%s:%lld: a line is input TAB output, with exactly one tab", d->name, line);
         return false;
     }
     eg__pair *p = &d->pairs[d->count];
     p->at = at;
-    p->inputs = side(d, line, s, tab, at);
-    p->outputs = p->inputs < 0 ? -1 : side(d, line, tab + 1, end, at + p->inputs);
+    p->inputs = pair_side(d, line, s, tab, at);
+    p->outputs = p->inputs < 0 ? -1 : pair_side(d, line, tab + 1, end, at + p->inputs);
     if (p->outputs < 0) return false;
     if (!p->inputs || !p->outputs) {
-        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s:%lld: the %s is empty", d->name, line,
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s:%lld: the %s is empty", d->name, line,
                    p->inputs ? "output" : "input");
         return false;
     }
@@ -77,8 +79,8 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     return true;
 }
 
-/* Some pairs are held out and some not; of a few, where the hash says none or all, the input with
- * the smallest one is. */
+/* Makes sure that some pairs are held out and some not. Of a few pairs the hash may hold out none
+ * or all: then the inputs of the smallest hash are. Refused: pairs that all have the same input. */
 static bool both_halves(eg_data *d)
 {
     int64_t out = 0, least = 0;
@@ -95,7 +97,7 @@ static bool both_halves(eg_data *d)
     d->few = true, d->smallest = smallest;
     if (least == d->count)
         eg_fail_as(
-            d->cx, EG_ERROR_MISUSE,
+            d->cx, EG_ERROR_FILE,
             "%s: one input in ten is held out for tests, but of %lld pairs all have the same one",
             d->name, (long long)d->count);
     return least < d->count;
@@ -112,8 +114,8 @@ static int by_text(const void *p, const void *q)
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
-/* Words, where a blank occurs and most words of the outputs occur more than once: a word that is
- * seen once could not be learnt. */
+/* Sets d->words where a blank occurs and most words of the outputs occur more than once: a word
+ * that is seen once could not be learnt. False: no memory. */
 static bool choose_words(eg_data *d, const char *text, size_t size)
 {
     if (!strchr(text, ' ')) return true;
@@ -138,6 +140,7 @@ static bool choose_words(eg_data *d, const char *text, size_t size)
     return true;
 }
 
+/* Reads the pairs of a text that d owns; NULL after an error. */
 static eg_data *data_parse(eg_data *d, const char *text)
 {
     size_t size = strlen(text);
@@ -154,7 +157,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
         at += d->pairs[d->count - 1].inputs + d->pairs[d->count - 1].outputs;
     }
     if (!d->count) {
-        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: no pairs", d->name);
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: no pairs", d->name);
         return NULL;
     }
     return both_halves(d) ? d : NULL;
@@ -175,16 +178,16 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
     size_t count;
     char *text = eg__data_file(d, path, &count);
     if (text && memchr(text, 0, count)) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: not a text file (a zero byte)", path);
+        eg_fail_as(cx, EG_ERROR_FILE, "%s: not a text file (a zero byte)", path);
         return NULL;
     }
     return text ? data_parse(d, text) : NULL;
 }
 
 /* -- examples --------------------------------------------------------------------------------- */
-/* A permutation of [0, n) as a function: four rounds of a Feistel network on the smallest even
- * number of bits, walked until it lands inside (Black, Rogaway 2002). No memory, any element at
- * once. */
+/* Element x of a permutation of [0, n) that `key` chooses, without a table: four rounds of a
+ * Feistel network on the smallest even number of bits that hold n, repeated until the result is
+ * below n (cycle walking: Black, Rogaway 2002). */
 static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 {
     int half = 1;
@@ -223,7 +226,7 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
         good =
             e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
     if (!good)
-        eg_fail_as(d->cx, EG_ERROR_SHAPE,
+        eg_fail_as(d->cx, EG_ERROR_MISUSE,
                    "data: example %llu of task %s breaks the task's lengths or symbols",
                    (unsigned long long)number, d->name);
     return good ? 0 : -1;
@@ -232,7 +235,7 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
 uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
 {
     uint64_t h = eg__hash_start;
-    for (int k = 0; k < e->inputs; k++) /* words: the zero byte keeps them apart */
+    for (int k = 0; k < e->inputs; k++) /* the zero byte behind a word separates it from the next */
         h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);
     return eg__train_mix(h);
 }
@@ -246,16 +249,15 @@ bool eg_data_held_out(const eg_data *d, const eg_example *e)
 
 /* -- asking ----------------------------------------------------------------------------------- */
 const char *eg_data_name(const eg_data *d) { return d ? d->name : NULL; }
-const char *eg_data_text(const eg_data *d) { return d ? d->text : NULL; }
-bool eg_data_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }
+const char *eg_data_pairs_text(const eg_data *d) { return d ? d->text : NULL; }
+bool eg_data_wants_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }
 int64_t eg_data_size(const eg_data *d) { return d ? d->count : 0; }
 int eg_data_symbols(const eg_data *d) { return d ? d->symbols : 0; }
 const char *eg_data_symbol(const eg_data *d, int token)
 {
     return d && token >= 0 && token < d->symbols ? d->symbol[token].s : NULL;
 }
-bool eg_data_free(const eg_data *d) { return d && d->free_text; }
-eg_ctx *eg__data_context(const eg_data *d) { return d ? d->cx : NULL; }
+bool eg_data_is_text(const eg_data *d) { return d && d->free_text; }
 
 int64_t eg__data_uneven(const eg_data *d)
 {

@@ -1,72 +1,74 @@
-/* data.h: what the files of lib/train know of each other beyond the public headers */
+/* data.h: data as the files of lib/train see them */
 #ifndef EG_TRAIN_DATA_H
 #define EG_TRAIN_DATA_H
 #include <eingrad/train.h>
 
-/* tokens[at …]: input, then output */
+/* A pair: in eg_data.tokens from `at` on its input, then its output. */
 typedef struct eg__pair {
     int64_t at;
-    int inputs, outputs;
+    int inputs, outputs; /* tokens */
 } eg__pair;
-/* ended by a zero byte, which is not counted */
 typedef struct eg__symbol {
-    const char *s;
-    size_t n;
+    const char *s; /* ended by a zero byte */
+    size_t n;      /* bytes without it */
 } eg__symbol;
 
 struct eg_data {
     eg_ctx *cx;
     eg_owner *owner;
-    const eg_task *task;     /* NULL: pairs or a text */
-    const char *name, *text; /* text: of pairs */
-    bool words;              /* symbols are blank-separated words */
-    bool free_text;          /* tokens are one text; symbols may be single bytes */
-    int symbols, room;       /* tokens, PAD SEP STOP included */
+    const eg_task *task; /* NULL: pairs or a text */
+    const char *name;
+    const char *text; /* of pairs; else NULL */
+    bool free_text;   /* one text to continue, symbols may be single bytes; else pairs or a task */
+    bool words;       /* symbols are words between blanks; else characters */
+    /* vocabulary */
+    int symbols, room; /* tokens, PAD SEP STOP included, and how many there is memory for */
     eg__symbol *symbol;
-    char *texts;
-    size_t texts_left; /* where the next symbol's text goes */
-    int32_t *table;
-    int slots; /* hash table of tokens by text; 0: empty */
-    int64_t count;
-    eg__pair *pairs;
-    int32_t *tokens; /* pairs, or tokens of a text */
+    int32_t *table; /* hash table of tokens by text; 0: empty */
+    int slots;      /* of the table */
+    char *texts;    /* where the next symbol's text goes */
+    size_t texts_left;
+    /* examples */
+    int64_t count;   /* of pairs, or of a text's tokens */
+    eg__pair *pairs; /* NULL of a task and of a text */
+    int32_t *tokens; /* of all pairs, or of a text; NULL if it was left out */
     int longest_input, longest_output;
-    /* pairs of which one in ten would be none or all: the hash that is held out */
-    bool few;
-    uint64_t smallest;
-    /* of a text: where the held-out part begins; hash of all bytes */
-    int64_t held;
-    uint64_t sum;
+    /* what is held out */
+    bool few;          /* so few pairs that the hash would hold out none or all: then … */
+    uint64_t smallest; /* … the inputs of this hash are */
+    int64_t held;      /* of a text: the first token of the held-out part */
+    uint64_t sum;      /* of a text: hash of all its bytes */
 };
 
-uint64_t eg__train_mix(uint64_t); /* a hash of 64 bits */
-eg_ctx *eg__data_context(const eg_data *);
-uint64_t eg__data_hash(const eg_data *, const eg_example *); /* of the input's text */
-/* number of the first pair of two lengths, −1: none */
+uint64_t eg__train_mix(uint64_t);                            /* a hash of 64 bits (task.c) */
+uint64_t eg__data_hash(const eg_data *, const eg_example *); /* a hash of the input's symbols */
+/* Number of the first pair whose sides have two lengths; −1 if there is none. */
 int64_t eg__data_uneven(const eg_data *);
 
 /* vocabulary.c */
 extern const uint64_t eg__hash_start;
 uint64_t eg__hash(uint64_t h, const char *s, size_t n); /* FNV-1a */
 eg_data *eg__data_open(eg_ctx *, const char *name);     /* with PAD, SEP, STOP */
-/* adds it if it is new; −1: out of memory */
+/* The token of a symbol, which is added if it is new; −1: no memory. */
 int32_t eg__data_token(eg_data *, const char *s, size_t n);
-/* the next symbol of [*s, end): its length, *s behind it; 0 at the end, −1 if malformed */
+/* The length of the next symbol of [*s, end), which *symbol then points to and *s stands behind; 0
+ * at the end, −1 if the text is not UTF-8. */
 int eg__data_next(const eg_data *, const char **s, const char *end, const char **symbol);
-/* a file whole, a zero byte behind it; NULL after an error */
+/* The bytes of a file with a zero byte behind them; NULL after an error. */
 char *eg__data_file(eg_data *, const char *path, size_t *count);
-/* the vocabulary, a symbol a line: \n \\ \xFF for what a line cannot hold */
+/* The vocabulary as text, a symbol a line, bytes that a line of UTF-8 cannot hold as \xFF. */
 char *eg__data_symbols_text(const eg_data *, eg_owner *);
-/* the same backwards, into an open vocabulary */
+/* Reads such a text into a vocabulary without symbols; false if it is malformed. */
 bool eg__data_symbols_read(eg_data *, const char *text);
 
-/* corpus.c: `length` tokens of a text from a place, and those that follow each; returns how many
- * there are before its end */
-/* without its text: a vocabulary that can write */
+/* corpus.c */
+/* A text of which only the vocabulary is known: enough to generate. */
 eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, uint64_t sum,
                            int64_t count);
+/* `length` tokens of a text from a place on, and the token that follows each; fewer at its end.
+ * Returns how many. */
 int64_t eg__corpus_window(const eg_data *, int64_t from, int64_t length, int32_t *tokens,
                           int32_t *target);
-/* of a window in the training part */
+/* The place of window `number` in the training part. */
 int64_t eg__corpus_place(const eg_data *, uint64_t seed, uint64_t number, int64_t length);
 #endif

@@ -1,4 +1,4 @@
-/* decode.c: sequences from a step function: greedy, drawn, beam search. */
+/* decode.c: sequences from a step function: greedy, by draws, beam search. */
 #include <eingrad/decode.h>
 #include <eingrad/train.h>
 #include <math.h>
@@ -7,11 +7,13 @@
 
 enum { NO_END = -1 };
 
+/* A prefix, `row` of those that live, and the token that may follow it. */
 typedef struct candidate {
     int64_t row;
     int32_t token;
     double log_p;
 } candidate;
+/* A token and its weight in a draw. */
 typedef struct weighed {
     double x;
     int32_t token;
@@ -20,31 +22,29 @@ typedef struct weighed {
 typedef struct decoder {
     eg_decode_args o;
     eg_owner *owner;
-    /* tokens of a prefix at most and now; 0 classes: no logits yet */
-    int64_t room, length, classes;
-    int32_t *tokens;
-    int64_t *from;  /* of the step function's prefixes */
-    double *log_p;  /* ln p of one row */
-    weighed *order; /* the same in order */
+    int64_t room, length; /* tokens of a prefix: at most, and now */
+    int64_t classes;      /* logits of a row; 0: none were seen yet */
+    int32_t *tokens;      /* of the prefixes: eg_prefixes.tokens */
+    int64_t *from;        /* eg_prefixes.from */
+    double *log_p;        /* ln p of one row */
+    weighed *order;       /* the tokens of one row, for a draw */
     eg_decoded out;
-    eg_sequence *found;
+    eg_sequence *found; /* the best so far, in order */
 } decoder;
 
 /* -- arguments -------------------------------------------------------------------------------- */
 static bool draws(const eg_decode_args *o) { return o->temperature > 0; }
 
-static bool decode_settle(eg_decode_args *o) /* defaults; false after a refusal */
+/* Fills in the defaults. False after refusing an option. */
+static bool decode_settle(eg_decode_args *o)
 {
     eg_ctx *cx = o->cx;
     bool wants = o->top_k != 0 || o->top_p != 0; /* NaN is not 0 */
-    o->temperature = o->temperature == EG_OFF ? 0
-                     : o->temperature != 0    ? o->temperature
-                     : wants                  ? 1
-                                              : 0;
+    o->temperature = eg_option(o->temperature, wants);
     o->top_p = o->top_p != 0 ? o->top_p : 1;
-    o->end = o->end == EG_OFF ? 0 : o->end ? o->end : NO_END;
+    o->end = (int32_t)eg_option(o->end, NO_END);
     o->beam = o->beam ? o->beam : 1;
-    o->length_power = o->length_power == EG_OFF ? 0 : o->length_power != 0 ? o->length_power : 1;
+    o->length_power = eg_option(o->length_power, 1);
     if (!o->next)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function is NULL");
     else if (!o->prompt || o->prompts < 1)
@@ -70,7 +70,7 @@ static bool decode_settle(eg_decode_args *o) /* defaults; false after a refusal 
                    "decode: a beam of %lld draws nothing; leave temperature, top_k and top_p out",
                    (long long)o->beam);
     else if (!(o->length_power >= 0 && o->length_power < INFINITY))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "decode: length_power must not be negative, not %g",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "decode: length_power must not be negative, not %g",
                    o->length_power);
     else if (o->end < NO_END || o->least < 0)
         eg_fail_as(cx, EG_ERROR_INDEX, "decode: the token %d is negative",
@@ -84,22 +84,23 @@ static double decode_number(eg_tensor *x, const void *at, int64_t k)
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
+/* True if the logits are floats of (rows, v), v as before; else records what they are. */
 static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
     eg_ctx *cx = d->o.cx;
     if (eg_error(cx) || !eg_ok(logits))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function gave no logits"), false;
     int64_t classes = eg_rank(logits) == 2 ? eg_dim(logits, 1) : 0;
-    if (!classes || eg_dim(logits, 0) != rows ||
-        (eg_type(logits) != EG_F32 && eg_type(logits) != EG_F64))
-        return eg_fail_as(cx, EG_ERROR_DTYPE,
+    const bool real = eg_type(logits) == EG_F32 || eg_type(logits) == EG_F64;
+    if (!classes || eg_dim(logits, 0) != rows || !real)
+        return eg_fail_as(cx, real ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                           "decode: the logits must be floats of (%lld, v), not %s of rank %d with "
                           "%lld first",
                           (long long)rows, eg_type_name(eg_type(logits)), eg_rank(logits),
                           (long long)(eg_rank(logits) ? eg_dim(logits, 0) : 0)),
                false;
     if (d->classes && d->classes != classes)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "decode: 'v' is %lld in these logits but %lld in those before",
                           (long long)classes, (long long)d->classes),
                false;
@@ -121,7 +122,8 @@ static bool decode_allowed(const decoder *d, int64_t token)
     return token >= d->o.least || token == d->o.end;
 }
 
-/* log_p[v] = ln softmax(logits[row])[v] over what is allowed, −inf elsewhere */
+/* log_p[v] = ln softmax(logits[row])[v] over the tokens that are allowed, −inf elsewhere. False
+ * after refusing a logit that is NaN or +inf, or a row without any. */
 static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t row)
 {
     double most = -INFINITY, sum = 0;
@@ -129,7 +131,7 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
         double one =
             decode_allowed(d, v) ? decode_number(logits, x, row * d->classes + v) : -INFINITY;
         if (isnan(one) || one > 1.79e308) {
-            eg_fail_as(d->o.cx, EG_ERROR_INDEX, "decode: logit %lld after %lld tokens is %g",
+            eg_fail_as(d->o.cx, EG_ERROR_MISUSE, "decode: logit %lld after %lld tokens is %g",
                        (long long)v, (long long)d->length, one);
             return false;
         }
@@ -137,7 +139,7 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
         most = one > most ? one : most;
     }
     if (isinf(most)) {
-        eg_fail_as(d->o.cx, EG_ERROR_INDEX,
+        eg_fail_as(d->o.cx, EG_ERROR_MISUSE,
                    "decode: every token that may follow after %lld has a logit of −inf",
                    (long long)d->length);
         return false;
@@ -171,13 +173,16 @@ static int decode_falling(const void *p, const void *q)
     return a->x < b->x ? 1 : a->x > b->x ? -1 : a->token < b->token ? -1 : a->token > b->token;
 }
 
-static double uniform(uint64_t seed, int64_t place) /* 53 bits in [0, 1) */
+/* 53 random bits in [0, 1) */
+static double uniform(uint64_t seed, int64_t place)
 {
     eg_dice dice = { seed, (uint64_t)place, 0 };
     double high = eg_roll(&dice, 1u << 26);
     return (high * (1u << 27) + eg_roll(&dice, 1u << 27)) / ((double)(1u << 26) * (1u << 27));
 }
 
+/* Draws a token: of weights p^(1/temperature) the top_k largest, of those the fewest that sum up to
+ * top_p of all. */
 static int64_t decode_drawn(const decoder *d)
 {
     const eg_decode_args *o = &d->o;
@@ -203,12 +208,13 @@ static int64_t decode_drawn(const decoder *d)
     return d->order[last].token;
 }
 
+/* Puts a finished sequence among the best `beam`, in order of its score. */
 static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, double log_p)
 {
     double score = log_p / pow((double)(count + ended > 0 ? count + ended : 1), d->o.length_power);
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
     if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score) return;
-    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* of the one that leaves */
+    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* memory of the one that drops out */
     own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
     if (!own) return;
     memcpy(own, tokens, (size_t)count * sizeof *own);
@@ -216,6 +222,7 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
     d->found[at] = (eg_sequence){ count, own, ended, log_p, score };
 }
 
+/* One sequence, token by token: greedy or by draws. */
 static void decode_one_by_one(decoder *d)
 {
     double total = 0;
@@ -239,8 +246,9 @@ static void decode_one_by_one(decoder *d)
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
-/* best: the `most` likeliest so far, in order; of equals the one that came first */
-static int64_t enter(candidate *best, int64_t count, int64_t most, candidate c)
+/* Puts c among the `most` likeliest candidates so far, which are in order; of equals the one that
+ * came first stays in front. Returns how many there are. */
+static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, candidate c)
 {
     if (count == most && best[count - 1].log_p >= c.log_p) return count;
     int64_t at = count < most ? count++ : count - 1;
@@ -249,17 +257,20 @@ static int64_t enter(candidate *best, int64_t count, int64_t most, candidate c)
     return count;
 }
 
-/* A live prefix can end with Σ ln p as it is now at best, over the longest length that is left. */
-static bool hopeless(const decoder *d, double log_p)
+/* True if no live prefix can enter the `beam` sequences that were found: at best it ends with Σ ln
+ * p as it is now, divided by the longest length to its power. */
+static bool search_is_over(const decoder *d, double log_p)
 {
     return d->out.count == d->o.beam &&
            d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.longest, d->o.length_power);
 }
 
+/* Beam search. In each step the likeliest continuations of all live prefixes either end, and are
+ * found, or are the next live prefixes. */
 static void decode_search(decoder *d)
 {
     const eg_decode_args *o = &d->o;
-    /* of twice as many, half at least do not end */
+    /* each row has one continuation that ends, so of 2 · beam at least half do not */
     int64_t live = 1, count, most = 2 * o->beam;
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
     int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);
@@ -272,8 +283,8 @@ static void decode_search(decoder *d)
         for (int64_t r = 0; logits && r < live && log_softmax(d, logits, x, r); r++)
             for (int64_t v = 0; v < d->classes; v++)
                 if (d->log_p[v] > -INFINITY)
-                    count = enter(best, count, most,
-                                  (candidate){ r, (int32_t)v, log_p[r] + d->log_p[v] });
+                    count = candidate_enter(best, count, most,
+                                            (candidate){ r, (int32_t)v, log_p[r] + d->log_p[v] });
         eg_pop(o->cx, m);
         if (eg_error(o->cx)) return;
         live = 0;
@@ -290,7 +301,7 @@ static void decode_search(decoder *d)
             log_p[live++] = best[k].log_p;
         }
         memcpy(d->tokens, next, (size_t)(live * ++d->length) * sizeof *next);
-        if (live && hopeless(d, log_p[0])) live = 0;
+        if (live && search_is_over(d, log_p[0])) live = 0;
     }
     for (int64_t r = 0; r < live && log_p; r++)
         found(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false, log_p[r]);
@@ -299,7 +310,7 @@ static void decode_search(decoder *d)
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };
-    if (given) memcpy(&start.o, given, given->size < sizeof start.o ? given->size : sizeof start.o);
+    eg_options(&start.o, sizeof start.o, given);
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);

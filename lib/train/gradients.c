@@ -1,9 +1,10 @@
-/* gradients.c: whether the gradients of a trained model are right. */
+/* gradients.c: a check of the gradients of a trained model, against differences. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
 
 enum { ROWS = 8, DIRECTIONS = 3 };
+/* The model in f64 and a batch of test examples. */
 typedef struct probe {
     eg_trainer *t;
     eg__network net;
@@ -17,7 +18,7 @@ static eg_tensor *loss_of(const probe *p)
                           p->t->o.smoothing);
 }
 
-/* θ ← θ₀ + step · sign / √n, and the loss there */
+/* Sets θ ← θ₀ + step · sign; returns the loss there. sign has entries ±1/√n. */
 static double loss_at(const probe *p, eg_tensor *x, const double *from, const double *sign,
                       double step)
 {
@@ -40,8 +41,8 @@ static double gradients_slope(const probe *p, eg_tensor *x, const double *from, 
     return (4 * near / (2 * d) - far / (4 * d)) / 3;
 }
 
-/* for each tensor and direction: analytic, numeric */
-static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])
+/* For each tensor and direction the analytic and the numeric slope. False after an error. */
+static bool compare_slopes(const probe *p, eg_tensor **g, double (*pair)[2])
 {
     int count = eg_params_count(p->params);
     for (int k = 0; k < count; k++) {
@@ -67,7 +68,8 @@ static bool compare(const probe *p, eg_tensor **g, double (*pair)[2])
     return true;
 }
 
-static bool twin(probe *p) /* the model in f64, with its numbers */
+/* Makes the model again in f64, with the same numbers and without dropout. */
+static bool probe_open(probe *p)
 {
     eg_trainer *t = p->t;
     p->params = eg_params_open(t->cx, .dtype = EG_F64);
@@ -78,6 +80,8 @@ static bool twin(probe *p) /* the model in f64, with its numbers */
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
+/* A tensor is right if in each direction both slopes agree to 1e-6 of the largest numeric slope of
+ * all tensors. */
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
     if (!t || eg_error(t->cx)) return -1;
@@ -92,10 +96,10 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL,
               **g = x ? x + count : NULL;
     double(*pair)[2] = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *pair) : NULL;
-    if (pair && twin(&p)) {
+    if (pair && probe_open(&p)) {
         for (int k = 0; k < count; k++) x[k] = eg_params_at(p.params, k)->x;
         double largest = 0;
-        bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare(&p, g, pair);
+        bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare_slopes(&p, g, pair);
         for (int k = 0; done && k < count * DIRECTIONS; k++)
             largest = fmax(largest, fabs(pair[k][1]));
         for (int k = 0; done && k < count; k++) {

@@ -1,11 +1,12 @@
-/* look.c: what a trained model says, and where it looks. */
+/* look.c: the answers of a trained model, and its attention weights. */
 #include "trainer.h"
 #include <eingrad/heads.h>
 #include <stdio.h>
 #include <math.h>
 #include <string.h>
 
-/* Evaluation as a scope: no history, no dropout, draws put back. */
+/* What evaluation changes in the context, to be put back: history and dropout are off in between,
+ * and random numbers start again where they were. */
 typedef struct quiet {
     bool training, nograd;
     uint64_t draws;
@@ -24,33 +25,35 @@ static void quiet_end(eg_ctx *cx, quiet q)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
-/* count −1: an error */
+/* An input in tokens. */
 typedef struct question {
-    int32_t *source, *tokens;
-    int64_t sources, count;
+    int32_t *source; /* of an encoder beside a decoder */
+    int32_t *tokens; /* what the model reads, and where an answer is added */
+    int64_t sources; /* tokens of source */
+    int64_t count;   /* tokens; −1 after an error */
 } question;
 
+/* Tokens that an input may have. */
 static int64_t input_room(const eg_trainer *t)
 {
-    int64_t room = t->kind->apart ? t->source_longest : t->longest - t->separator;
+    int64_t room = t->kind->has_source ? t->source_longest : t->longest - t->separator;
     return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
 }
 
-/* Input SEP, or SEP beside the input, or of a text the prompt as it is. `tokens` has room for all
- * of it. */
+/* The question of an input: input SEP, or SEP beside the input as source, or the prompt of a text
+ * as it is, of which an empty one stands for the end of a line. `tokens` has room for all of it. */
 static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
-    int64_t n = text && (!input || !*input) ? 0 : eg_data_read(t->data, input, (int)room, tokens);
-    /* as after a line's end */
-    if (n == 0 && text && (n = eg_data_read(t->data, "\n", 1, tokens)) < 0) {
+    int64_t n = text && (!input || !*input) ? 0 : eg_data_encode(t->data, input, (int)room, tokens);
+    if (n == 0 && text && (n = eg_data_encode(t->data, "\n", 1, tokens)) < 0) {
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
     }
     if (n == 0) eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: the input is empty", eg_data_name(t->data));
-    if (t->kind->apart) q.tokens = tokens + n, q.sources = n;
-    q.count = t->kind->apart ? 0 : n;
+    if (t->kind->has_source) q.tokens = tokens + n, q.sources = n;
+    q.count = t->kind->has_source ? 0 : n;
     if (n > 0 && t->separator) q.tokens[q.count++] = EG_SEP;
     if (n <= 0) q.count = -1;
     return q;
@@ -64,23 +67,27 @@ static eg__batch batch_of(const question *q, int64_t count)
 }
 
 /* -- decoding --------------------------------------------------------------------------------- */
-/* How many of n tokens of a text the model sees: all up to its context, then from half of it up to
- * all of it again, so that most steps add one place behind those that a cache holds. */
+/* How many of n tokens of a text the model sees: all of them up to its context; beyond it the
+ * window starts at half the context and grows to all of it, again and again, so that most steps add
+ * one place behind those that the cache holds. */
 static int64_t look_seen(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
+/* What the step function of decoding needs. */
 typedef struct asking {
     eg_trainer *t;
     eg_cache *cache;
-    eg_tensor *memory;
-    int64_t rows;
-    int32_t *window;
+    eg_tensor *memory; /* of the source; NULL: none */
+    int64_t rows;      /* prefixes at most */
+    int32_t *window;   /* the tokens that the model has not seen */
 } asking;
 
-static eg_tensor *next(void *user, const eg_prefixes *p)
+/* The step function: runs the model on the tokens that the cache lacks, which is one of each prefix
+ * in most steps, and all in view after the window has moved. */
+static eg_tensor *look_next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
     const eg_trainer *t = a->t;
@@ -96,10 +103,10 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
         memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh,
                (size_t)fresh * sizeof *a->window);
     eg_tensor *memory = a->memory ? eg_expand(a->memory, p->rows, -1, -1) : NULL;
-    eg_tensor *logits = t->kind->more(
+    eg_tensor *logits = t->kind->next_logits(
         &t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window },
         memory, a->cache);
-    return eg_select(logits, 1, fresh - 1);
+    return eg_select_axis(logits, 1, fresh - 1);
 }
 
 static bool look_prepare(asking *a, const question *q)
@@ -110,14 +117,14 @@ static bool look_prepare(asking *a, const question *q)
         owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
     a->cache = owner ? eg_cache_new(owner, t->longest) : NULL;
     if (!a->window || !a->cache) return false;
-    if (t->kind->apart) {
+    if (t->kind->has_source) {
         eg__batch b = batch_of(q, 1);
         a->memory = t->kind->memory(&t->net, t->cx, &b);
     }
     return !eg_error(t->cx);
 }
 
-/* in the open scope; NULL after an error */
+/* The sequences that follow a question, in the open scope; NULL after an error. */
 static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text,
@@ -127,13 +134,13 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                                                                                          : most;
     asking a = { .t = t, .rows = o->beam > 1 ? o->beam : 1 };
     if (longest < 1 || longest > INT32_MAX / 2)
-        eg_fail_as(t->cx, EG_ERROR_SHAPE, "generate: the length must be from 1 to 2^30, not %lld",
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: the length must be from 1 to 2^30, not %lld",
                    (long long)longest);
     if (o->beam < 0 || o->beam > 4096)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: beam must be from 1 to 4096, not %lld",
                    (long long)o->beam);
     if (eg_error(t->cx) || !look_prepare(&a, q)) return NULL;
-    return eg_decode(.cx = t->cx, .next = next, .user = &a, .prompt = q->tokens,
+    return eg_decode(.cx = t->cx, .next = look_next, .user = &a, .prompt = q->tokens,
                      .prompts = q->count, .longest = longest < most ? longest : most,
                      .least = EG_FIRST, .end = text ? 0 : EG_STOP,
                      .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
@@ -141,14 +148,15 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                      .length_power = o->length_power);
 }
 
+/* The tokens as text in t->answer, which grows; *bytes receives its length. NULL: no memory. */
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
-    size_t n = eg_data_write(t->data, (int)count, tokens, NULL, 0);
+    size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_room) {
         t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
         t->answer_room = t->answer ? 2 * (n + 1) : 0;
     }
-    if (t->answer) eg_data_write(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (t->answer) eg_data_decode(t->data, (int)count, tokens, t->answer, t->answer_room);
     if (bytes) *bytes = n;
     return t->answer;
 }
@@ -156,10 +164,10 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
-    if (given) memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_trainer *t = o.trainer;
     if (!t || eg_error(t->cx)) return NULL;
-    if (!t->kind->writes) {
+    if (!t->kind->autoregressive) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "generate: an encoder answers all places at once, it does not go on with a "
                    "text; predict gives its answer");
@@ -185,13 +193,13 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
 }
 
 /* -- the likeliest answer --------------------------------------------------------------------- */
-/* q.tokens[first … first + count); count −1: an error */
 typedef struct answer {
     question q;
-    int64_t first, count;
-    bool ended;
+    int64_t first, count; /* the answer is q.tokens[first … first + count); count −1: an error */
+    bool ended;           /* by EG_STOP */
 } answer;
 
+/* The greedy answer: token by token, or of an encoder all places at once. */
 static answer answer_to(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)), .count = -1 };
@@ -200,7 +208,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     quiet q = quiet_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
-    if (t->kind->writes) {
+    if (t->kind->autoregressive) {
         const eg_decoded *d = decoded(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
         if (d) {
             memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
@@ -212,7 +220,7 @@ static answer answer_to(eg_trainer *t, const char *input)
         if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
             eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
-            eg_i64(eg_argmax("b l [v]", eg_slice(logits, 2, t->least, EG_END, 1)));
+            eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
         for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
         a.count = a.first;
     }
@@ -234,18 +242,20 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
     return a.count < 0 ? NULL : written(t, a.q.tokens + a.first, a.count, NULL);
 }
 
-/* -- where it looks --------------------------------------------------------------------------- */
-static int look_part_of(eg_trainer *t, const char *name) /* −1 after an error */
+/* -- attention weights ------------------------------------------------------------------------ */
+/* The number of the part of that name, NULL: of the last part; −1 after an error. */
+static int look_part_of(eg_trainer *t, const char *name)
 {
     int parts = eg__kind_parts(t->kind);
     for (int k = 0; name && k < parts; k++)
         if (!strcmp(t->kind->part[k].name, name)) return k;
     if (name)
-        eg_fail_as(t->cx, EG_ERROR_NOTATION, "attend: there is no part \"%s\" in a model \"%s\"",
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "attend: there is no part \"%s\" in a model \"%s\"",
                    name, t->kind->name);
     return name ? -1 : parts - 1;
 }
 
+/* The symbols of tokens, as labels of an axis. */
 static void label(const eg_trainer *t, const char **to, int64_t count, const int32_t *tokens)
 {
     for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
@@ -257,18 +267,18 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int part = !t || eg_error(t->cx) ? -1 : look_part_of(t, name);
     if (part < 0) return NULL;
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)) };
-    if (t->kind->writes && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
+    if (t->kind->autoregressive && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
-    n = n < t->longest ? n : t->longest; /* an answer that never stops */
+    n = n < t->longest ? n : t->longest; /* an answer without EG_STOP fills all places */
     quiet q = quiet_begin(t->cx);
     eg__batch b = batch_of(&a.q, n);
     t->kind->logits(&t->net, t->cx, &b, t->weights);
     /* l b h i j, b = 1 */
     eg_tensor *all =
-        eg_contiguous(eg_squeeze(eg_stack_n(0, (int)layers, t->weights + part * layers), 1));
+        eg_contiguous(eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     quiet_end(t->cx, q);
-    char letter = t->kind->apart ? t->kind->part[part].letter : 'd';
+    char letter = t->kind->has_source ? t->kind->part[part].letter : 'd';
     if (n == a.q.count + a.count) /* what the last place writes */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
     label(t, t->label[0], letter == 'e' ? a.q.sources : n,
@@ -281,8 +291,8 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
 
 eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
 {
-    if (t && t->kind->apart)
-        eg_fail_as(t->cx, EG_ERROR_NOTATION,
+    if (t && t->kind->has_source)
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "attend: rows and columns of a model \"%s\" have tokens of their own; "
                    "eg_trainer_look gives both",
                    t->kind->name);
@@ -290,11 +300,11 @@ eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
-/* The weights of attention k, with rows of zeros where a place is padding: eg_heads leaves those
+/* The weights of attention k with rows of zeros where a place is padding, which eg_heads leaves
  * out. */
 static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
 {
-    bool source = t->kind->apart && t->kind->part[k / (int)t->o.layers].letter == 'e';
+    bool source = t->kind->has_source && t->kind->part[k / (int)t->o.layers].letter == 'e';
     int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
     eg_tensor *keep = eg_from_n(t->cx, EG_BOOL, source ? b->source_keep : b->keep, 4, dim);
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
@@ -304,7 +314,7 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
     if (!t || eg_error(t->cx)) return -1;
     if (!largest) {
-        eg_fail_as(t->cx, EG_ERROR_MEMORY, "saturation: there is no room for the result");
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL");
         return -1;
     }
     quiet q = quiet_begin(t->cx);

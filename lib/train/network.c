@@ -1,10 +1,12 @@
-/* network.c: what a trainer trains, a row each.
+/* network.c: the models that a trainer trains, a row each.
  *
- * encoder   tokens = input;  logits at each place are for the output there; padding is masked by
- * .keep decoder   tokens = input SEP output;  logits at a place are for the next token; targets
- * from the end of `input SEP` on: output STOP. Causal, so that padding at the end is never seen. Of
- * a corpus, tokens are a window and targets what follows each. seq2seq   source = input;  tokens =
- * SEP output;  targets output STOP. The decoder attends to the encoder's memory of the source. */
+ * encoder  tokens = input;  the logits at a place are for the output there; padding is masked by
+ *          .keep
+ * decoder  tokens = input SEP output;  the logits at a place are for the next token; targets, from
+ *          the end of `input SEP` on, are output STOP. Causal, so that padding at the end is never
+ *          attended to. Of a text, tokens are a window and targets what follows each.
+ * seq2seq  source = input;  tokens = SEP output;  targets output STOP. The decoder attends to the
+ *          encoder's memory of the source. */
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +92,7 @@ static eg_tensor *more_of_two(const eg__network *n, eg_ctx *cx, const eg__batch 
                              .cache = cache, .gain = n->gain);
 }
 
-/* -- rows: parts are named as weights come; gains are in the module's order ------------------- */
+/* -- the rows: parts stand in the order of the weights, gains in that of the module ------------ */
 static const eg__kind kinds[] = {
     { "encoder", false, false, make_one, encode, NULL, NULL, { { "encoder", 'e', 1, 0 } } },
     { "decoder",
@@ -143,6 +145,7 @@ const char *eg_trainer_attention(const eg_trainer *t, int k)
     return k >= 0 && k < eg_trainer_attentions(t) ? t->attention[k] : NULL;
 }
 
+/* "0", "1" … of a model of one part; else with the part's letter in front. */
 bool eg__attention_names(eg_trainer *t)
 {
     int count = eg_trainer_attentions(t), layers = (int)t->o.layers;
@@ -154,6 +157,7 @@ bool eg__attention_names(eg_trainer *t)
     return t->attention != NULL;
 }
 
+/* The heads' factors: 1, and 0 for those that are off. */
 int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
 {
     if (!t || eg_error(t->cx)) return -1;
@@ -162,7 +166,7 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
         if (!heads || heads[k].attention < 0 || heads[k].attention >= attentions ||
             heads[k].head < 0 || heads[k].head >= t->o.heads) {
             eg_fail_as(
-                t->cx, EG_ERROR_MISUSE,
+                t->cx, EG_ERROR_INDEX,
                 "heads off: there is no head %d of attention %d; the model has %d of %lld heads",
                 heads ? heads[k].head : 0, heads ? heads[k].attention : 0, attentions,
                 (long long)t->o.heads);
@@ -176,9 +180,9 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
     if (!eg_ok(t->gain) || eg_fill(t->gain, 1)) return -1;
     for (int k = 0; k < count; k++) {
         const eg__part *part = &t->kind->part[heads[k].attention / layers];
-        int row = (part->letter == 'e' || !t->kind->apart ? 0 : layers) +
+        int row = (part->letter == 'e' || !t->kind->has_source ? 0 : layers) +
                   heads[k].attention % layers * part->stride + part->first;
-        eg_fill(eg_select(eg_select(t->gain, 0, row), 0, heads[k].head), 0);
+        eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, row), 0, heads[k].head), 0);
     }
     t->net.gain = t->gain;
     return eg_error(t->cx) ? -1 : 0;

@@ -1,4 +1,4 @@
-/* opt.c: optimisers and schedules. Every moment is made at construction and lives as long as the
+/* opt.c: optimisers and schedules. Moments are made with the optimiser and live as long as the
  * parameters. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
@@ -10,11 +10,13 @@
 
 /* -- schedules -------------------------------------------------------------------------------- */
 static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
-static double opt_share(const eg_schedule *s, double k) /* of the way from the warm-up to the end */
+/* How much of the way from the warm-up to the end is done, in [0, 1]. */
+static double opt_share(const eg_schedule *s, double k)
 {
     double way = (double)s->steps - (double)s->warmup;
     return way > 0 ? opt_clamp(k / way) : 0;
 }
+/* The factor after a share t of the way from 1 to `last`. */
 static double towards(const eg_schedule *s, double t)
 {
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
@@ -51,20 +53,23 @@ static double steps(const eg_schedule *s, double k)
     return pow(s->gamma > 0 ? s->gamma : 0.1, times);
 }
 
-static double fallen(const eg_schedule *s, double k) /* how much of the decay of wsd is over */
+/* How much of the decay of wsd is over, in [0, 1]. */
+static double wsd_decayed(const eg_schedule *s, double k)
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
     length = length > 0 ? length : fmax(1, floor(all / 10));
     return opt_clamp((k + (double)s->warmup - (all - length)) / length);
 }
-static double wsd(const eg_schedule *s, double k) { return towards(s, fallen(s, k)); }
-static double wsd_sqrt(const eg_schedule *s, double k) { return towards(s, sqrt(fallen(s, k))); }
+static double wsd(const eg_schedule *s, double k) { return towards(s, wsd_decayed(s, k)); }
+static double wsd_sqrt(const eg_schedule *s, double k)
+{
+    return towards(s, sqrt(wsd_decayed(s, k)));
+}
 
-/* k: steps since the warm-up, which is linear unless the row has its own; ends: reads steps and
- * last */
 static const struct decay {
-    double (*factor)(const eg_schedule *, double k);
-    bool own_warmup, ends;
+    double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
+    bool own_warmup;                                 /* else the warm-up is linear */
+    bool ends;                                       /* reads `steps` and `last` */
 } decays[] = {
     [EG_CONSTANT] = { opt_constant, false, false },
     [EG_LINEAR] = { opt_linear, false, true },
@@ -86,6 +91,7 @@ double eg_schedule_factor(const eg_schedule *s, int64_t step)
     return decays[s->decay].factor(s, (double)step - (double)s->warmup);
 }
 
+/* True after recording what is wrong with the schedule. */
 static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
     long long w = (long long)s->warmup, all = (long long)s->steps,
@@ -116,7 +122,7 @@ static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
                    who, w, (long long)s->d_model);
     else if (s->decay == EG_STEPS &&
              (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
-        eg_fail_as(cx, EG_ERROR_SHAPE,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
                    "step_size is %lld, and %d "
                    "milestones rise",
@@ -131,9 +137,9 @@ static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 
 /* -- kinds: a row each ------------------------------------------------------------------------ */
 typedef struct kind {
-    /* names of what a step remembers of each parameter */
-    const char *name, *moment[EG__MOMENTS];
-    bool (*kept)(const eg_opt_args *, int m); /* is that moment needed? NULL: each is */
+    const char *name;
+    const char *moment[EG__MOMENTS];          /* names of what a step keeps of each parameter */
+    bool (*kept)(const eg_opt_args *, int m); /* true if moment m is needed; NULL: each is */
     eg__update_f32 *f32;
     eg__update_f64 *f64;
     double lr, eps, weight_decay; /* defaults */
@@ -173,19 +179,18 @@ struct eg_opt {
     eg_opt_args o; /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;
-    eg_named *state;   /* "opt.counts", "opt.lr", "opt.skipped", the moments */
-    const char **name; /* of the parameters */
-    eg_tensor **x, **g, **moment[EG__MOMENTS];
-    eg_tensor *counts, *lr, *skipped; /* skipped: steps that did not reach a parameter */
-    double norm;
-    eg_tensor *loss; /* during eg_step */
+    eg_named *state;                 /* "opt.counts", "opt.lr", "opt.skipped", the moments */
+    const char **name;               /* of each parameter */
+    eg_tensor **x, **g;              /* each parameter, and its gradient during eg_step */
+    eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
+    eg_tensor *counts;               /* STEPS, NORM_CLIPPED, VALUE_CLIPPED */
+    eg_tensor *lr;
+    eg_tensor *skipped; /* for each parameter the steps that did not reach it */
+    double norm;        /* of the last step's gradient */
+    eg_tensor *loss;    /* during eg_step, for messages; else NULL */
 };
 
-static double opt_option(double given, double otherwise)
-{
-    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
-}
-
+/* True after recording which option is wrong. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define AT(name) offsetof(eg_opt_args, name)
@@ -228,6 +233,7 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
+/* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved. */
 static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
                          eg_tensor **x)
 {
@@ -243,17 +249,16 @@ static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_
 
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
-    o->lr = opt_option(o->lr, row->lr), o->momentum = opt_option(o->momentum, 0),
-    o->dampening = opt_option(o->dampening, 0);
-    o->beta1 = opt_option(o->beta1, 0.9), o->beta2 = opt_option(o->beta2, 0.999),
-    o->eps = opt_option(o->eps, row->eps);
-    o->weight_decay = opt_option(o->weight_decay, row->weight_decay),
-    o->clip_norm = opt_option(o->clip_norm, 0);
-    o->clip_value = opt_option(o->clip_value, 0),
-    o->schedule.last = opt_option(o->schedule.last, 0);
-    o->alpha = opt_option(o->alpha, 0.99), o->lr_decay = opt_option(o->lr_decay, 0),
-    o->norm_type = opt_option(o->norm_type, 2);
-    o->initial_accumulator_value = opt_option(o->initial_accumulator_value, 0);
+    o->lr = eg_option(o->lr, row->lr), o->momentum = eg_option(o->momentum, 0),
+    o->dampening = eg_option(o->dampening, 0);
+    o->beta1 = eg_option(o->beta1, 0.9), o->beta2 = eg_option(o->beta2, 0.999),
+    o->eps = eg_option(o->eps, row->eps);
+    o->weight_decay = eg_option(o->weight_decay, row->weight_decay),
+    o->clip_norm = eg_option(o->clip_norm, 0);
+    o->clip_value = eg_option(o->clip_value, 0), o->schedule.last = eg_option(o->schedule.last, 0);
+    o->alpha = eg_option(o->alpha, 0.99), o->lr_decay = eg_option(o->lr_decay, 0),
+    o->norm_type = eg_option(o->norm_type, 2);
+    o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
 }
 
 /* "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments */
@@ -281,12 +286,12 @@ static bool make_state(eg_opt *op)
     return true;
 }
 
+/* Makes an optimiser of the row's kind with all that its steps need. */
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
     eg_opt_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
     if (!p || eg_error(cx)) return NULL;
@@ -320,8 +325,7 @@ eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_kind(&adamw, a); }
 eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
 eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
 
-/* -- a step: first all that may refuse it, then all that changes
- * */
+/* -- a step: first all that may refuse it, then all that changes ------------------------------ */
 static eg__norms norms_of(eg_tensor *g, double limit, double scale)
 {
     if (eg_type(g) == EG_F64) {
@@ -332,6 +336,7 @@ static eg__norms norms_of(eg_tensor *g, double limit, double scale)
     return x ? eg__norms_f32(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
 }
 
+/* True if g is a gradient for parameter k: its shape and dtype; else records how it differs. */
 static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
@@ -357,8 +362,8 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
     return false;
 }
 
-/* Which operation made it? The sweep runs once more, traced: what the first one made is freed with
- * the step's scope. */
+/* Records that the gradient of parameter k is not finite, and the operation that made it so: the
+ * reverse sweep runs once more, traced. */
 static void not_finite(eg_opt *op, int k, double value)
 {
     char origin[700] = "";
@@ -369,13 +374,13 @@ static void not_finite(eg_opt *op, int k, double value)
         if (eg_error(op->cx)) snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);
     }
-    eg_fail_as(op->cx, EG_ERROR_NOTATION,
+    eg_fail_as(op->cx, EG_ERROR_MISUSE,
                "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
                op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
-/* ‖g‖ after clipping by value, and the largest |g| before it; false after an error: a gradient
- * that is not finite, or none at all */
+/* ‖g‖ after clipping by value, and the largest |g| before it. False after an error: a gradient that
+ * is not finite, or none at all. */
 static bool opt_measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
                         double *largest)
 {
@@ -404,7 +409,8 @@ static bool opt_measure(eg_opt *op, eg_tensor *const *g, double limit, double *n
     return !eg_error(op->cx);
 }
 
-/* Would a moment of squares overflow, and its parameter never move again? */
+/* True if the square of the largest |g| fits the moments' dtype; a moment that overflowed would
+ * keep its parameter from ever moving again. */
 static bool squares_fit(eg_opt *op, double largest)
 {
     bool narrow = eg_type(op->x[0]) == EG_F32;
@@ -416,8 +422,8 @@ static bool squares_fit(eg_opt *op, double largest)
     return false;
 }
 
-/* θ, moments ← the kind's loop. The gradient may be stored in any order; eg_f32 then copies it into
- * the open scope. */
+/* Runs the kind's loop over parameter k and its moments. A gradient that is not row-major is copied
+ * into the open scope by eg_f32. */
 static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
 {
     int64_t n = eg_size(op->x[k]);
@@ -437,7 +443,7 @@ static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g
     return from && x;
 }
 
-/* of the t-th step that reaches a parameter */
+/* The numbers of update.h for the t-th step that reaches a parameter. */
 static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, double coef,
                                      int64_t t)
 {
@@ -462,6 +468,7 @@ static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, 
     };
 }
 
+/* Checks all gradients, then counts the step and updates every parameter that has a gradient. */
 static int update_parameters(eg_opt *op, eg_tensor *const *g)
 {
     const eg_opt_args *o = &op->o;
@@ -491,7 +498,7 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
     return 0;
 }
 
-/* in the context's floating-point mode, as the operations are */
+/* The same in the context's floating-point mode (eg_flush), as operations run. */
 static int update(eg_opt *op, eg_tensor *const *g)
 {
     const uint64_t begun = eg_flush_begin(op->cx);
@@ -513,10 +520,10 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
+/* True if the loss is finite, or is no number at all, which eg_grad refuses; else recorded. */
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
-    if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64))
-        return true; /* eg_grad refuses it */
+    if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
     double value = eg_item(loss);
     if (!isfinite(value) && !eg_error(op->cx))
         eg_fail_as(op->cx, EG_ERROR_MISUSE,
@@ -543,12 +550,12 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     bool was = eg_nograd(op->cx, true);
     int bad = loss_is_finite(op, loss) ? eg_grad_or_null(loss, NULL, op->count, op->x, op->g) : -1;
     if (bad && !strncmp(eg_error(op->cx), "grad: y", 7)) {
+        const eg_code code = eg_error_code(op->cx);
         snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
         eg_clear(op->cx);
-        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "%s: the loss has no gradient: %s", op->kind->name,
-                   reason);
+        eg_fail_as(op->cx, code, "%s: the loss has no gradient: %s", op->kind->name, reason);
     }
-    op->loss = loss; /* for what it says of a gradient that is not finite */
+    op->loss = loss; /* not_finite differentiates it again */
     bad = bad ? bad : update(op, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);

@@ -14,8 +14,8 @@ uint64_t eg__train_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Lemire 2019: the high half of bits × below, after rejecting the 2³² mod below smallest low halves
- */
+/* Lemire 2019: the high half of bits × below, after rejecting the (2³² mod below) smallest low
+ * halves. */
 uint32_t eg_roll(eg_dice *dice, uint32_t below)
 {
     while (dice) {
@@ -86,6 +86,7 @@ static void parity(eg_dice *dice, eg_example *e)
 }
 
 enum { PAIRS = 6, KEYS = 13, VALUES = 10 };
+/* 6 pairs of a key and a value, then one of the keys. */
 static void recall(eg_dice *dice, eg_example *e)
 {
     int key[KEYS];
@@ -110,6 +111,7 @@ static int times(const eg_example *e, int length, int symbol)
 }
 
 enum { INDUCTION = 32 };
+/* The last symbol occurred exactly once before; the answer is what followed it there. */
 static void induction(eg_dice *dice, eg_example *e)
 {
     int once[INDUCTION], count;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVERY = 25 };
+enum { EVERY = 25 }; /* steps between evaluations that depend on the batch */
 
 static double now(void)
 {
@@ -15,27 +15,25 @@ static double now(void)
 }
 
 /* -- making ----------------------------------------------------------------------------------- */
-static double trainer_option(double given, double otherwise)
-{
-    return given == EG_OFF ? 0 : given != 0 ? given : otherwise;
-}
 static int64_t trainer_integer(int64_t given, int64_t otherwise)
 {
     return given ? given : otherwise;
 }
 
+/* True if there is a model of that name, and the data fit it: a text a decoder, an encoder inputs
+ * and outputs of one length; else records what does not fit. */
 static bool model_kind(eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
-    if (!o->model) o->model = eg_data_decoder(o->data) ? "decoder" : "encoder";
+    if (!o->model) o->model = eg_data_wants_decoder(o->data) ? "decoder" : "encoder";
     const eg__kind *kind = eg__kind_find(o->model);
     if (!kind)
-        eg_fail_as(cx, EG_ERROR_NOTATION,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
     else if (o->data->free_text && strcmp(o->model, "decoder"))
-        eg_fail_as(cx, EG_ERROR_NOTATION,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
-    if (eg_error(cx) || kind->writes) return !eg_error(cx);
+    if (eg_error(cx) || kind->autoregressive) return !eg_error(cx);
     int64_t line = eg__data_uneven(o->data);
     eg_example e;
     for (uint64_t k = 0; line < 0 && o->data->task && k < 100; k++)
@@ -54,6 +52,7 @@ static bool model_kind(eg_trainer_args *o)
     return line < 0;
 }
 
+/* True if every option is within its range; else records the first that is not. */
 static bool trainer_in_range(const eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
@@ -98,7 +97,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
                        shares[k].range, shares[k].value);
     int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held : 0;
     if (o->micro_batches > o->batch)
-        eg_fail_as(cx, EG_ERROR_SHAPE,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "trainer: a batch of %lld cannot be divided into %lld micro-batches",
                    (long long)o->batch, (long long)o->micro_batches);
     if (!o->data->free_text && o->context)
@@ -111,8 +110,8 @@ static bool trainer_in_range(const eg_trainer_args *o)
     return !eg_error(cx);
 }
 
-/* A decay that ends and whose end is not given ends with the steps, after the task's warm-up if
- * none is given either. */
+/* No schedule is cosine to 1/20. A decay that has an end ends with the steps if its end is not
+ * given, then after the task's warm-up if none is given either. */
 static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 {
     eg_schedule *s = &o->schedule;
@@ -126,7 +125,7 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
     if (s->decay == EG_NOAM && !s->d_model) s->d_model = o->d_model;
 }
 
-/* of noam lr is a factor: by default the one whose largest rate is the task's */
+/* The lr of noam is a factor of its rate; this is the one by which its largest rate is 1. */
 static double noam_scale(const eg_trainer_args *o)
 {
     const eg_schedule *s = &o->schedule;
@@ -143,28 +142,28 @@ static bool defaults(eg_trainer_args *o)
     o->layers = trainer_integer(o->layers, text ? 3 : 2),
     o->d_model = trainer_integer(o->d_model, text ? 128 : 64),
     o->heads = trainer_integer(o->heads, 4);
-    /* in_range refuses another d_model, whose four-fold may not fit */
+    /* for a d_model that is out of range, which is refused below, 4 d_model may overflow */
     o->width =
         trainer_integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
     o->batch = trainer_integer(o->batch, text ? 32 : 64);
     o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = trainer_integer(o->context, !text ? 0 : span < 64 ? span : 64);
     o->micro_batches = trainer_integer(o->micro_batches, 1),
-    o->smoothing = trainer_option(o->smoothing, 0);
+    o->smoothing = eg_option(o->smoothing, 0);
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
-    o->dropout = trainer_option(o->dropout, 0),
-    o->lr = trainer_option(o->lr, text                   ? 2e-3
-                                  : task && task->lr > 0 ? task->lr
-                                                         : 1e-3);
-    o->clip_norm = trainer_option(o->clip_norm, 0),
-    o->goal = trainer_option(o->goal, text ? 0 : 0.99);
+    o->dropout = eg_option(o->dropout, 0),
+    o->lr = eg_option(o->lr, text                   ? 2e-3
+                             : task && task->lr > 0 ? task->lr
+                                                    : 1e-3);
+    o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
     return trainer_in_range(o) && model_kind(o);
 }
 
-static bool trainer_room(eg_trainer *t) /* what a look and an answer need */
+/* Memory for answers and attention weights. */
+static bool trainer_room(eg_trainer *t)
 {
     size_t most = (size_t)(t->longest + t->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
@@ -174,7 +173,8 @@ static bool trainer_room(eg_trainer *t) /* what a look and an answer need */
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
-static bool sums(eg_trainer *t) /* of gradients, where a batch comes in parts */
+/* Tensors for sums of gradients, where a batch comes in micro-batches. */
+static bool trainer_sums(eg_trainer *t)
 {
     int count = eg_params_count(t->params);
     if (t->o.micro_batches == 1) return true;
@@ -193,16 +193,17 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: a model of %lld places, but %s needs %lld", r->path,
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld places, but %s needs %lld", r->path,
                    (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
+/* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
+ */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
-    if (given) /* a caller built with an older header has fewer options */
-        memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+    eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
     if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
@@ -210,8 +211,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     if (!t) return NULL;
     const eg__kind *kind = eg__kind_find(o.model);
     bool text = o.data->free_text,
-         separator =
-             kind->apart || (kind->writes && !text && !(o.data->task && o.data->task->asks));
+         separator = kind->has_source ||
+                     (kind->autoregressive && !text && !(o.data->task && o.data->task->asks));
     o.model = kind->name;
     *t = (eg_trainer){ .cx = cx,
                        .owner = owner,
@@ -219,25 +220,25 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
                        .o = o,
                        .kind = kind,
                        .separator = separator,
-                       .least = text || !kind->writes ? EG_FIRST : EG_STOP,
+                       .least = text || !kind->autoregressive ? EG_FIRST : EG_STOP,
                        .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
     int64_t in = o.data->longest_input, out = o.data->longest_output;
-    int64_t needed = text           ? o.context
-                     : kind->apart  ? separator + out
-                     : kind->writes ? in + separator + out
-                                    : in;
+    int64_t needed = text                   ? o.context
+                     : kind->has_source     ? separator + out
+                     : kind->autoregressive ? in + separator + out
+                                            : in;
     t->longest = r ? r->longest : needed;
-    t->source_longest = kind->apart ? in : 0;
+    t->source_longest = kind->has_source ? in : 0;
     t->vocabulary = r ? r->vocabulary : eg_data_symbols(o.data);
     if (!long_enough(t, r, needed)) return NULL;
     eg_seed(cx, o.seed);
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
-    /* before all that depends on its sizes alone: those of a checkpoint are compared with its
-     * tensors here */
+    /* The model comes before all that only depends on its sizes: the sizes that a checkpoint gives
+     * are compared with its tensors here, before memory is taken for them. */
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
     if (!made || !trainer_room(t) || !eg__batch_tests(t)) return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
-    return sums(t) && !eg_error(cx) ? t : NULL;
+    return trainer_sums(t) && !eg_error(cx) ? t : NULL;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
@@ -295,6 +296,7 @@ static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_
     return !eg_step_by(t->opt, t->sum);
 }
 
+/* The batch's own time is measured; the progress changes only if the step was done. */
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!t || eg_error(t->cx)) return -1;
@@ -375,14 +377,12 @@ int eg_trainer_keep_best(eg_trainer *t, const char *path)
     return 0;
 }
 
-/* a look at the test set inside the loop: what early_stop and keep_best go by */
-static int trainer_look(eg_trainer *t)
+/* Evaluates on the test set inside the loop, which decides early_stop and keep_best. */
+static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(
-            /* NaN is neither better nor worse: no look would ever be better again */
-            n->held)) {
+    if (!isfinite(n->held)) { /* with a NaN as the best, no later loss would be better */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
                    (long long)n->step, n->held);
         return -1;
@@ -394,8 +394,8 @@ static int trainer_look(eg_trainer *t)
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
-/* When to look is a function of the step and its batch alone, so that a resumed run stops where the
- * other does. */
+/* Whether to evaluate depends on the step and its batch alone, so that a resumed run stops where an
+ * uninterrupted one does. */
 int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
                    void *user, eg_progress *last)
 {
@@ -406,10 +406,10 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
         bool due = o->evaluate
                        ? t->now.step % o->evaluate == 0
                        : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
-        bool looked = due || t->now.step == o->steps;
-        if (looked && trainer_look(t)) return -1;
+        bool evaluated = due || t->now.step == o->steps;
+        if (evaluated && evaluate_and_keep_best(t)) return -1;
         if ((watch && watch(user, t, &t->now)) ||
-            (looked && o->goal > 0 && t->now.exact >= o->goal))
+            (evaluated && o->goal > 0 && t->now.exact >= o->goal))
             break;
     }
     if (last) *last = t->now;

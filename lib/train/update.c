@@ -1,5 +1,5 @@
-/* update.c: optimiser steps as flat loops, f32 and f64 from one text. Sums are in f64, in sixteen
- * fixed lanes. */
+/* update.c: the loops over numbers of an optimiser step, for f32 and f64. Sums are in f64, in
+ * sixteen fixed lanes, so that they have the same bits on every machine. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif

@@ -3,7 +3,8 @@
 #define EG_TRAIN_UPDATE_H
 #include <stdint.h>
 
-enum { EG__MOMENTS = 3 }; /* at most, of a parameter; a NULL one is not kept */
+enum { EG__MOMENTS = 3 }; /* of a parameter, at most; a NULL one is not kept */
+/* The numbers of a step, which depend on the optimiser's options and the step's number. */
 typedef struct eg__coefficients {
     double limit, coef;            /* g ← coef · clip(g, ±limit); infinity and 1 when off */
     double l2, shrink;             /* g ← g + l2 θ;  θ ← shrink θ */
@@ -12,9 +13,9 @@ typedef struct eg__coefficients {
     double look, ahead;            /* sgd: θ ← θ − η (look g + ahead u) */
 } eg__coefficients;
 
-/* Σ (scale · clip(g, ±limit))²; max |g|, NaN if there is one */
 typedef struct eg__norms {
-    double squares, largest;
+    double squares; /* Σ (scale · clip(g, ±limit))² */
+    double largest; /* max |g|, NaN if there is one */
 } eg__norms;
 eg__norms eg__norms_f32(int64_t n, const float *g, double limit, double scale);
 eg__norms eg__norms_f64(int64_t n, const double *g, double limit, double scale);

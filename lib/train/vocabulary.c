@@ -1,5 +1,5 @@
-/* vocabulary.c: symbols and their numbers. A symbol is a character of UTF-8, a word, or, of a free
- * text, a byte that is no UTF-8. */
+/* vocabulary.c: symbols and their tokens. A symbol is a character of UTF-8, a word, or, in one text
+ * to continue, a byte that is no UTF-8. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
@@ -8,28 +8,12 @@
 #include <sys/stat.h>
 
 /* -- text ------------------------------------------------------------------------------------- */
-/* bytes of the UTF-8 character at s; 0: malformed */
-static int character(const unsigned char *s, const unsigned char *end)
-{
-    int n = *s < 0x80                 ? 1
-            : *s >= 0xc2 && *s < 0xe0 ? 2
-            : *s >= 0xe0 && *s < 0xf0 ? 3
-            : *s >= 0xf0 && *s < 0xf5 ? 4
-                                      : 0;
-    if (n > end - s) return 0;
-    for (int k = 1; k < n; k++)
-        if ((s[k] & 0xc0) != 0x80) return 0;
-    bool overlong = (n == 3 && *s == 0xe0 && s[1] < 0xa0) || (n == 4 && *s == 0xf0 && s[1] < 0x90);
-    bool outside = (n == 3 && *s == 0xed && s[1] > 0x9f) || (n == 4 && *s == 0xf4 && s[1] > 0x8f);
-    return overlong || outside ? 0 : n;
-}
-
 int eg__data_next(const eg_data *d, const char **s, const char *end, const char **symbol)
 {
     while (d->words && *s < end && **s == ' ') (*s)++;
     *symbol = *s;
     while (*s < end && !(d->words && **s == ' ')) {
-        int n = character((const unsigned char *)*s, (const unsigned char *)end);
+        int n = eg_utf8(*s, (size_t)(end - *s), NULL);
         if (!n && !d->free_text) return -1;
         *s += n ? n : 1;
         if (!d->words) break;
@@ -44,6 +28,7 @@ uint64_t eg__hash(uint64_t h, const char *s, size_t n)
     return h;
 }
 
+/* The size of a regular file is known before; a pipe is read into memory that doubles. */
 char *eg__data_file(eg_data *d, const char *path, size_t *count)
 {
     struct stat about;
@@ -73,6 +58,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 }
 
 /* -- vocabulary ------------------------------------------------------------------------------- */
+/* Where the symbol's token is in the hash table, or the empty slot for it. */
 static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
@@ -82,6 +68,7 @@ static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
     }
 }
 
+/* Doubles the room for symbols, and the hash table with it. */
 static bool vocabulary_grow(eg_data *d)
 {
     int room = d->room ? 2 * d->room : 64;
@@ -95,8 +82,8 @@ static bool vocabulary_grow(eg_data *d)
     return true;
 }
 
-/* Zeroed room for a symbol's text, one behind the other: an owner gives 64 bytes at least, a word
- * has few. */
+/* Zeroed room for a symbol's text, cut from larger pieces: an owner gives 64 bytes at least, and
+ * most symbols have few. */
 static char *symbol_text(eg_data *d, size_t room)
 {
     enum { TEXTS = 4096 };
@@ -129,7 +116,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
     eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
-    if (d && !name) eg_fail_as(cx, EG_ERROR_FILE, "data: the name is NULL");
+    if (d && !name) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
     if (!copy) return NULL;
     strcpy(copy, name);
@@ -142,7 +129,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 }
 
 /* -- the vocabulary as text ------------------------------------------------------------------- */
-/* may stand in a line of UTF-8 as it is */
+/* True if byte k may stand in a line of UTF-8 as it is. */
 static bool is_plain(const eg__symbol *one, size_t k)
 {
     unsigned char c = (unsigned char)one->s[k];
@@ -182,10 +169,10 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
-int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
+int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
-        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the %s to read is NULL", d->name,
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s to read is NULL", d->name,
                    text ? "room for what there is" : "text");
     if (!d || !text || !tokens) return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
@@ -193,13 +180,13 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         int32_t t = n < 0 ? 0 : *vocabulary_slot(d, symbol, (size_t)n);
         if (n < 0)
-            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input is not UTF-8", d->name);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input is not UTF-8", d->name);
         else if (!t)
-            eg_fail_as(d->cx, EG_ERROR_FILE,
+            eg_fail_as(d->cx, EG_ERROR_MISUSE,
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
         else if (count >= room)
-            eg_fail_as(d->cx, EG_ERROR_FILE, "%s: the input has more than %d symbols", d->name,
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbols", d->name,
                        room);
         else {
             tokens[count++] = t;
@@ -210,7 +197,7 @@ int eg_data_read(const eg_data *d, const char *text, int room, int32_t *tokens)
     return count;
 }
 
-size_t eg_data_write(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
+size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
 {
     size_t at = 0;
     for (int k = 0; d && k < count; k++) {

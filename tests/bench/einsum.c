@@ -198,8 +198,8 @@ static eg_tensor *make(contraction *c, operand *o, char view)
     eg_tensor *x = eg_full_n(bench_cx, c->dtype, 0, o->rank, dims);
     void *to = c->dtype == EG_F32 ? (void *)eg_mut_f32(x) : (void *)eg_mut_f64(x);
     if (to) fill(to, c->dtype, n);
-    for (int a = 0; a < o->rank && view == 'w'; a++) x = eg_slice(x, a, 8, 8 + o->dim[a], 1);
-    if (view == '2') x = eg_slice(x, o->rank - 1, EG_END, EG_END, 2);
+    for (int a = 0; a < o->rank && view == 'w'; a++) x = eg_slice_axis(x, a, 8, 8 + o->dim[a], 1);
+    if (view == '2') x = eg_slice_axis(x, o->rank - 1, EG_END, EG_END, 2);
     if (view == 'p') x = eg_permute(x, 2, 3, 0, 1);
     eg_raw(x, o->stride);
     return x;

@@ -61,7 +61,7 @@ static bool finite_moments(eg_trainer *t)
 
 static void use(eg_ctx *cx, eg_trainer *t)
 {
-    bool free_text = eg_data_free(eg_trainer_data(t)), trained = false;
+    bool free_text = eg_data_is_text(eg_trainer_data(t)), trained = false;
     if (free_text)
         eg_trainer_generate(t, "ab", .length = 4);
     else
@@ -77,7 +77,7 @@ static void use(eg_ctx *cx, eg_trainer *t)
     check(!eg_trainer_save(t, path), "save", cx);
     eg_ctx *other = eg_open(.threads = 1);
     const bool finite = finite_moments(t),
-               loaded = other && eg_trainer_load(other, path, 0, .answers = true);
+               loaded = other && eg_trainer_load(other, path, 0, .inference_only = true);
     check(loaded == finite, finite ? "load what was saved" : "refuse what is not finite", other);
     eg_close(other);
     unlink(path);
@@ -88,7 +88,7 @@ static void load(const char *path, size_t bytes)
     eg_ctx *cx = eg_open(.threads = 1);
     size_t before = eg_stats(cx).bytes;
     double start = spent();
-    eg_trainer *t = eg_trainer_load(cx, path, 0, .answers = true);
+    eg_trainer *t = eg_trainer_load(cx, path, 0, .inference_only = true);
     double took = spent() - start;
     size_t memory = eg_stats(cx).peak - before;
     check(!t != !eg_error(cx), "load", cx);

@@ -37,7 +37,7 @@ def softmax_rule(axis):
     return lambda g, x, y: y * (g - (g * y).sum(axis, keepdim=True))
 
 
-def seed_004(cut):
+def worked_example(cut):
     x = torch.arange(4.)[:, None] + torch.arange(1., 9)
     wq, wk, wv = ((torch.arange(8.)[:, None] + torch.tensor(d, dtype=torch.float64)) * 0.1 for d in ([1, 2, 3, 4], [2, 1, 4, 3], [3, 4, 1, 2]))
 
@@ -69,8 +69,8 @@ CASES = [
     ("aliasing counted once", row(lambda x: (x * x).sum(), first_alias), (normal(3).detach().expand(4, 3).requires_grad_(),)),
     ("aliasing, the right gradient", lambda x: (x * x).sum(), (normal(3).detach().expand(4, 3).requires_grad_(),)),
     ("broadcast not undone", row(lambda x, b: x + b, lambda g, x, y: (g, g)), (normal(3, 4), normal(4))),
-    ("saturated", *seed_004(False)),
-    ("saturated and cut", *seed_004(True)),
+    ("saturated", *worked_example(False)),
+    ("saturated and cut", *worked_example(True)),
     ("kink", torch.relu, (torch.tensor([0., 1, -1], dtype=torch.float64, requires_grad=True),)),
     ("stale value", stale, (normal(4),)),
     ("a cast to f32", lambda x: torch.exp(x.float()).double(), (normal(3),)),

@@ -1,11 +1,11 @@
 """Values, gradients and gradients of gradients by PyTorch for test_golden.c, in f64.
-    python3 tests/reference/goldens.py tests/data/golden.safetensors
+    python3 tests/reference/goldens.py tests/data/golden.safetensors      (pip install torch safetensors)
 Of each case: operands NAME/x0 …, the value NAME/y; with the cotangent c_k = cos(0.3 k) of y, the gradients NAME/d0 …; and with
 s = sum_i <cos(0.3 k + i), d_i>, the gradients of s, NAME/e0 …. NAME is the public function without eg_."""
 import sys
 import torch
 from torch.nn import functional as F
-from safetensors.numpy import save_file
+from safetensors.torch import save_file
 
 torch.set_default_dtype(torch.float64)
 cases = {}
@@ -160,4 +160,4 @@ case("sort", lambda x: x.sort(1, descending=True).values.square(), A)
 case("argsort", lambda x: x.argsort(1), A)
 case("topk", lambda x: x.topk(2, 2).values.square(), A)
 
-save_file({k: v.numpy(force=True).copy() for k, v in cases.items()}, sys.argv[1], {"from": "tests/reference/goldens.py, PyTorch " + torch.__version__})
+save_file({k: v.detach().clone().contiguous() for k, v in cases.items()}, sys.argv[1], {"from": "tests/reference/goldens.py, PyTorch " + torch.__version__})

@@ -1,4 +1,4 @@
-"""Writes tests/data/names.safetensors: modules of PyTorch, with the names that PyTorch and the seed documents give their parameters, and
+"""Writes tests/data/names.safetensors: modules of PyTorch, with the names that PyTorch and tutorials give their parameters, and
 what they compute, in f64, for test_names.c.
 
     python tests/reference/names.py tests/data/names.safetensors        # torch 2.15.0, safetensors 0.8.0
@@ -45,7 +45,7 @@ case("encoder", nn.TransformerEncoder(layer(E, True, "gelu", True), 2, nn.LayerN
 case("transformer", nn.Transformer(M, H, 1, 1, F, dropout=0.0, activation="relu", batch_first=True, norm_first=True),
      lambda m, x, k: m(k, x, tgt_mask=causal), x, k)
 
-# -- the seeds' modules: their names, their numbers ---------------------------------------------------------------------------------
+# -- modules as tutorials write them: their names, their numbers ------------------------------------------------------------------
 class Named(nn.Module):
     def __init__(self, q, k, v, o, prepared=False):
         super().__init__()
@@ -62,11 +62,11 @@ class Named(nn.Module):
         return getattr(self, self.names[3])((a @ v).transpose(1, 2).reshape(x.shape[0], -1, M))
 
 run = lambda m, x, k, v: m(x, k, v)
-case("W_q", Named("W_q", "W_k", "W_v", "W_o"), run, x, k, v)                            # seed 001
-case("q_proj", Named("q_proj", "k_proj", "v_proj", "o_proj"), run, x, k, v)             # seed 002
-case("labml", Named("query", "key", "value", "output", prepared=True), run, x, k, v)    # seed 003
+case("W_q", Named("W_q", "W_k", "W_v", "W_o"), run, x, k, v)
+case("q_proj", Named("q_proj", "k_proj", "v_proj", "o_proj"), run, x, k, v)
+case("labml", Named("query", "key", "value", "output", prepared=True), run, x, k, v)
 
-class Heads(nn.Module):                                                                 # seed 001's h separate W_i, concatenated
+class Heads(nn.Module):                                     's h separate W_i, concatenated
     def __init__(self):
         super().__init__()
         for n in "qkv": setattr(self, f"W_{n}", nn.ModuleList(nn.Linear(M, M // H) for _ in range(H)))

@@ -37,9 +37,10 @@ int main(void)
     static const double one[] = { 1, 1, 1, 1 }, third[] = { 1, 1, 1 };
     expect("both axes", eg_sum("n h [s t]", eg_softmax("n h [s t]", s)), 4, one);
     expect("the keys",
-           eg_sum("s [t]", eg_select(eg_select(eg_softmax("n h s [t]", s), 0, 0), 0, 0)), 3, third);
+           eg_sum("s [t]", eg_select_axis(eg_select_axis(eg_softmax("n h s [t]", s), 0, 0), 0, 0)),
+           3, third);
 
-    /* heads are merged behind the place: n h s d -> n s (h d); a reshape alone mixes places */
+    /* heads are merged as the last axis, n h s d -> n s (h d); a reshape alone mixes places */
     eg_tensor *o = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 12, 1), 1, 2, 3, 2);
     static const double merged[] = { 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 },
                         mixed[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
@@ -54,15 +55,14 @@ int main(void)
            eg_item(eg_var(NULL, eg_scale(dot, 0.25))));
     good = good && fabs(eg_item(eg_var(NULL, eg_scale(dot, 0.25))) - 1) < 0.05;
 
-    /* S ≠ T, and a query with no key to look at: its heads give 0, so that only b_o is left; no NaN
-     */
+    /* S ≠ T, and a query without a key: its heads give 0, and only b_o is left; no NaN */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.1);
     bool some[1][2][3] = { { { true, true, false }, { false, false, false } } };
     eg_tensor *y = attend(m, eg_normal(cx, 0, 1, 1, 2, 8), eg_normal(cx, 0, 1, 1, 3, 8),
                           eg_from(cx, &some[0][0][0], 1, 2, 3));
     static const double zero[8] = { 0 };
-    expect("nothing to attend to", eg_select(eg_select(y, 0, 0), 0, 1), 8, zero);
+    expect("nothing to attend to", eg_select_axis(eg_select_axis(y, 0, 0), 0, 1), 8, zero);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     good = good && !eg_error(cx);
     eg_close(cx);

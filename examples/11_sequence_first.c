@@ -1,6 +1,6 @@
-/* 11: sequence first, as a well-known annotated implementation has it: 'ibhd,jbhd->ijbh', softmax
- * over j, 'ijbh,jbhd->ibhd'. The layout is the string; a mask says with letters which axis is
- * which. */
+/* 11: sequence first, as many implementations have it: 'ibhd,jbhd->ijbh', softmax over j,
+ * 'ijbh,jbhd->ibhd'. The string states the layout, and the letters of a mask say which of its axes
+ * is which. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

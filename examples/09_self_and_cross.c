@@ -1,6 +1,6 @@
-/* 09: from one head to many. Z = softmax(QKᵀ/√d_k)V; h heads with a matrix each, or one stacked
- * tensor: the same numbers and gradients. Self-attention is attention whose three inputs are one
- * tensor; its gradient is the sum of three paths. */
+/* 09: from one head to many: Z = softmax(QKᵀ/√d_k)V. With a matrix for each of h heads, or with one
+ * stacked tensor, results and gradients are the same. Self-attention is attention whose three
+ * inputs are one tensor; its gradient is the sum of three paths. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,10 +30,11 @@ int main(void)
 
     /* a head at a time, concatenated */
     for (int h = 0; h < H; h++)
-        z[h] = head(x, x, eg_select(Wq, 1, h), eg_select(Wk, 1, h), eg_select(Wv, 1, h), &w);
+        z[h] = head(x, x, eg_select_axis(Wq, 1, h), eg_select_axis(Wk, 1, h),
+                    eg_select_axis(Wv, 1, h), &w);
     printf("rows of the weights sum to\n");
     eg_print(stdout, eg_sum("i [j]", w));
-    cat = eg_einsum("ic,cm->im", eg_concat(1, z[0], z[1]), Wo);
+    cat = eg_einsum("ic,cm->im", eg_concat_axis(1, z[0], z[1]), Wo);
     /* all heads at once: the head is a letter */
     eg_tensor *q = eg_einsum("im,mhd->ihd", x, Wq), *k = eg_einsum("jm,mhd->jhd", x, Wk),
               *v = eg_einsum("jm,mhe->jhe", x, Wv);

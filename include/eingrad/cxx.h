@@ -1,0 +1,421 @@
+/* eingrad/cxx.h: the C++ face. In C, eg_softmax("... [i]", x, .where = "j <= i") is a macro that
+ * fills a struct of options; in C++ it is a function whose last argument is that struct:
+ *
+ *     eg_softmax_args o = eg_softmax_args();
+ *     o.where = "j <= i";
+ *     eg_softmax("... [i]", x, o);
+ *
+ * Calls with any number of sizes or operands are templates. Each header of eingrad includes this
+ * file at its end, for the section of its own functions; it need not be included by hand. */
+#ifndef EG_CXX_SPEC_
+/* result name(spec, x, options) */
+#define EG_CXX_SPEC_(result, name, args)                                \
+    inline result name(const char *spec, eg_tensor *x, args o = args()) \
+    {                                                                   \
+        o.size = sizeof o, o.spec = spec, o.x = x;                      \
+        return name##_with(&o);                                         \
+    }
+/* module_new(params, name, options) */
+#define EG_CXX_NEW_(module, args)                                                \
+    inline module *module##_new(eg_params *p, const char *name, args o = args()) \
+    {                                                                            \
+        o.size = sizeof o, o.params = p, o.name = name;                          \
+        return module##_new_with(&o);                                            \
+    }
+/* name(params, options), an optimiser */
+#define EG_CXX_OPT_(name)                                            \
+    inline eg_opt *name(eg_params *p, eg_opt_args o = eg_opt_args()) \
+    {                                                                \
+        o.size = sizeof o, o.params = p;                             \
+        return name##_with(&o);                                      \
+    }
+#endif
+
+/* -- core.h ----------------------------------------------------------------------------------- */
+#ifdef EG_CXX_CORE_
+#undef EG_CXX_CORE_
+inline eg_ctx *eg_open(eg_open_args a = eg_open_args())
+{
+    a.size = sizeof a;
+    return eg_open_with(&a);
+}
+inline eg_dtype eg_type_of_(const float *) { return EG_F32; }
+inline eg_dtype eg_type_of_(const double *) { return EG_F64; }
+inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
+inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
+inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
+inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
+template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *)
+{
+    static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
+    return EG_C128;
+}
+#define EG_CXX_DIMS_(call)                     \
+    const int64_t dims_[] = { (int64_t)d... }; \
+    const int rank_ = (int)sizeof...(d);       \
+    return call
+/* a pointer or an array, a temporary one too */
+template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
+{
+    EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_ones(eg_ctx *cx, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 1, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_full(eg_ctx *cx, double v, D_... d)
+{
+    EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, v, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_uniform(eg_ctx *cx, double lo, double hi, D_... d)
+{
+    EG_CXX_DIMS_(eg_uniform_n(cx, EG_DEFAULT, lo, hi, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_normal(eg_ctx *cx, double mean, double dev, D_... d)
+{
+    EG_CXX_DIMS_(eg_normal_n(cx, EG_DEFAULT, mean, dev, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_randint(eg_ctx *cx, int64_t lo, int64_t hi, D_... d)
+{
+    EG_CXX_DIMS_(eg_randint_n(cx, lo, hi, rank_, dims_));
+}
+template <class... D_> inline double eg_get(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_get_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_view_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_reshape(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_reshape_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d)
+{
+    EG_CXX_DIMS_(eg_expand_n(x, rank_, dims_));
+}
+template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
+{
+    const int axes_[] = { (int)d... };
+    return eg_permute_n(x, (int)sizeof...(d), axes_);
+}
+#undef EG_CXX_DIMS_
+#endif
+
+/* -- ops.h ------------------------------------------------------------------------------------ */
+#ifdef EG_CXX_OPS_
+#undef EG_CXX_OPS_
+template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_einsum_n(spec, (int)sizeof...(x), xs);
+}
+template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    eg_einsum_args o = eg_einsum_args();
+    o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs, o.out = out;
+    return eg_einsum_with(&o);
+}
+template <class... X_> inline eg_tensor *eg_concat_axis(int axis, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_concat_axis_n(axis, (int)sizeof...(x), xs);
+}
+template <class... X_> inline eg_tensor *eg_stack_axis(int axis, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_stack_axis_n(axis, (int)sizeof...(x), xs);
+}
+EG_CXX_SPEC_(eg_tensor *, eg_rearrange, eg_rearrange_args)
+template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
+{
+    static_assert(sizeof...(out) <= 32, "a tensor has at most 32 axes");
+    eg_axes_args o = eg_axes_args();
+    int64_t **to = &o.o0;
+    const int each[] = { 0, (*to++ = out, 0)... };
+    (void)each;
+    o.size = sizeof o, o.spec = spec, o.x = x;
+    return eg_axes_with(&o);
+}
+EG_CXX_SPEC_(eg_tensor *, eg_var, eg_var_args)
+EG_CXX_SPEC_(eg_tensor *, eg_std, eg_var_args)
+EG_CXX_SPEC_(eg_tensor *, eg_sort, eg_sort_args)
+EG_CXX_SPEC_(eg_tensor *, eg_argsort, eg_sort_args)
+inline eg_tensor *eg_topk(const char *spec, eg_tensor *x, int64_t k,
+                          eg_topk_args o = eg_topk_args())
+{
+    o.size = sizeof o, o.spec = spec, o.x = x, o.k = k;
+    return eg_topk_with(&o);
+}
+EG_CXX_SPEC_(eg_tensor *, eg_softmax, eg_softmax_args)
+EG_CXX_SPEC_(eg_tensor *, eg_log_softmax, eg_softmax_args)
+EG_CXX_SPEC_(eg_tensor *, eg_layernorm, eg_norm_args)
+EG_CXX_SPEC_(eg_tensor *, eg_rmsnorm, eg_norm_args)
+inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target,
+                                   eg_cross_entropy_args o = eg_cross_entropy_args())
+{
+    o.size = sizeof o, o.spec = spec, o.logits = logits, o.target = target;
+    return eg_cross_entropy_with(&o);
+}
+#endif
+
+/* -- attention.h ------------------------------------------------------------------------------ */
+#ifdef EG_CXX_ATTENTION_
+#undef EG_CXX_ATTENTION_
+/* the options with the operands filled in */
+inline eg_attention_args eg_cxx_attention_(const char *spec, eg_tensor *q, eg_tensor *k,
+                                           eg_tensor *v, eg_attention_args o)
+{
+    o.size = sizeof o, o.spec = spec, o.q = q, o.k = k, o.v = v;
+    return o;
+}
+inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
+                               eg_attention_args o = eg_attention_args())
+{
+    o = eg_cxx_attention_(spec, q, k, v, o);
+    return eg_attention_with(&o);
+}
+#endif
+
+/* -- grad.h ----------------------------------------------------------------------------------- */
+#ifdef EG_CXX_GRAD_
+#undef EG_CXX_GRAD_
+inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
+                                     eg_gradcheck_args o = eg_gradcheck_args())
+{
+    o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
+    return eg_gradcheck_with(&o);
+}
+inline const eg_report *eg_gradcheck_fn(eg_ctx *cx, eg_fn *f, eg_fn_vjp *vjp, void *user, int64_t n,
+                                        int64_t m, const double *x,
+                                        eg_gradcheck_fn_args o = eg_gradcheck_fn_args())
+{
+    o.size = sizeof o;
+    o.cx = cx;
+    o.f = f;
+    o.vjp = vjp;
+    o.user = user;
+    o.n = n;
+    o.m = m;
+    o.x = x;
+    return eg_gradcheck_fn_with(&o);
+}
+#endif
+
+/* -- einsum.h --------------------------------------------------------------------------------- */
+#ifdef EG_CXX_EINSUM_
+#undef EG_CXX_EINSUM_
+template <class... X_> inline const eg_explained *eg_explain(const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    eg_einsum_args o = eg_einsum_args();
+    o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs;
+    return eg_explain_with(&o);
+}
+inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operands,
+                            eg_plan_args o = eg_plan_args())
+{
+    o.size = sizeof o, o.spec = spec, o.count = count, o.operands = operands;
+    return eg_plan_new_with(&o);
+}
+#endif
+
+/* -- io.h ------------------------------------------------------------------------------------- */
+#ifdef EG_CXX_IO_
+#undef EG_CXX_IO_
+inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
+                          eg_curves_args o = eg_curves_args())
+{
+    o.size = sizeof o, o.cx = cx, o.count = count, o.curve = curve;
+    return eg_curves_save_with(path, &o);
+}
+inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
+{
+    o.size = sizeof o, o.x = x;
+    return eg_heatmap_print_with(file, &o);
+}
+inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
+{
+    o.size = sizeof o, o.x = x;
+    return eg_picture_save_with(path, &o);
+}
+#endif
+
+/* -- nn.h ------------------------------------------------------------------------------------- */
+#ifdef EG_CXX_NN_
+#undef EG_CXX_NN_
+inline eg_params *eg_params_open(eg_ctx *cx, eg_params_args o = eg_params_args())
+{
+    o.size = sizeof o, o.cx = cx;
+    return eg_params_open_with(&o);
+}
+template <class... D_>
+inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_... d)
+{
+    const int64_t dims_[] = { (int64_t)d... };
+    return eg_param_n(p, name, axes, (int)sizeof...(d), dims_);
+}
+EG_CXX_NEW_(eg_linear, eg_linear_args)
+EG_CXX_NEW_(eg_norm, eg_norm_new_args)
+EG_CXX_NEW_(eg_embedding, eg_embedding_args)
+EG_CXX_NEW_(eg_positions, eg_positions_args)
+EG_CXX_NEW_(eg_ffn, eg_ffn_args)
+inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
+                                   eg_positions_run_args o = eg_positions_run_args())
+{
+    o.size = sizeof o, o.positions = m, o.x = x;
+    return eg_positions_run_with(&o);
+}
+#endif
+
+/* -- mha.h ------------------------------------------------------------------------------------ */
+#ifdef EG_CXX_MHA_
+#undef EG_CXX_MHA_
+EG_CXX_SPEC_(eg_tensor *, eg_rotary, eg_rotary_args)
+EG_CXX_NEW_(eg_mha, eg_mha_args)
+inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
+                                      eg_attention_args o = eg_attention_args())
+{
+    o = eg_cxx_attention_(spec, q, k, v, o);
+    return eg_linear_attention_with(&o);
+}
+inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
+{
+    o.size = sizeof o, o.mha = m, o.query = x;
+    return eg_mha_run_with(&o);
+}
+#endif
+
+/* -- model.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_MODEL_
+#undef EG_CXX_MODEL_
+EG_CXX_NEW_(eg_block, eg_block_args)
+EG_CXX_NEW_(eg_transformer, eg_transformer_args)
+EG_CXX_NEW_(eg_seq2seq, eg_seq2seq_args)
+inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x,
+                               eg_block_run_args o = eg_block_run_args())
+{
+    o.size = sizeof o, o.block = m, o.x = x;
+    return eg_block_run_with(&o);
+}
+inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *index,
+                                     eg_transformer_run_args o = eg_transformer_run_args())
+{
+    o.size = sizeof o, o.transformer = m, o.index = index;
+    return eg_transformer_run_with(&o);
+}
+inline eg_tensor *eg_seq2seq_run(const eg_seq2seq *m, eg_tensor *source, eg_tensor *target,
+                                 eg_seq2seq_run_args o = eg_seq2seq_run_args())
+{
+    o.size = sizeof o, o.net = m, o.source = source, o.target = target;
+    return eg_seq2seq_run_with(&o);
+}
+inline eg_tensor *eg_seq2seq_encode(const eg_seq2seq *m, eg_tensor *source,
+                                    eg_seq2seq_run_args o = eg_seq2seq_run_args())
+{
+    o.size = sizeof o, o.net = m, o.source = source;
+    return eg_seq2seq_encode_with(&o);
+}
+inline eg_tensor *eg_seq2seq_decode(const eg_seq2seq *m, eg_tensor *target, eg_tensor *memory,
+                                    eg_seq2seq_decode_args o = eg_seq2seq_decode_args())
+{
+    o.size = sizeof o, o.net = m, o.target = target, o.memory = memory;
+    return eg_seq2seq_decode_with(&o);
+}
+#endif
+
+/* -- train.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_TRAIN_
+#undef EG_CXX_TRAIN_
+EG_CXX_OPT_(eg_sgd)
+EG_CXX_OPT_(eg_adam)
+EG_CXX_OPT_(eg_adamw)
+EG_CXX_OPT_(eg_rmsprop)
+EG_CXX_OPT_(eg_adagrad)
+inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args())
+{
+    o.size = sizeof o, o.data = data;
+    return eg_trainer_new_with(&o);
+}
+inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args())
+{
+    o.size = sizeof o, o.trainer = t;
+    return eg_trainer_generate_with(&o);
+}
+inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
+                                   eg_trainer_load_args o = eg_trainer_load_args())
+{
+    o.size = sizeof o, o.cx = cx, o.path = path, o.steps = steps;
+    return eg_trainer_load_with(&o);
+}
+#endif
+
+/* -- decode.h --------------------------------------------------------------------------------- */
+#ifdef EG_CXX_DECODE_
+#undef EG_CXX_DECODE_
+inline const eg_decoded *eg_decode(eg_ctx *cx, eg_next *next, void *user,
+                                   eg_decode_args o = eg_decode_args())
+{
+    o.size = sizeof o, o.cx = cx, o.next = next, o.user = user;
+    return eg_decode_with(&o);
+}
+#endif
+
+/* -- heads.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_HEADS_
+#undef EG_CXX_HEADS_
+inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args())
+{
+    o.size = sizeof o, o.weights = weights;
+    return eg_heads_with(&o);
+}
+inline eg_tensor *eg_attention_mass(const char *region, const char *spec, eg_tensor *q,
+                                    eg_tensor *k, eg_tensor *v,
+                                    eg_attention_args o = eg_attention_args())
+{
+    o = eg_cxx_attention_(spec, q, k, v, o);
+    return eg_attention_mass_with(&o, region);
+}
+inline eg_tensor *eg_attention_entropy(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
+                                       eg_attention_args o = eg_attention_args())
+{
+    o = eg_cxx_attention_(spec, q, k, v, o);
+    return eg_attention_entropy_with(&o);
+}
+inline eg_tensor *eg_attention_similarity(const char *head, const char *spec, eg_tensor *q,
+                                          eg_tensor *k, eg_tensor *v,
+                                          eg_attention_args o = eg_attention_args())
+{
+    o = eg_cxx_attention_(spec, q, k, v, o);
+    return eg_attention_similarity_with(&o, head);
+}
+#endif
+
+/* -- check.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_CHECK_
+#undef EG_CXX_CHECK_
+template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tensor *x, P_... out)
+{
+    if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
+}
+template <class... X_>
+inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order,
+                               const char *file, int line, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
+}
+inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
+                                    int count, eg_tensor *const *xs,
+                                    eg_gradcheck_args o = eg_gradcheck_args())
+{
+    o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
+    eg_assert_passed_(&o, file, line);
+}
+#endif

@@ -1,0 +1,39 @@
+/* composed_masked_of.h: part of composed_masked.c, for one type T. */
+
+/* y is the scores: those that are forbidden and not finite become 0. */
+static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
+{
+    const masked *a = y->attr;
+    int64_t at[EG_RANK_MAX] = { 0 }, off[PLACES] = { 0 };
+    do {
+        T *s = (T *)(void *)y->data + off[IN_SCORES];
+        if (EG_RE(*s) - EG_RE(*s) != 0 && !masked_keeps(y, off)) *s = 0;
+    } while (masked_next(a->scores, axis, at, off));
+}
+
+/* 0 for what is not finite; z is row-major. */
+static void NAME(masked_purge)(eg_tensor *z)
+{
+    T *v = (T *)(void *)z->data;
+    for (int64_t k = 0; k < eg_size(z); k++)
+        if (EG_RE(v[k]) - EG_RE(v[k]) != 0) v[k] = 0;
+}
+
+/* y += w v for every v of x that is not finite and each allowed pair that it is in. The axes of x
+ * come first, then `rest` others. */
+static void NAME(masked_add)(eg_tensor *y, int rest, const masked_axis *axis)
+{
+    const eg_tensor *w = y->in[0], *x = y->in[1];
+    int64_t at[2 * EG_RANK_MAX] = { 0 }, off[PLACES] = { 0 };
+    do {
+        int64_t from = 0;
+        for (int k = 0; k < x->rank; k++) from += at[k] * x->stride[k];
+        const T v = ((const T *)(const void *)x->data)[from];
+        if (EG_RE(v) - EG_RE(v) == 0) continue;
+        do {
+            if (!masked_keeps(y, off)) continue;
+            T *to = (T *)(void *)y->data + off[IN_OTHER];
+            *to += ((const T *)(const void *)w->data)[off[IN_SCORES]] * v;
+        } while (masked_next(rest, axis + x->rank, at + x->rank, off));
+    } while (masked_next(x->rank, axis, at, off));
+}

@@ -1,0 +1,32 @@
+/* copy_of.h: copy.c's moves for one width of element: T is a type of that width, NAME(x) a name of
+ * its own. */
+
+static void NAME(move)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    char *y = p[0];
+    const char *x = p[1];
+    (void)user;
+    if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))
+        memcpy(y, x, (size_t)n * sizeof(T));
+    else if (step[0] == (int64_t)sizeof(T) && step[1] == 0) {
+        const T first = n ? *(const T *)(const void *)x : 0;
+        for (int64_t i = 0; i < n; i++) ((T *)(void *)y)[i] = first;
+    } else
+        for (int64_t i = 0; i < n; i++, y += step[0], x += step[1])
+            *(T *)(void *)y = *(const T *)(const void *)x;
+}
+static void NAME(tiles)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const tile *t = user;
+    T part[TILE][TILE];
+    for (int64_t k = 0; k < n; k++) {
+        char *y = p[0] + k * step[0];
+        const char *x = p[1] + k * step[1];
+        for (int64_t i = 0; i < t->a; i++)
+            for (int64_t j = 0; j < t->b; j++)
+                part[j][i] = *(const T *)(const void *)(x + i * t->xa + j * t->xb);
+        for (int64_t j = 0; j < t->b; j++)
+            for (int64_t i = 0; i < t->a; i++)
+                *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];
+    }
+}

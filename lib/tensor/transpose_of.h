@@ -1,0 +1,116 @@
+/* transpose_of.h: transpose.c's loops for one width of element: WORD, an unsigned integer of that
+ * width, SIDE of them in 16 bytes; NAME(x) and its square exist. With AVX-512: WIDE of them in a
+ * vector, MASK of as many bits, EPI(f), and EVEN, the numbers of every second one of two vectors.
+ */
+
+/* dst[y·ds + x] = src[x·ss + y] */
+static void NAME(transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss, void *to,
+                            int64_t ds, bool far)
+{
+    const WORD *src = from;
+    WORD *dst = to;
+    const int64_t wx = nx - nx % SIDE, wy = ny - ny % SIDE;
+    (void)far;
+    for (int64_t x = 0; x < wx; x += SIDE)
+        for (int64_t y = 0; y < wy; y += SIDE)
+            NAME(square)(src + x * ss + y, ss, dst + y * ds + x, ds);
+    for (int64_t y = 0; y < ny; y++)
+        for (int64_t x = y < wy ? wx : 0; x < nx; x++) dst[y * ds + x] = src[x * ss + y];
+}
+/* dst[r·ds + i] = src[r·ss + 2i] */
+static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_t ss, void *to,
+                               int64_t ds)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const WORD *src = (const WORD *)from + r * ss;
+        WORD *dst = (WORD *)to + r * ds;
+        for (int64_t i = 0; i < n; i++) dst[i] = src[2 * i];
+    }
+}
+
+#if defined(__x86_64__)
+/* A square of WIDE × WIDE, or nx × ny elements of it: rows that are not there repeat the last one,
+ * and are not stored. far: past the caches. */
+AVX512 static inline __attribute__((always_inline)) void NAME(wide_square)(int nx, int ny,
+                                                                           const WORD *src,
+                                                                           int64_t ss, WORD *dst,
+                                                                           int64_t ds, bool far)
+{
+    __m512i x[WIDE], y[WIDE];
+    const __mmask16 mx = (__mmask16)((1 << nx) - 1), my = (__mmask16)((1 << ny) - 1);
+    const WORD *row = src;
+    UNROLL for (int r = 0; r < WIDE; r++)
+    {
+        x[r] = ny == WIDE ? _mm512_loadu_si512(row) : EPI(_mm512_maskz_loadu)((MASK)my, row);
+        row += r + 1 < nx ? ss : 0;
+    }
+    NAME(lanes)(x, y);
+    UNROLL for (int r = 0; r < WIDE; r++)
+    {
+        if (r >= ny) break;
+        if (far)
+            _mm512_stream_si512((void *)(dst + r * ds), y[r]);
+        else if (nx == WIDE)
+            _mm512_storeu_si512(dst + r * ds, y[r]);
+        else
+            EPI(_mm512_mask_storeu)(dst + r * ds, (MASK)mx, y[r]);
+    }
+}
+/* Squares go along dst where its rows lie far apart: a line is fetched before it is written, sooner
+ * if it follows its neighbour, and lines that are a power of two apart meet in few sets of a cache.
+ * They go along src into a denser block, and past the caches, where nothing is fetched. */
+AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
+                                        void *to, int64_t ds, bool far)
+{
+    const WORD *src = from;
+    WORD *dst = to;
+    const int64_t wx = nx - nx % WIDE, wy = ny - ny % WIDE;
+    far = far && (uintptr_t)to % 64 == 0 && ds % WIDE == 0;
+    if (far)
+        for (int64_t x = 0; x < wx; x += WIDE)
+            for (int64_t y = 0; y < wy; y += WIDE)
+                NAME(wide_square)(WIDE, WIDE, src + x * ss + y, ss, dst + y * ds + x, ds, true);
+    else if (ds < ss)
+        for (int64_t x = 0; x < wx; x += WIDE)
+            for (int64_t y = 0; y < wy; y += WIDE)
+                NAME(wide_square)(WIDE, WIDE, src + x * ss + y, ss, dst + y * ds + x, ds, false);
+    else
+        for (int64_t y = 0; y < wy; y += WIDE)
+            for (int64_t x = 0; x < wx; x += WIDE)
+                NAME(wide_square)(WIDE, WIDE, src + x * ss + y, ss, dst + y * ds + x, ds, false);
+    const int px = (int)(nx - wx), py = (int)(ny - wy);
+    if (px)
+        for (int64_t y = 0; y < wy; y += WIDE)
+            NAME(wide_square)(px, WIDE, src + wx * ss + y, ss, dst + y * ds + wx, ds, false);
+    if (py)
+        for (int64_t x = 0; x < wx; x += WIDE)
+            NAME(wide_square)(WIDE, py, src + x * ss + wy, ss, dst + wy * ds + x, ds, false);
+    if (px && py) NAME(wide_square)(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);
+    if (far) _mm_sfence();
+}
+/* Two vectors at a time, the last without what lies behind the last number */
+AVX512 static void NAME(wide_every_second)(int64_t n, int64_t rows, const void *from, int64_t ss,
+                                           void *to, int64_t ds)
+{
+    const __m512i even = EVEN;
+    for (int64_t r = 0; r < rows; r++) {
+        const WORD *src = (const WORD *)from + r * ss;
+        WORD *dst = (WORD *)to + r * ds;
+        for (int64_t i = 0; i < n; i += WIDE, src += 2 * WIDE, dst += WIDE) {
+            const uint64_t have = n - i < WIDE ? (uint64_t)(n - i) : WIDE,
+                           in = ((uint64_t)1 << (2 * have - 1)) - 1;
+            const __m512i x = EPI(_mm512_maskz_loadu)((MASK)in, src);
+            const __m512i y = EPI(_mm512_maskz_loadu)((MASK)(in >> WIDE), src + WIDE);
+            EPI(_mm512_mask_storeu)
+            (dst, (MASK)((1u << have) - 1), EPI(_mm512_permutex2var)(x, even, y));
+        }
+    }
+}
+#endif
+#undef WORD
+#undef SIDE
+#undef NAME
+#undef WIDE
+#undef MASK
+#undef EPI
+#undef EVEN

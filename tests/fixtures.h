@@ -1,0 +1,86 @@
+/* fixtures.h: what tests of several files share. */
+#ifndef FIXTURES_H
+#define FIXTURES_H
+#include <check.h>
+#include <eingrad.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The path of a file of this repository; valid until the next call. EG_SRCDIR is its top folder
+ * (default: the current folder). */
+static inline const char *source_path(const char *name)
+{
+    static char path[4096];
+    const char *top = getenv("EG_SRCDIR");
+    snprintf(path, sizeof path, "%s/%s", top ? top : ".", name);
+    return path;
+}
+
+/* The bytes of a file of less than a megabyte; the caller frees them. */
+static inline char *bytes_of(const char *path, long *size)
+{
+    static const long room = 1 << 20;
+    FILE *f = fopen(path, "rb");
+    char *bytes = malloc((size_t)room);
+    ck_assert_msg(f != NULL, "%s cannot be opened", path);
+    *size = (long)fread(bytes, 1, (size_t)room, f);
+    ck_assert(*size > 0 && *size < room);
+    fclose(f);
+    return bytes;
+}
+
+/* An allocator that gives out `*user` blocks (an int) and then nothing more:
+ * eg_open(.realloc = failing, .user = &left). */
+static inline void *failing(void *user, void *p, size_t old_size, size_t new_size)
+{
+    int *left = user;
+    (void)old_size;
+    if (!new_size) free(p);
+    return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
+}
+
+/* Element k is k. f64. */
+static inline eg_tensor *ramp_n(eg_ctx *cx, int rank, const int64_t *dims)
+{
+    eg_tensor *x = eg_full_n(cx, EG_F64, 0, rank, dims);
+    double *p = eg_mut_f64(x);
+    for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = (double)k;
+    return x;
+}
+#define RAMP(cx, ...) ramp_n((cx), EG_DIMS_(__VA_ARGS__))
+
+/* Asserts the values of x, of any dtype, in row-major order; NaN equals NaN. */
+#define SHOWS(x, ...)                                                                       \
+    do {                                                                                    \
+        const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));      \
+        ck_assert_msg(have_ != NULL, "%s", eg_error(eg_context(x)));                        \
+        ck_assert_int_eq(eg_size(x), (int64_t)(sizeof want_ / sizeof *want_));              \
+        for (int64_t k_ = 0; k_ < eg_size(x); k_++)                                         \
+            ck_assert_msg(have_[k_] == want_[k_] || (isnan(have_[k_]) && isnan(want_[k_])), \
+                          "%s: entry %d is %g, not %g", #x, (int)k_, have_[k_], want_[k_]); \
+    } while (0)
+
+/* Element k is 2 sin(0.7 k + s): the operands of tests/reference. f64. */
+static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *dims)
+{
+    eg_tensor *x = eg_full_n(cx, EG_F64, 0, rank, dims);
+    double *p = eg_mut_f64(x);
+    for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = 2 * sin(0.7 * (double)k + s);
+    return x;
+}
+#define wave(cx, s, ...) wave_n((cx), (s), EG_DIMS_(__VA_ARGS__))
+
+/* Draws every parameter from a normal distribution, biases and gains too. */
+static inline void randomise(eg_params *p, double deviation)
+{
+    for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, deviation);
+}
+
+static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+static inline bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
+static inline double largest_difference(eg_tensor *a, eg_tensor *b)
+{
+    return eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
+}
+#endif
