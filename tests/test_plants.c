@@ -328,8 +328,8 @@ static eg_tensor *tied(void *u, eg_tensor *const *x) { (void)u; return eg_apply(
 /* two heads; the second one's query projection is cut where its scores are huge */
 static eg_tensor *heads(void *u, eg_tensor *const *x)
 {
-    eg_tensor *in = u, *a = eg_einsum("im,md->id", in, eg_slice(x[0], 1, 0, 2, 1)),
-              *b = eg_scale(eg_einsum("im,md->id", in, eg_detach(eg_slice(x[0], 1, 2, 4, 1))), 400);
+    eg_tensor *in = u, *a = eg_einsum("im,md->id", in, eg_slice_axis(x[0], 1, 0, 2, 1)),
+              *b = eg_scale(eg_einsum("im,md->id", in, eg_detach(eg_slice_axis(x[0], 1, 2, 4, 1))), 400);
     return eg_add(eg_attention("id,jd,je->ie", a, in, in), eg_attention("id,jd,je->ie", b, in, in));
 }
 static int calls;
@@ -369,7 +369,7 @@ static eg_tensor *naive_sigmoid(void *u, eg_tensor *const *x) { (void)u; eg_tens
 static eg_tensor *naive_norm(void *u, eg_tensor *const *x) { (void)u; return eg_sqrt(eg_sum("i [j]", eg_square(x[0]))); }
 static eg_tensor *unlisted(void *u, eg_tensor *const *x) { return eg_apply(&gain, NULL, 0, 2, ((eg_tensor *[]){ u, x[0] })); }
 static eg_tensor *detached(void *u, eg_tensor *const *x) { (void)u; return eg_mul(x[0], eg_detach(eg_tanh(x[0]))); }
-static eg_tensor *read_out(void *u, eg_tensor *const *x) { (void)u; return eg_add(eg_sin(x[0]), eg_scalar(eg_context(x[0]), eg_item(eg_select(eg_square(x[0]), 0, 0)))); }
+static eg_tensor *read_out(void *u, eg_tensor *const *x) { (void)u; return eg_add(eg_sin(x[0]), eg_scalar(eg_context(x[0]), eg_item(eg_select_axis(eg_square(x[0]), 0, 0)))); }
 
 static const struct odd {
     const char *name;
@@ -429,7 +429,7 @@ LOOP_TEST(an_odd_plant_does_not_pass, ODD)
     eg_tensor *x[2] = { odd_numbers(cx, p->a), odd_numbers(cx, p->b) };
     if (p->f == heads) x[0] = eg_normal(cx, 0, 1, 3, 4);
     eg_tensor *u = p->f == heads ? eg_normal(cx, 0, 1, 4, 3) : odd_numbers(cx, p->u);
-    if (p->f == heads) u = eg_slice(eg_concat(1, u, u), 1, 0, 2, 1), x[0] = eg_slice(x[0], 0, 0, 2, 1);
+    if (p->f == heads) u = eg_slice_axis(eg_concat_axis(1, u, u), 1, 0, 2, 1), x[0] = eg_slice_axis(x[0], 0, 0, 2, 1);
     const eg_report *r = eg_gradcheck(p->f, u, p->b ? 2 : 1, x, .kinks = p->kinks);
     ck_assert_msg(r != NULL, "%s: %s", p->name, eg_error(cx));
     ck_assert_msg(!r->passed, "%s passed: %s", p->name, r->text);

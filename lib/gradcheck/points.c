@@ -11,6 +11,7 @@ static const char *const point_name[] = { "with every input moved", "scaled by 0
                                           "scaled by 0.01",         "drawn again from [-1, 1)",
                                           "with every input scaled by 0.1" };
 enum { MOVED, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = TENTH };
+enum { FEW = 64 }; /* entries that are asked one by one */
 
 typedef struct points {
     eg__trial t; /* ⟨f, W⟩, at another point */
@@ -98,50 +99,62 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     return v == EG_KINK ? EG_NOISE : v;
 }
 
-/* A group that is WRONG: halves of it, until one entry is left or neither half is wrong. */
+/* A part of a group that is WRONG: all variables of rank from … to − 1 in it. */
+static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t to, eg__slope *s,
+                             double *a)
+{
+    int64_t seen = 0;
+    for (int64_t k = 0; k < p->t.vars; k++) {
+        p->in[k] = all[k] && seen >= from && seen < to;
+        seen += all[k];
+    }
+    return group_verdict(p, s, a);
+}
+/* Which entry of a group that is WRONG? Halves of it, then the worst of the last few; the group
+ * itself where neither half is wrong. */
 static void locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
 {
     eg__trial *c = &p->t;
-    int64_t n = 0, first = -1;
-    for (int64_t k = 0; k < c->vars; k++) {
-        n += p->in[k];
-        if (p->in[k] && first < 0) first = k;
+    eg__slope t;
+    double b, worst = -1;
+    int64_t n = 0, from = 0, best = -1;
+    bool *all = eg__alloc(c->cx, (size_t)c->vars + 1), halves = all != NULL;
+    for (int64_t k = 0; k < c->vars; k++) n += p->in[k];
+    if (all) memcpy(all, p->in, (size_t)c->vars);
+    while (n > FEW && halves) {
+        halves = false;
+        for (int half = 0; half < 2 && !halves; half++) {
+            const int64_t lo = half ? from + n / 2 : from, hi = half ? from + n : from + n / 2;
+            if (group_part(p, all, lo, hi, &t, &b) != EG_WRONG) continue;
+            halves = true;
+            from = lo;
+            n = hi - lo;
+        }
     }
-    while (n > 1) {
-        const eg_mark m = eg_push(c->cx);
-        bool *all = eg__alloc(c->cx, (size_t)c->vars + 1), wrong = false;
-        if (!all) break;
-        memcpy(all, p->in, (size_t)c->vars);
-        for (int half = 0; half < 2 && !wrong; half++) {
-            int64_t seen = 0, kept = 0;
-            for (int64_t k = 0; k < c->vars; k++) {
-                p->in[k] = all[k] && (seen < n / 2) == (half == 0);
-                seen += all[k];
-                if (p->in[k] && !kept++) first = k;
-            }
-            eg__slope t;
-            double b;
-            if (group_verdict(p, &t, &b) != EG_WRONG) continue;
-            wrong = true;
+    for (int64_t k = from; k < from + n && all && n <= FEW; k++)
+        if (group_part(p, all, k, k + 1, &t, &b) == EG_WRONG && fabs(b - t.n) > worst) {
+            worst = fabs(b - t.n);
+            best = k;
             s = t;
             a = b;
-            n = kept;
         }
-        if (!wrong) memcpy(p->in, all, (size_t)c->vars);
-        eg_pop(c->cx, m);
-        if (!wrong) break;
+    int64_t var = -1, seen = 0;
+    for (int64_t k = 0; k < c->vars && best >= 0; k++)
+        if (all[k] && seen++ == best) var = k;
+    if (var >= 0) { /* along the entry itself */
+        if (!eg__slopes(c, c->var[var].cell, NULL, NULL, &s)) eg__trial_refused(c);
+        a = p->a[var];
     }
-    const double of = n == 1 ? p->direction[c->var[first].cell] : 1;
     *e = (eg_entry){ .input = input,
-                     .index = n == 1 ? c->var[first].index : -1,
-                     .analytic = a / of,
-                     .numeric = s.n / of,
-                     .left = (of < 0 ? s.right : s.left) / of,
-                     .right = (of < 0 ? s.left : s.right) / of,
-                     .error = s.err / fabs(of),
+                     .index = var < 0 ? -1 : c->var[var].index,
+                     .analytic = a,
+                     .numeric = s.n,
+                     .left = s.left,
+                     .right = s.right,
+                     .error = s.err,
                      .verdict = EG_WRONG,
                      .output = -1,
-                     .shared = n == 1 ? c->var[first].shared : 1,
+                     .shared = var < 0 ? 1 : c->var[var].shared,
                      .at = where,
                      .operand = -1 };
 }

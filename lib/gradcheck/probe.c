@@ -95,7 +95,7 @@ bool eg__probe_result(const eg_tensor *y)
 #if __GLIBC__
     const eg_ctx *cx = y->cx;
     void *frame[24];
-    if (cx->blame || !y->caller || eg__in_table(y->op)) return true;
+    if (cx->rule_node || !y->caller || eg__in_table(y->op)) return true;
     const int n = backtrace(frame, 24);
     for (int k = 0; k + 1 < n; k++) {
         if (frame[k] != y->caller) continue;
