@@ -13,21 +13,55 @@ static const char *const base_name[] = { "square", "exp", "tanh", "sin", "cube" 
 typedef enum mistake {
     RIGHT,
     /* plain */
-    SIGN, FACTOR, ZERO, SMALL_FACTOR, SHIFTED, ONE_ELEMENT, ONE_NAN, SEVENTH,
+    SIGN,
+    FACTOR,
+    ZERO,
+    SMALL_FACTOR,
+    SHIFTED,
+    ONE_ELEMENT,
+    ONE_NAN,
+    SEVENTH,
     /* 1: in an element that is small beside others */
-    FLIP_SMALL, ZERO_SMALL, TWICE_SMALL,
+    FLIP_SMALL,
+    ZERO_SMALL,
+    TWICE_SMALL,
     /* 4: not linear in g */
-    CLIP, ABS, EXP_LOG, EQUALS_0, RAW, NORMALISED, FLOOR, SQUARED, BIASED,
+    CLIP,
+    ABS,
+    EXP_LOG,
+    EQUALS_0,
+    RAW,
+    NORMALISED,
+    FLOOR,
+    SQUARED,
+    BIASED,
     /* 5: writes */
-    WRITE_G, WRITE_X, WRITE_Y,
+    WRITE_G,
+    WRITE_X,
+    WRITE_Y,
     /* 6: state */
-    LAST_X, FIRST_X, SECOND_SWEEP, LEFT_BEHIND,
+    LAST_X,
+    FIRST_X,
+    SECOND_SWEEP,
+    LEFT_BEHIND,
     /* 7: jvp */
-    JVP_ALONE, JVP_FIRST, JVP_SECOND, JVP_SIGN,
+    JVP_ALONE,
+    JVP_FIRST,
+    JVP_SECOND,
+    JVP_SIGN,
     /* 8 */
-    NOGRAD, NOGRAD_RULE,
+    NOGRAD,
+    NOGRAD_RULE,
     /* 9: layout, the same tensor twice, tails, second order, .uses */
-    STRIDED, REVERSED, TWICE, TAIL8, TAIL16, BLOCK, SECOND, SECOND_DETACH, USES
+    STRIDED,
+    REVERSED,
+    TWICE,
+    TAIL8,
+    TAIL16,
+    BLOCK,
+    SECOND,
+    SECOND_DETACH,
+    USES
 } mistake;
 static struct {
     base f;
@@ -39,7 +73,11 @@ static struct {
 
 static double value(base f, double x)
 {
-    return f == SQUARE ? x * x : f == EXP ? exp(x) : f == TANH ? tanh(x) : f == SIN ? sin(x) : x * x * x;
+    return f == SQUARE ? x * x
+           : f == EXP  ? exp(x)
+           : f == TANH ? tanh(x)
+           : f == SIN  ? sin(x)
+                       : x * x * x;
 }
 static eg_tensor *slope(base f, eg_tensor *x)
 {
@@ -53,7 +91,11 @@ static eg_tensor *slope(base f, eg_tensor *x)
 }
 static eg_tensor *f_of(base f, eg_tensor *x)
 {
-    return f == SQUARE ? eg_square(x) : f == EXP ? eg_exp(x) : f == TANH ? eg_tanh(x) : f == SIN ? eg_sin(x) : eg_mul(x, eg_square(x));
+    return f == SQUARE ? eg_square(x)
+           : f == EXP  ? eg_exp(x)
+           : f == TANH ? eg_tanh(x)
+           : f == SIN  ? eg_sin(x)
+                       : eg_mul(x, eg_square(x));
 }
 /* 1 but for element k */
 static eg_tensor *all_but(eg_tensor *like, int64_t k, double v)
@@ -95,20 +137,38 @@ static eg_tensor *wrong(eg_tensor *y, eg_tensor *g, eg_tensor *x, eg_tensor *d)
         return eg_mul(eg_from_n(eg_context(g), EG_F64, raw, eg_rank(g), eg_dims(g)), d);
     }
     case NORMALISED: return eg_mul(eg_scale(g, 1 + 1e-3 * fabs(eg_item(eg_max(NULL, g)))), d);
-    case FLOOR: return eg_mul(eg_where(eg_lt(eg_abs(g), eg_full_n(eg_context(g), EG_F64, 1e-8, 0, NULL)), eg_zeros_like(g), g), d);
+    case FLOOR:
+        return eg_mul(eg_where(eg_lt(eg_abs(g), eg_full_n(eg_context(g), EG_F64, 1e-8, 0, NULL)),
+                               eg_zeros_like(g), g),
+                      d);
     case SQUARED: return eg_mul(eg_mul(g, eg_abs(g)), d);
     case BIASED: return eg_shift(r, 1e-3);
-    case WRITE_G: { ((double *)(uintptr_t)eg_raw(g, NULL))[0] += 0.25; return r; }
-    case WRITE_X: { ((double *)(uintptr_t)eg_raw(x, NULL))[0] += 0.25; return r; }
-    case WRITE_Y: { ((double *)(uintptr_t)eg_raw(y, NULL))[0] += 0.25; return r; }
+    case WRITE_G: {
+        ((double *)(uintptr_t)eg_raw(g, NULL))[0] += 0.25;
+        return r;
+    }
+    case WRITE_X: {
+        ((double *)(uintptr_t)eg_raw(x, NULL))[0] += 0.25;
+        return r;
+    }
+    case WRITE_Y: {
+        ((double *)(uintptr_t)eg_raw(y, NULL))[0] += 0.25;
+        return r;
+    }
     case LAST_X:
-    case FIRST_X: return eg_mul(g, slope(now.f, eg_from_n(eg_context(x), EG_F64, now.kept, eg_rank(x), eg_dims(x))));
+    case FIRST_X:
+        return eg_mul(
+            g, slope(now.f, eg_from_n(eg_context(x), EG_F64, now.kept, eg_rank(x), eg_dims(x))));
     case SECOND_SWEEP:
         if (now.seen == y) return eg_scale(r, 1.5);
         now.seen = y;
         return r;
-    case NOGRAD_RULE: return !eg_nograd(eg_context(x), false) ? r : (eg_nograd(eg_context(x), true), eg_scale(r, 1.5));
-    case STRIDED: case REVERSED: return r;
+    case NOGRAD_RULE:
+        return !eg_nograd(eg_context(x), false)
+                   ? r
+                   : (eg_nograd(eg_context(x), true), eg_scale(r, 1.5));
+    case STRIDED:
+    case REVERSED: return r;
     case TAIL8: return eg_mul(r, from(n / 8 * 8, r, 0.5));
     case TAIL16: return eg_mul(r, from(n / 16 * 16, r, 0));
     case BLOCK: return n >= 32 ? eg_scale(r, 1.25) : r;
@@ -134,7 +194,8 @@ static bool unary_forward(eg_tensor *y)
     eg_nograd(cx, was);
     for (int64_t k = 0, n = eg_size(y); in && out && k < n; k++) {
         out[k] = value(now.f, in[k]) * (now.m == NOGRAD && was ? 1.25 : 1);
-        if (k < 64 && (now.m == LAST_X || (now.m == FIRST_X && now.calls == 0))) now.kept[k] = in[k];
+        if (k < 64 && (now.m == LAST_X || (now.m == FIRST_X && now.calls == 0)))
+            now.kept[k] = in[k];
     }
     now.calls++;
     return in && out;
@@ -144,11 +205,21 @@ static eg_tensor *unary_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *x = eg_operand(y, i);
     return wrong(y, g, x, slope(now.f, x));
 }
-static const eg_op planted = { .name = "planted", .arity = 1, .shape = like_first, .forward = unary_forward, .rule = unary_rule };
+static const eg_op planted = {
+    .name = "planted", .arity = 1, .shape = like_first, .forward = unary_forward, .rule = unary_rule
+};
 /* reads its operand, and says that it does not */
-static const eg_op lying = { .name = "planted", .arity = 1, .shape = like_first, .forward = unary_forward, .rule = unary_rule, .uses = EG_USES_RESULT };
+static const eg_op lying = { .name = "planted",
+                             .arity = 1,
+                             .shape = like_first,
+                             .forward = unary_forward,
+                             .rule = unary_rule,
+                             .uses = EG_USES_RESULT };
 
-static bool binary_forward(eg_tensor *y) { return eg_assign(y, eg_mul(f_of(now.f, eg_operand(y, 0)), eg_operand(y, 1))) == 0; }
+static bool binary_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_mul(f_of(now.f, eg_operand(y, 0)), eg_operand(y, 1))) == 0;
+}
 static eg_tensor *binary_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     static const void *whose;
@@ -158,7 +229,8 @@ static eg_tensor *binary_rule(eg_tensor *y, eg_tensor *g, int i)
         whose = i == 0 ? y : NULL;
         if (i == 1 && !left) return eg_scale(eg_mul(g, f_of(now.f, a)), 0.5);
     }
-    if (now.m == TWICE && a == b) return i == 0 ? eg_scale(eg_mul(g, b), 3) : eg_mul(g, f_of(now.f, a));
+    if (now.m == TWICE && a == b)
+        return i == 0 ? eg_scale(eg_mul(g, b), 3) : eg_mul(g, f_of(now.f, a));
     return i == 0 ? eg_mul(g, eg_mul(b, slope(now.f, a))) : eg_mul(g, f_of(now.f, a));
 }
 static eg_tensor *binary_jvp(eg_tensor *y, eg_tensor *const *dx)
@@ -173,8 +245,17 @@ static eg_tensor *binary_jvp(eg_tensor *y, eg_tensor *const *dx)
     if (now.m == JVP_ALONE && alone) return eg_scale(p ? p : q, 0.5);
     return p && q ? eg_add(p, q) : p ? p : q;
 }
-static const eg_op planted2 = { .name = "planted2", .arity = 2, .shape = like_first, .forward = binary_forward, .rule = binary_rule };
-static const eg_op planted2_jvp = { .name = "planted2", .arity = 2, .shape = like_first, .forward = binary_forward, .rule = binary_rule, .jvp = binary_jvp };
+static const eg_op planted2 = { .name = "planted2",
+                                .arity = 2,
+                                .shape = like_first,
+                                .forward = binary_forward,
+                                .rule = binary_rule };
+static const eg_op planted2_jvp = { .name = "planted2",
+                                    .arity = 2,
+                                    .shape = like_first,
+                                    .forward = binary_forward,
+                                    .rule = binary_rule,
+                                    .jvp = binary_jvp };
 
 static eg_tensor *unary(void *user, eg_tensor *const *x)
 {
@@ -184,15 +265,16 @@ static eg_tensor *unary(void *user, eg_tensor *const *x)
 static eg_tensor *binary(void *user, eg_tensor *const *x)
 {
     (void)user;
-    return eg_apply(now.m >= JVP_ALONE && now.m <= JVP_SIGN ? &planted2_jvp : &planted2, NULL, 0, 2, x);
+    return eg_apply(now.m >= JVP_ALONE && now.m <= JVP_SIGN ? &planted2_jvp : &planted2, NULL, 0, 2,
+                    x);
 }
 
 /* -- class by class --------------------------------------------------------------------------- */
 static const struct plant {
     const char *class;
     mistake m;
-    bool two;       /* operands */
-    int64_t size;   /* of each */
+    bool two;         /* operands */
+    int64_t size;     /* of each */
     const char *said; /* must stand in the report; the row's name does, too */
 } plants[] = {
     { "plain", SIGN, false, 6, "WRONG" },
@@ -239,7 +321,7 @@ static const struct plant {
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
 
-LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS * BASES)
+LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS *BASES)
 {
     const struct plant *p = &plants[_i / BASES];
     memset(&now, 0, sizeof now);
@@ -249,11 +331,15 @@ LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS * BASES)
     eg_tensor *x[2] = { eg_uniform(cx, 0.3, 1.2, p->size), eg_uniform(cx, 0.3, 1.2, p->size) };
     eg_tensor *c = eg_from(cx, ((double[]){ 1e5, 1e-5, 1e-5, 1 }), 4);
     const bool scales = p->m >= FLIP_SMALL && p->m <= TWICE_SMALL;
-    const eg_report *r = p->two ? eg_gradcheck(binary, NULL, 2, x) : eg_gradcheck(unary, scales ? c : NULL, 1, x);
+    const eg_report *r =
+        p->two ? eg_gradcheck(binary, NULL, 2, x) : eg_gradcheck(unary, scales ? c : NULL, 1, x);
     ck_assert_msg(r != NULL, "%s %s: %s", p->class, base_name[now.f], eg_error(cx));
-    ck_assert_msg(!r->passed, "%s, %s, %s passed: %s", p->class, p->said, base_name[now.f], r->text);
-    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s, %s: no \"%s\" in %s", p->class, base_name[now.f], p->said, r->text);
-    ck_assert_msg(strstr(r->text, "planted") != NULL, "%s, %s: %s", p->class, base_name[now.f], r->text);
+    ck_assert_msg(!r->passed, "%s, %s, %s passed: %s", p->class, p->said, base_name[now.f],
+                  r->text);
+    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s, %s: no \"%s\" in %s", p->class,
+                  base_name[now.f], p->said, r->text);
+    ck_assert_msg(strstr(r->text, "planted") != NULL, "%s, %s: %s", p->class, base_name[now.f],
+                  r->text);
     eg_close(cx);
 }
 
@@ -280,7 +366,11 @@ static bool matmul3_shape(eg_tensor *y)
     eg_tensor *x = eg_operand(y, 0), *b = eg_operand(y, 2);
     return eg_result(y, eg_type(x), 2, (int64_t[]){ eg_dim(x, 0), eg_dim(b, 1) });
 }
-static bool matmul3_forward(eg_tensor *y) { return eg_assign(y, eg_einsum("ij,jk,kl->il", eg_operand(y, 0), eg_operand(y, 1), eg_operand(y, 2))) == 0; }
+static bool matmul3_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_einsum("ij,jk,kl->il", eg_operand(y, 0), eg_operand(y, 1),
+                                  eg_operand(y, 2))) == 0;
+}
 static eg_tensor *matmul3_rule(eg_tensor *y, eg_tensor *g, int i) /* twice the cotangent of A */
 {
     eg_tensor *x = eg_operand(y, 0), *a = eg_operand(y, 1), *b = eg_operand(y, 2);
@@ -288,59 +378,126 @@ static eg_tensor *matmul3_rule(eg_tensor *y, eg_tensor *g, int i) /* twice the c
     if (i == 1) return eg_scale(eg_einsum("il,ij,kl->jk", g, x, b), 2);
     return eg_einsum("il,ij,jk->kl", g, x, a);
 }
-static const eg_op matmul3 = { .name = "lora", .arity = 3, .shape = matmul3_shape, .forward = matmul3_forward, .rule = matmul3_rule };
-static eg_tensor *lora(void *u, eg_tensor *const *x) { return eg_apply(&matmul3, NULL, 0, 3, ((eg_tensor *[]){ u, x[0], x[1] })); }
+static const eg_op matmul3 = { .name = "lora",
+                               .arity = 3,
+                               .shape = matmul3_shape,
+                               .forward = matmul3_forward,
+                               .rule = matmul3_rule };
+static eg_tensor *lora(void *u, eg_tensor *const *x)
+{
+    return eg_apply(&matmul3, NULL, 0, 3, ((eg_tensor *[]){ u, x[0], x[1] }));
+}
 
-static bool matvec_shape(eg_tensor *y) { eg_tensor *a = eg_operand(y, 0); return eg_result(y, eg_type(a), 1, (int64_t[]){ eg_dim(a, 0) }); }
-static bool matvec_forward(eg_tensor *y) { return eg_assign(y, eg_einsum("ij,j->i", eg_operand(y, 0), eg_operand(y, 1))) == 0; }
+static bool matvec_shape(eg_tensor *y)
+{
+    eg_tensor *a = eg_operand(y, 0);
+    return eg_result(y, eg_type(a), 1, (int64_t[]){ eg_dim(a, 0) });
+}
+static bool matvec_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_einsum("ij,j->i", eg_operand(y, 0), eg_operand(y, 1))) == 0;
+}
 static eg_tensor *matvec_rule(eg_tensor *y, eg_tensor *g, int i) /* A, not its transpose */
 {
-    return i == 0 ? eg_einsum("i,j->ij", g, eg_operand(y, 1)) : eg_einsum("ij,j->i", eg_operand(y, 0), g);
+    return i == 0 ? eg_einsum("i,j->ij", g, eg_operand(y, 1))
+                  : eg_einsum("ij,j->i", eg_operand(y, 0), g);
 }
-static const eg_op matvec = { .name = "matvec", .arity = 2, .shape = matvec_shape, .forward = matvec_forward, .rule = matvec_rule };
-static eg_tensor *symmetric(void *u, eg_tensor *const *x) { (void)u; return eg_apply(&matvec, NULL, 0, 2, x); }
+static const eg_op matvec = { .name = "matvec",
+                              .arity = 2,
+                              .shape = matvec_shape,
+                              .forward = matvec_forward,
+                              .rule = matvec_rule };
+static eg_tensor *symmetric(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_apply(&matvec, NULL, 0, 2, x);
+}
 
 static eg_tensor *gain_rule(eg_tensor *y, eg_tensor *g, int i) /* forgets the gain, which is 1 */
 {
     return i == 0 ? g : eg_mul(g, eg_operand(y, 0));
 }
-static bool times_forward(eg_tensor *y) { return eg_assign(y, eg_mul(eg_operand(y, 0), eg_operand(y, 1))) == 0; }
-static const eg_op gain = { .name = "gain", .arity = 2, .shape = like_first, .forward = times_forward, .rule = gain_rule };
-static eg_tensor *gained(void *u, eg_tensor *const *x) { (void)u; return eg_apply(&gain, NULL, 0, 2, x); }
+static bool times_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_mul(eg_operand(y, 0), eg_operand(y, 1))) == 0;
+}
+static const eg_op gain = {
+    .name = "gain", .arity = 2, .shape = like_first, .forward = times_forward, .rule = gain_rule
+};
+static eg_tensor *gained(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_apply(&gain, NULL, 0, 2, x);
+}
 
 static bool tanh_forward(eg_tensor *y) { return eg_assign(y, eg_tanh(eg_operand(y, 0))) == 0; }
-static eg_tensor *through(eg_tensor *y, eg_tensor *g, int i) { (void)y, (void)i; return g; }
-static const eg_op soft = { .name = "squash", .arity = 1, .shape = like_first, .forward = tanh_forward, .rule = through };
-static eg_tensor *squash(void *u, eg_tensor *const *x) { (void)u; return eg_apply(&soft, NULL, 0, 1, x); }
+static eg_tensor *through(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y, (void)i;
+    return g;
+}
+static const eg_op soft = {
+    .name = "squash", .arity = 1, .shape = like_first, .forward = tanh_forward, .rule = through
+};
+static eg_tensor *squash(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_apply(&soft, NULL, 0, 1, x);
+}
 static bool round_forward(eg_tensor *y) { return eg_assign(y, eg_round(eg_operand(y, 0))) == 0; }
-static const eg_op rounded = { .name = "straight_through", .arity = 1, .shape = like_first, .forward = round_forward, .rule = through };
-static eg_tensor *rounds(void *u, eg_tensor *const *x) { (void)u; return eg_apply(&rounded, NULL, 0, 1, x); }
+static const eg_op rounded = { .name = "straight_through",
+                               .arity = 1,
+                               .shape = like_first,
+                               .forward = round_forward,
+                               .rule = through };
+static eg_tensor *rounds(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_apply(&rounded, NULL, 0, 1, x);
+}
 static bool max_shape(eg_tensor *y) { return eg_result(y, eg_type(eg_operand(y, 0)), 0, NULL); }
 static bool max_forward(eg_tensor *y) { return eg_assign(y, eg_max(NULL, eg_operand(y, 0))) == 0; }
 static eg_tensor *max_rule(eg_tensor *y, eg_tensor *g, int i) /* 1 for every tie */
 {
-    eg_tensor *x = eg_operand(y, i), *tie = eg_cast(eg_ge(x, eg_full_n(eg_context(x), EG_F64, eg_item(y), 0, NULL)), EG_F64);
+    eg_tensor *x = eg_operand(y, i),
+              *tie =
+                  eg_cast(eg_ge(x, eg_full_n(eg_context(x), EG_F64, eg_item(y), 0, NULL)), EG_F64);
     return eg_mul(tie, g);
 }
-static const eg_op ties = { .name = "ties", .arity = 1, .shape = max_shape, .forward = max_forward, .rule = max_rule };
-static eg_tensor *tied(void *u, eg_tensor *const *x) { (void)u; return eg_apply(&ties, NULL, 0, 1, x); }
+static const eg_op ties = {
+    .name = "ties", .arity = 1, .shape = max_shape, .forward = max_forward, .rule = max_rule
+};
+static eg_tensor *tied(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_apply(&ties, NULL, 0, 1, x);
+}
 
 /* two heads; the second one's query projection is cut where its scores are huge */
 static eg_tensor *heads(void *u, eg_tensor *const *x)
 {
     eg_tensor *in = u, *a = eg_einsum("im,md->id", in, eg_slice_axis(x[0], 1, 0, 2, 1)),
-              *b = eg_scale(eg_einsum("im,md->id", in, eg_detach(eg_slice_axis(x[0], 1, 2, 4, 1))), 400);
+              *b = eg_scale(eg_einsum("im,md->id", in, eg_detach(eg_slice_axis(x[0], 1, 2, 4, 1))),
+                            400);
     return eg_add(eg_attention("id,jd,je->ie", a, in, in), eg_attention("id,jd,je->ie", b, in, in));
 }
 static int calls;
-static eg_tensor *drifts_late(void *u, eg_tensor *const *x) { (void)u; return eg_scale(eg_tanh(x[0]), ++calls > 12 ? 1.001 : 1); }
+static eg_tensor *drifts_late(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_scale(eg_tanh(x[0]), ++calls > 12 ? 1.001 : 1);
+}
 static eg_tensor *state_in_f(void *u, eg_tensor *const *x) /* what the last call left in a static */
 {
     (void)u;
     eg_tensor *y = eg_apply(&planted, NULL, 0, 1, x);
     return y;
 }
-static eg_tensor *doubled(void *u, eg_tensor *x, eg_tensor *g) { (void)u, (void)x; return eg_scale(g, 2); }
+static eg_tensor *doubled(void *u, eg_tensor *x, eg_tensor *g)
+{
+    (void)u, (void)x;
+    return eg_scale(g, 2);
+}
 static eg_tensor *hooked(void *u, eg_tensor *const *x)
 {
     (void)u;
@@ -348,7 +505,11 @@ static eg_tensor *hooked(void *u, eg_tensor *const *x)
     eg_hook(y, doubled, NULL);
     return eg_tanh(y);
 }
-static eg_tensor *clipped(void *u, eg_tensor *x, eg_tensor *g) { (void)u, (void)x; return eg_clip(g, -1e3, 1e3); }
+static eg_tensor *clipped(void *u, eg_tensor *x, eg_tensor *g)
+{
+    (void)u, (void)x;
+    return eg_clip(g, -1e3, 1e3);
+}
 static eg_tensor *hook_clips(void *u, eg_tensor *const *x)
 {
     (void)u;
@@ -356,20 +517,52 @@ static eg_tensor *hook_clips(void *u, eg_tensor *const *x)
     eg_hook(y, clipped, NULL);
     return eg_tanh(y);
 }
-static eg_tensor *inside(void *u, eg_tensor *const *x) { (void)u; return eg_mul(eg_exp(x[0]), eg_detach(x[0])); }
-static eg_tensor *checkpointed(void *u, eg_tensor *const *x) { return eg_checkpoint(inside, u, 1, x); }
+static eg_tensor *inside(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_mul(eg_exp(x[0]), eg_detach(x[0]));
+}
+static eg_tensor *checkpointed(void *u, eg_tensor *const *x)
+{
+    return eg_checkpoint(inside, u, 1, x);
+}
 static eg_tensor *naive_softmax(void *u, eg_tensor *const *x)
 {
     (void)u;
     eg_tensor *e = eg_exp(x[0]);
     return eg_on("i j, i -> i j", eg_div, e, eg_sum("i [j]", e));
 }
-static eg_tensor *naive_lse(void *u, eg_tensor *const *x) { (void)u; return eg_log(eg_sum("i [j]", eg_exp(x[0]))); }
-static eg_tensor *naive_sigmoid(void *u, eg_tensor *const *x) { (void)u; eg_tensor *e = eg_exp(x[0]); return eg_div(e, eg_shift(e, 1)); }
-static eg_tensor *naive_norm(void *u, eg_tensor *const *x) { (void)u; return eg_sqrt(eg_sum("i [j]", eg_square(x[0]))); }
-static eg_tensor *unlisted(void *u, eg_tensor *const *x) { return eg_apply(&gain, NULL, 0, 2, ((eg_tensor *[]){ u, x[0] })); }
-static eg_tensor *detached(void *u, eg_tensor *const *x) { (void)u; return eg_mul(x[0], eg_detach(eg_tanh(x[0]))); }
-static eg_tensor *read_out(void *u, eg_tensor *const *x) { (void)u; return eg_add(eg_sin(x[0]), eg_scalar(eg_context(x[0]), eg_item(eg_select_axis(eg_square(x[0]), 0, 0)))); }
+static eg_tensor *naive_lse(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_log(eg_sum("i [j]", eg_exp(x[0])));
+}
+static eg_tensor *naive_sigmoid(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    eg_tensor *e = eg_exp(x[0]);
+    return eg_div(e, eg_shift(e, 1));
+}
+static eg_tensor *naive_norm(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_sqrt(eg_sum("i [j]", eg_square(x[0])));
+}
+static eg_tensor *unlisted(void *u, eg_tensor *const *x)
+{
+    return eg_apply(&gain, NULL, 0, 2, ((eg_tensor *[]){ u, x[0] }));
+}
+static eg_tensor *detached(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_mul(x[0], eg_detach(eg_tanh(x[0])));
+}
+static eg_tensor *read_out(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_add(eg_sin(x[0]),
+                  eg_scalar(eg_context(x[0]), eg_item(eg_select_axis(eg_square(x[0]), 0, 0))));
+}
 
 static const struct odd {
     const char *name;
@@ -379,26 +572,35 @@ static const struct odd {
     bool kinks, f32;
 } odd[] = {
     { "2: one head cut where it is saturated", heads, "m", NULL, "x", "WRONG", false, false },
-    { "3: LoRA, B = 0", lora, "1,2;3,-1;.5,1", "0,0,0;0,0,0", "1,2,3;-1,0,1", "the rule of lora", false, false },
-    { "3: LoRA, A = 0", lora, "0,0;0,0;0,0", "1,2,0;0,1,3", "1,2,3;-1,0,1", "the rule of lora", false, false },
-    { "3: a symmetric matrix", symmetric, "1,2,3;2,4,5;3,5,6", "1,2,3", NULL, "the rule of matvec", false, false },
-    { "3: the unit matrix", symmetric, "1,0,0;0,1,0;0,0,1", "1,2,3", NULL, "the rule of matvec", false, false },
+    { "3: LoRA, B = 0", lora, "1,2;3,-1;.5,1", "0,0,0;0,0,0", "1,2,3;-1,0,1", "the rule of lora",
+      false, false },
+    { "3: LoRA, A = 0", lora, "0,0;0,0;0,0", "1,2,0;0,1,3", "1,2,3;-1,0,1", "the rule of lora",
+      false, false },
+    { "3: a symmetric matrix", symmetric, "1,2,3;2,4,5;3,5,6", "1,2,3", NULL, "the rule of matvec",
+      false, false },
+    { "3: the unit matrix", symmetric, "1,0,0;0,1,0;0,0,1", "1,2,3", NULL, "the rule of matvec",
+      false, false },
     { "3: gain 1", gained, "1,2,3", "1,1,1", NULL, "the rule of gain", false, false },
     { "3: gain 1, x = 0", gained, "0,0,0", "1,1,1", NULL, "the rule of gain", false, false },
     { "3: tanh at 0", squash, "0,0,0", NULL, NULL, "WRONG", false, false },
     { "straight through", rounds, "1.4,0.3,-2.2", NULL, NULL, "dx0[2]: WRONG", false, false },
     { "ties, with .kinks", tied, "1,3,3,2", NULL, NULL, "KINK", true, false },
     { "three ties, with .kinks", tied, "3,3,3,2", NULL, NULL, "KINK", true, false },
-    { "6: f changes after some calls", drifts_late, "1,2,3", NULL, NULL, "not deterministic", false, false },
+    { "6: f changes after some calls", drifts_late, "1,2,3", NULL, NULL, "not deterministic", false,
+      false },
     { "hook", hooked, "0.1,0.2,0.3", NULL, NULL, "a hook of exp", false, false },
-    { "hook that clips", hook_clips, "0.1,0.2,0.3", NULL, NULL, "not linear in its seed", false, false },
+    { "hook that clips", hook_clips, "0.1,0.2,0.3", NULL, NULL, "not linear in its seed", false,
+      false },
     { "checkpoint", checkpointed, "0.1,0.2,0.3", NULL, NULL, "inside checkpoint", false, false },
     { "8: naive softmax", naive_softmax, "100,99,98;1,2,3", NULL, NULL, "PRECISION", false, true },
-    { "8: naive softmax, f64", naive_softmax, "100,99,98;1,2,3", NULL, NULL, "PRECISION", false, false },
+    { "8: naive softmax, f64", naive_softmax, "100,99,98;1,2,3", NULL, NULL, "PRECISION", false,
+      false },
     { "8: naive logsumexp", naive_lse, "100,99,98;1,2,3", NULL, NULL, "PRECISION", false, true },
     { "8: naive sigmoid", naive_sigmoid, "100,1,-3", NULL, NULL, "PRECISION", false, true },
-    { "8: naive norm", naive_norm, "1e-24,3e-24;1e-24,-1e-24", NULL, NULL, "PRECISION", false, true },
-    { "8: a parameter that nobody listed", unlisted, "2,3,4", NULL, "1,2,3", "the rule of gain", false, false },
+    { "8: naive norm", naive_norm, "1e-24,3e-24;1e-24,-1e-24", NULL, NULL, "PRECISION", false,
+      true },
+    { "8: a parameter that nobody listed", unlisted, "2,3,4", NULL, "1,2,3", "the rule of gain",
+      false, false },
     { "detached", detached, "0.1,0.2,0.3", NULL, NULL, "detach", false, false },
     { "read out", read_out, "0.1,0.2,0.3", NULL, NULL, "not on the tape", false, false },
 };
@@ -416,7 +618,8 @@ static eg_tensor *odd_numbers(eg_ctx *cx, const char *s)
         v[n++] = strtod(p, &end);
         for (p = end; *p == ',' || *p == ';'; p++) rows += *p == ';';
     }
-    eg_tensor *t = eg_from_n(cx, EG_F64, v, strchr(s, ';') ? 2 : 1, strchr(s, ';') ? (int64_t[]){ rows, n / rows } : (int64_t[]){ n, 0 });
+    eg_tensor *t = eg_from_n(cx, EG_F64, v, strchr(s, ';') ? 2 : 1,
+                             strchr(s, ';') ? (int64_t[]){ rows, n / rows } : (int64_t[]){ n, 0 });
     return eg_detach(eg_cast(t, eg_default_type(cx)));
 }
 LOOP_TEST(an_odd_plant_does_not_pass, ODD)
@@ -429,10 +632,13 @@ LOOP_TEST(an_odd_plant_does_not_pass, ODD)
     eg_tensor *x[2] = { odd_numbers(cx, p->a), odd_numbers(cx, p->b) };
     if (p->f == heads) x[0] = eg_normal(cx, 0, 1, 3, 4);
     eg_tensor *u = p->f == heads ? eg_normal(cx, 0, 1, 4, 3) : odd_numbers(cx, p->u);
-    if (p->f == heads) u = eg_slice_axis(eg_concat_axis(1, u, u), 1, 0, 2, 1), x[0] = eg_slice_axis(x[0], 0, 0, 2, 1);
+    if (p->f == heads)
+        u = eg_slice_axis(eg_concat_axis(1, u, u), 1, 0, 2, 1),
+        x[0] = eg_slice_axis(x[0], 0, 0, 2, 1);
     const eg_report *r = eg_gradcheck(p->f, u, p->b ? 2 : 1, x, .kinks = p->kinks);
     ck_assert_msg(r != NULL, "%s: %s", p->name, eg_error(cx));
     ck_assert_msg(!r->passed, "%s passed: %s", p->name, r->text);
-    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s: no \"%s\" in %s", p->name, p->said, r->text);
+    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s: no \"%s\" in %s", p->name, p->said,
+                  r->text);
     eg_close(cx);
 }

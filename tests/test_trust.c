@@ -44,11 +44,11 @@ static const struct {
     eg_function *f;
     int count;
 } usual[] = {
-    { f_softmax, 1 },   { f_lsoftmax, 1 }, { f_lse, 1 },      { f_attend, 2 },  { f_causal, 2 },
-    { f_product, 2 },   { f_layernorm, 1 }, { f_rmsnorm, 1 }, { f_tanh, 2 },    { f_sigmoid, 2 },
-    { f_gelu, 1 },      { f_silu, 2 },     { f_softplus, 1 }, { f_relu, 2 },    { f_abs, 2 },
-    { f_sin, 2 },       { f_atan, 2 },     { f_div, 2 },      { f_max, 1 },     { f_var, 1 },
-    { f_norm, 1 },      { f_cumsum, 2 },   { f_prod, 1 },     { f_logadd, 2 },  { f_mse, 2 },
+    { f_softmax, 1 }, { f_lsoftmax, 1 },  { f_lse, 1 },      { f_attend, 2 }, { f_causal, 2 },
+    { f_product, 2 }, { f_layernorm, 1 }, { f_rmsnorm, 1 },  { f_tanh, 2 },   { f_sigmoid, 2 },
+    { f_gelu, 1 },    { f_silu, 2 },      { f_softplus, 1 }, { f_relu, 2 },   { f_abs, 2 },
+    { f_sin, 2 },     { f_atan, 2 },      { f_div, 2 },      { f_max, 1 },    { f_var, 1 },
+    { f_norm, 1 },    { f_cumsum, 2 },    { f_prod, 1 },     { f_logadd, 2 }, { f_mse, 2 },
     { f_gate, 2 },
 };
 enum { DRAWS = 8 }; /* with EG_TRUST=full 40 */
@@ -62,7 +62,8 @@ LOOP_TEST(random_points_are_not_called_wrong, (int)(sizeof usual / sizeof *usual
     for (int s = 0; s < 5; s++)
         for (int d = 0; d < draws; d++) {
             eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)(1000 * s + d));
-            eg_tensor *x[2] = { eg_normal(cx, 0, scale[s], 3, 3), eg_normal(cx, 0, scale[s], 3, 3) };
+            eg_tensor *x[2] = { eg_normal(cx, 0, scale[s], 3, 3),
+                                eg_normal(cx, 0, scale[s], 3, 3) };
             const eg_report *r = eg_gradcheck(usual[_i].f, NULL, usual[_i].count, x);
             ck_assert_msg(r != NULL, "%s", eg_error(cx));
             for (int k = 0; k < usual[_i].count; k++)
@@ -70,19 +71,18 @@ LOOP_TEST(random_points_are_not_called_wrong, (int)(sizeof usual / sizeof *usual
             for (int k = 0; k < r->notes; k++)
                 ck_assert_msg(r->note[k].verdict != EG_WRONG, "sd %g, draw %d: %s", scale[s], d,
                               r->text);
-            if (!r->passed && getenv("EG_SHOW")) printf("%d sd %g draw %d: %s\n", _i, scale[s], d, r->text);
+            if (!r->passed && getenv("EG_SHOW"))
+                printf("%d sd %g draw %d: %s\n", _i, scale[s], d, r->text);
             failed += !r->passed;
             eg_close(cx);
         }
     /* a softmax that is saturated everywhere is UNTESTED */
-    ck_assert_msg(failed <= (usual[_i].f == f_causal || usual[_i].f == f_attend ? draws : 0), "%d of %d right ones were rejected", failed, 5 * draws);
+    ck_assert_msg(failed <= (usual[_i].f == f_causal || usual[_i].f == f_attend ? draws : 0),
+                  "%d of %d right ones were rejected", failed, 5 * draws);
 }
 
 /* -- awkward points --------------------------------------------------------------------------- */
-static eg_tensor *c_of(eg_tensor *like, double v)
-{
-    return eg_scale(eg_ones_like(like), v);
-}
+static eg_tensor *c_of(eg_tensor *like, double v) { return eg_scale(eg_ones_like(like), v); }
 /* clang-format off */
 F(f_xent)      { return eg_cross_entropy("i [v]", A, u); }
 F(f_relu2)     { (void)u; return eg_square(eg_relu(A)); }

@@ -26,7 +26,8 @@ static const option options[] = {
       offsetof(gradcheck, directions), 1, 1e6, false },
     { 0, "seed", WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0,
       9e15, false },
-    { 0, "op", TEXT, "NAME", "what SPEC is for, instead of einsum: one of the names below", AT(op) },
+    { 0, "op", TEXT, "NAME", "what SPEC is for, instead of einsum: one of the names below",
+      AT(op) },
     { 0, "where", TEXT, "PREDICATE", "which scores count, of softmax and attention: \"j <= i\"",
       AT(where) },
     { 0, "sizes", TEXT, "h=2,...", "sizes of letters that SPEC splits, of rearrange", AT(sizes) },
@@ -82,10 +83,10 @@ static eg_tensor *rearrange(void *user, eg_tensor *const *x)
     a.x = x[0];
     return eg_rearrange_with(&a);
 }
-#define OF_ONE(NAME)                                                                \
-    static eg_tensor *NAME(void *user, eg_tensor *const *x)                         \
-    {                                                                               \
-        return eg_##NAME(((const product *)user)->spec, x[0]);                      \
+#define OF_ONE(NAME)                                           \
+    static eg_tensor *NAME(void *user, eg_tensor *const *x)    \
+    {                                                          \
+        return eg_##NAME(((const product *)user)->spec, x[0]); \
     }
 OF_ONE(sum)
 OF_ONE(mean)

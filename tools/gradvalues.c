@@ -17,14 +17,16 @@ typedef struct values {
 } values;
 #define AT(member) offsetof(values, member), 0, 0, false
 static const option options[] = {
-    { 0, "points", INPUT, "X.npy", "x: write the points around it at which f is wanted", AT(points) },
+    { 0, "points", INPUT, "X.npy", "x: write the points around it at which f is wanted",
+      AT(points) },
     { 'o', "out", OUTPUT, "POINTS.npy", "where --points writes them, one a row", AT(out) },
     { 0, "directions", WHOLE, "N", "N random directions instead of every entry",
       offsetof(values, directions), 1, 1e6, false },
     { 0, "step", REAL, "H", "the step, relative to the largest entry (default 1e-3; f32: 3e-2)",
       offsetof(values, step), 1e-12, 1, false },
     { 0, "values", INPUT, "POINTS.npy", "the points: one a row", AT(values) },
-    { 0, "results", INPUT, "F.npy", "f at these points: a number, or a row, for each", AT(results) },
+    { 0, "results", INPUT, "F.npy", "f at these points: a number, or a row, for each",
+      AT(results) },
     { 0, "gradient", INPUT, "G.npy", "the gradient at the first point, of <f, W> if f has rows",
       AT(gradient) },
     { 0, "weights", INPUT, "W.npy", "W, as many as f has numbers in a row (default: 1 each)",
@@ -74,7 +76,8 @@ static void difference(const table *t, int64_t r, double *d, double *a, double *
 {
     *d = *a = *rounding = 0;
     for (int64_t k = 0; k < t->m; k++) {
-        const double w = t->w ? t->w[k] : 1, up = t->f[r * t->m + k], down = t->f[(r + 1) * t->m + k];
+        const double w = t->w ? t->w[k] : 1, up = t->f[r * t->m + k],
+                     down = t->f[(r + 1) * t->m + k];
         *d += w * (up - down);
         *rounding += fabs(w) * t->unit * (fabs(up) + fabs(down));
     }
@@ -123,7 +126,9 @@ static int compare(const table *t)
     }
     const bool passed = right == columns && (covered || !columns);
     printf("%s%lld of %lld entries right, %lld covered\n",
-           passed ? "gradcheck: passed: " : right == columns ? "gradcheck: UNTESTED: " : "  ",
+           passed             ? "gradcheck: passed: "
+           : right == columns ? "gradcheck: UNTESTED: "
+                              : "  ",
            (long long)right, (long long)columns, (long long)covered);
     return passed ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -136,7 +141,8 @@ static const double *numbers(eg_ctx *cx, const char *path, eg_tensor **x)
 static int compare_files(eg_ctx *cx, const values *o)
 {
     eg_tensor *x, *f, *g, *w = NULL;
-    if (!o->results || !o->gradient) return say("--values needs --results F.npy and --gradient G.npy");
+    if (!o->results || !o->gradient)
+        return say("--values needs --results F.npy and --gradient G.npy");
     table t = { .x = numbers(cx, o->values, &x),
                 .f = numbers(cx, o->results, &f),
                 .g = numbers(cx, o->gradient, &g),
@@ -169,7 +175,9 @@ int check_values(int count, char **word)
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count) return say("gradcheck of files takes no \"%s\"", w.word[0]);
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    const int status = !cx ? say_error(cx, NULL) : o.points ? write_points(cx, &o) : compare_files(cx, &o);
+    const int status = !cx        ? say_error(cx, NULL)
+                       : o.points ? write_points(cx, &o)
+                                  : compare_files(cx, &o);
     eg_close(cx);
     return status;
 }

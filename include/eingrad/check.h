@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Check says the file and line of the assertion, then the report. The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was
- * tested; docs/gradcheck.md. */
+/* Check says the file and line of the assertion, then the report. The gradient of f(user, {xs…})
+ * agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
 /* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f,
  * user, count, xs, .full = true). */
 #ifndef __cplusplus
@@ -30,7 +30,8 @@
     eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
 #define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
-/* A row of yours keeps all that a row promises, and its gradient is right, at each of its samples. */
+/* A row of yours keeps all that a row promises, and its gradient is right, at each of its samples.
+ */
 #define eg_assert_op(row) eg_assert_op_((row), __FILE__, __LINE__)
 /* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals
  * NaN. */

@@ -204,7 +204,8 @@ typedef struct eg_report {
     int64_t entries, right, covered;
     double worst; /* largest |a − n| / s */
     int shown;
-    /* the worst first: all that fail (at most 65536), else the 16 that used most of their tolerance */
+    /* the worst first: all that fail (at most 65536), else the 16 that used most of their tolerance
+     */
     const eg_entry *entry;
     const eg_verdict *input; /* one per input */
     const char *text;        /* the report in words, as eg_report_print writes it */
@@ -256,7 +257,7 @@ EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
 #define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
-#define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

@@ -166,8 +166,7 @@ static bool same_again(contract *k)
     for (int i = 0; z && i < k->t->count; i++) {
         if (k->moves[i]) contract_ask(z, k->g, i, &d);
         if (k->moves[i] && (!contract_ask(fresh, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12)))
-            return breaks(k, i,
-                          "depends on what was called in between: state outlives the call");
+            return breaks(k, i, "depends on what was called in between: state outlives the call");
     }
     const bool was = eg_nograd(k->cx, true);
     bool good = true;
@@ -180,7 +179,8 @@ static bool same_again(contract *k)
     z = good ? contract_apply(k, k->x) : NULL;
     const bool value = !good || alike(z, k->y, 1, 1e-12);
     eg_nograd(k->cx, was);
-    if (!good) return breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
+    if (!good)
+        return breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
     return value || breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
 }
 
@@ -222,11 +222,12 @@ static bool linear(contract *k)
         if (!linear_in(k, i, contract_noise(k->g, 4),
                        "is not linear in g: of g + h it is not the sum"))
             return false;
-        for (int64_t at = 0; at < n; at += n > 3 ? (n - 1) / 2 : 1) {
+        for (int64_t at = 0; at<n; at += n> 3 ? (n - 1) / 2 : 1) {
             eg_tensor *g = eg__zeros(k->cx, EG_F64, k->g->rank, k->g->dim);
             if (g) contract_numbers(g)[at] = 1;
-            if (!linear_in(k, i, g, "is not linear in g: of a g that is 0 but for one element it "
-                                    "is not what that element adds"))
+            if (!linear_in(k, i, g,
+                           "is not linear in g: of a g that is 0 but for one element it "
+                           "is not what that element adds"))
                 return false;
         }
     }
@@ -288,8 +289,7 @@ static bool uses_honest(contract *k)
         if (!y || y->st != &y->own) return true;
         if (!result) poisoned(y);
         for (int j = 0; j < k->t->count; j++) {
-            const bool reads =
-                uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
+            const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
             if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
         }
         if (!contract_ask(y, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12))
@@ -370,8 +370,8 @@ static bool jvp_adjoint(contract *k)
         const double left = d && eg_ok(d) ? contract_dot(d, k->g, &size) : 0;
         if (!k->cx->failed && fabs(left - right) <= 1e-9 * size) continue;
         if (only < 0)
-            snprintf(words, sizeof words, "and its jvp disagree where all operands move: %.6g, %.6g",
-                     right, left);
+            snprintf(words, sizeof words,
+                     "and its jvp disagree where all operands move: %.6g, %.6g", right, left);
         else
             snprintf(words, sizeof words,
                      "and its jvp disagree where operand %d moves alone: %.6g, %.6g", only + 1,
@@ -448,8 +448,10 @@ static bool derivative_at(contract *k, eg_tensor *const *x, const char *where)
         moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1 };
         if (!isfinite(a) || !contract_slope(moved_value, &m, size, &n, &err)) continue;
         if (fabs(a - n) <= 1e-6 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
-        snprintf(words, sizeof words, "disagrees with its own forward%s: %.6g, not %.6g along a "
-                                      "random direction", where, a, n);
+        snprintf(words, sizeof words,
+                 "disagrees with its own forward%s: %.6g, not %.6g along a "
+                 "random direction",
+                 where, a, n);
         return breaks(k, i, words);
     }
     return true;
@@ -482,7 +484,8 @@ static bool resized(const contract *k, int64_t from, int64_t to, eg_tensor **x)
         for (int r = 0; r < o->rank; r++) size *= dim[r] = o->dim[r] == from ? to : o->dim[r];
         x[i] = o;
         if (size == eg_size(o)) continue;
-        if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim))) return false;
+        if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim)))
+            return false;
         const int64_t n = eg_size(o), width = eg__width[o->dtype];
         for (int64_t j = 0; j < size; j++) {
             memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
@@ -511,8 +514,8 @@ static bool derivative_at_sizes(contract *k)
             char where[64];
             const eg_mark m = eg_push(k->cx);
             snprintf(where, sizeof where, " at an axis of %lld elements", (long long)to[s]);
-            const bool good = to[s] <= from[j] || !resized(k, from[j], to[s], x) ||
-                              derivative_at(k, x, where);
+            const bool good =
+                to[s] <= from[j] || !resized(k, from[j], to[s], x) || derivative_at(k, x, where);
             eg_pop(k->cx, m);
             if (!good) return false;
         }
@@ -557,9 +560,9 @@ static bool second_order(contract *k)
 
 /* -- all of them ------------------------------------------------------------------------------ */
 static bool (*const contract_list[])(contract *) = {
-    writes_nothing, same_again,  linear,          layouts_of_g,        uses_honest,
-    derivative_here, derivative_moved, jvp_adjoint, layouts_of_operands, derivative_at_sizes,
-    second_order
+    writes_nothing,      same_again,       linear,      layouts_of_g,        uses_honest,
+    derivative_here,     derivative_moved, jvp_adjoint, derivative_at_sizes, second_order,
+    layouts_of_operands,
 };
 
 /* A rule that gives NaN for a g of mixed signs and numbers for a positive one. */
@@ -596,8 +599,9 @@ static bool contract_open(contract *k)
     }
     return any;
 }
-bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand)
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand)
 {
+    const size_t count = sizeof contract_list / sizeof *contract_list - !any_layout;
     eg_ctx *cx = t->cx;
     contract k = { .t = t, .cx = cx, .words = words, .room = room, .operand = -1 };
     if (cx->failed) return true;
@@ -607,7 +611,7 @@ bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand)
     bool good = true;
     words[0] = 0;
     if (contract_open(&k))
-        for (size_t n = 0; n < sizeof contract_list / sizeof *contract_list && good; n++) {
+        for (size_t n = 0; n < count && good; n++) {
             const eg_mark one = eg_push(cx);
             good = contract_list[n](&k);
             eg_pop(cx, one);
@@ -620,6 +624,26 @@ bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand)
     eg_pop(cx, m);
     *operand = k.operand;
     return good;
+}
+
+/* Is the cotangent made of numbers that were read out of g? Then nothing can be differentiated
+ * through it. */
+static bool rule_is_raw(const eg_tensor *t)
+{
+    eg_ctx *cx = t->cx;
+    const eg_mark m = eg_push(cx);
+    const bool was = eg_nograd(cx, false);
+    bool raw = false;
+    for (int i = 0; i < t->count && t->op->rule && t->dtype == EG_F64; i++) {
+        eg_tensor *g = contract_noise(t, 1), *d, *cut;
+        if (t->in[i]->dtype != EG_F64 || !g) continue;
+        if (!contract_ask((eg_tensor *)(uintptr_t)t, g, i, &d) || !d) continue;
+        raw |= d != g && eg_path_to(d, g, &cut) == EG_NO_PATH;
+    }
+    if (cx->failed && eg_error_code(cx) != EG_ERROR_MEMORY) eg_clear(cx);
+    eg_nograd(cx, was);
+    eg_pop(cx, m);
+    return raw;
 }
 
 /* Was a node like t asked already? Of one row, with equal attributes and shapes. */
@@ -646,8 +670,17 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         int operand;
         if (!t->op || eg__in_table(t->op) || asked_already(t, asked, n)) continue;
         asked[n++] = t;
-        if (eg__contract(t, words, sizeof words, &operand)) continue;
         const eg__site at = eg__site_of(t);
+        if (eg__contract(t, true, words, sizeof words, &operand)) {
+            if (!t->op->jvp && rule_is_raw(t)) {
+                c->forwardless = true;
+                eg__report_note(c, r, EG_RIGHT, -1,
+                                "the rule of %s computes with plain numbers: no forward mode and "
+                                "no second order",
+                                eg__sites_text(&at, 1, where, sizeof where));
+            }
+            continue;
+        }
         eg__sites_text(&at, 1, where, sizeof where);
         if (operand >= 0)
             eg__report_note(c, r, EG_WRONG, -1, "the rule of %s for operand %d %s", where,

@@ -134,8 +134,8 @@ static bool column(eg__entries *e, int64_t k)
     }
     if (!c->o.full && !along) jitter = c->jitter[k];
     for (int64_t j = 0; along && !c->o.full && j < vars; j++)
-        jitter += fabs(e->direction[c->var[j].cell]) *
-                  (c->jitter[j] + 0.25 * c->unit * fabs(e->a[j]));
+        jitter +=
+            fabs(e->direction[c->var[j].cell]) * (c->jitter[j] + 0.25 * c->unit * fabs(e->a[j]));
     if (!eg__slopes(c, along ? -1 : c->var[k].cell, e->direction, e->analytic, e->s)) return false;
     int open = EG_BOTH_ZERO;
     for (int64_t o = 0; o < c->outs; o++) {

@@ -30,8 +30,8 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
                             ends);
         return f->v;
     case EG_RIGHT:
-        eg__report_note(c, r, EG_RIGHT, k,
-                        "zero: the gradient is zero here, and it was tested %s", f->where);
+        eg__report_note(c, r, EG_RIGHT, k, "zero: the gradient is zero here, and it was tested %s",
+                        f->where);
         return EG_ZERO;
     case EG_UNTESTED:
         eg__report_note(
@@ -100,9 +100,9 @@ static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
     if (!cx->hooks.result) cx->hooks.result = eg__probe_result;
     eg_tensor *y = eg__trial_call(c);
     if (cx->hooks.result == eg__probe_result) cx->hooks.result = NULL;
-    const bool good =
-        y && eg__paths(c, y, path) &&
-        (c->order > 1 || (eg__contracts(c, r, y) && eg__unlisted(c, r, y))) && !cx->failed;
+    const bool good = y && eg__paths(c, y, path) &&
+                      (c->order > 1 || (eg__contracts(c, r, y) && eg__unlisted(c, r, y))) &&
+                      !cx->failed;
     eg_pop(cx, m);
     if (!good || !eg__trial_gradient(c, a)) return false;
     eg__trial_scale(c, a);
@@ -126,7 +126,7 @@ static bool beyond(eg__entries *e, const eg__path *path)
         e->open[v] = e->tested[c->var[v].input] ? EG_COVERED : EG_BOTH_ZERO;
     for (int64_t v = 0; v < c->vars; v++) open += e->open[v] != EG_COVERED;
     if (c->order == 1 && !c->again && !c->probe->cast.name &&
-        !eg__points(c, e->open, e->tested, found))
+        !eg__points(c, e->open, e->tested, e->input, found))
         return false;
     for (int64_t v = 0; v < c->vars; v++) left += e->open[v] != EG_COVERED;
     r->elsewhere = open - left;
@@ -184,7 +184,7 @@ static bool afterwards(eg__entries *e, const eg__path *path)
         wrong |= e->input[k] == EG_WRONG;
         cut |= path[k].cuts > 0;
     }
-    if (!cast && !eg__forward(c, r, e->a)) return false;
+    if (!cast && !c->forwardless && !eg__forward(c, r, e->a)) return false;
     if (first && c->size && !c->again && !eg__state(c, r, e->a)) return false;
     if (wrong && first && !eg__blame(c, r, cut)) return false;
     if (c->o.oracle == EG_COMPLEX_STEP && first && c->size && !eg__off_tape(c, r)) return false;

@@ -99,19 +99,21 @@ typedef struct eg__trial {
     /* the standard deviation of the rounding of each element of f's result; of the sum ⟨f, W⟩ as a
      * multiple of what independent roundings would give (≥ 1) */
     double *noise, together, everything; /* everything: of ⟨f, W⟩ if they are independent */
-    double least; /* rounding of numbers as large as f's result or the inputs */
+    double least;   /* rounding of numbers as large as f's result or the inputs */
     double *jitter; /* the same of each variable's analytic derivative */
     double scale;   /* the largest analytic derivative */
     /* a derivative that the rounding of f's largest element over the largest input exceeds */
     double tiny;
-    /* so little apart an analytic and a numeric derivative may be by the rounding of cotangents near
-     * 1, and nothing is known */
+    /* so little apart an analytic and a numeric derivative may be by the rounding of cotangents
+     * near 1, and nothing is known */
     double doubt;
-    bool step_trusted, step_refused; /* the complex step agrees with differences; it cannot be made */
-    int opinions;                    /* how often it may still be asked */
-    int confirmed;                   /* entries that are WRONG at another step, too */
-    bool unrecorded;                 /* f is called while nothing is recorded */
-    struct eg__shadow *shadow;       /* where order 1 leaves what precision.c asks for */
+    bool step_trusted,
+        step_refused;          /* the complex step agrees with differences; it cannot be made */
+    int opinions;              /* how often it may still be asked */
+    int confirmed;             /* entries that are WRONG at another step, too */
+    bool forwardless;          /* a rule computes with plain numbers: no forward mode */
+    bool unrecorded;           /* f is called while nothing is recorded */
+    struct eg__shadow *shadow; /* where order 1 leaves what precision.c asks for */
 } eg__trial;
 /* cx, o, probe given: inputs moved, W drawn, f called twice */
 bool eg__trial_open(eg__trial *);
@@ -185,7 +187,7 @@ typedef struct eg__entries {
 bool eg__entries_open(eg__entries *); /* c, r, input, a are set */
 bool eg__entries_all(eg__entries *);  /* every column; false after an error, or c->unsupported */
 bool eg__entries_add(eg__entries *, const eg_entry *); /* one that fails */
-void eg__entries_close(eg__entries *); /* into the report, the worst first */
+void eg__entries_close(eg__entries *);                 /* into the report, the worst first */
 
 /* -- points.c: other points: all inputs moved together, one input scaled or drawn again -------- */
 /* What other points say of an input: WRONG (worst), UNTESTED: a point that moves this input alone
@@ -195,19 +197,24 @@ typedef struct eg__elsewhere {
     const char *where;
     eg_entry worst;
 } eg__elsewhere;
-/* open[v] of a variable: covered at the point; zero on both sides; too small to be seen, and not 0 */
+/* open[v] of a variable: covered at the point; zero on both sides; too small to be seen, and not 0
+ */
 enum { EG_COVERED, EG_BOTH_ZERO, EG_HIDDEN };
-/* One finding for each input; open[v] becomes EG_COVERED where another point covered v. */
-bool eg__points(eg__trial *, uint8_t *open, const bool *tested, eg__elsewhere *found);
+/* One finding for each input that is not WRONG already; open[v] becomes EG_COVERED where another
+ * point covered v. */
+bool eg__points(eg__trial *, uint8_t *open, const bool *tested, const eg_verdict *input,
+                eg__elsewhere *found);
 
 /* -- state.c: what calls and sweeps leave behind; the seed; eg_nograd -------------------------- */
 bool eg__state(eg__trial *, eg_report *, const double *a);
 
-/* -- contracts.c: what each row promises, whatever the entries say ------------------------------ */
+/* -- contracts.c: what each row promises, whatever the entries say ------------------------------
+ */
 /* Notes for the user's rows in y's history. */
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
-/* One node; true if it keeps all, else words says what not. */
-bool eg__contract(eg_tensor *t, char *words, size_t room, int *operand);
+/* True if node t keeps all that a row promises; else words says what not. any_layout: of operands
+ * of any layout, too, which some rows of the table see in one only. */
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand);
 
 /* -- paths.c: what the tape says of the inputs ------------------------------------------ */
 enum { EG_SITES = 3 };
@@ -217,11 +224,13 @@ typedef struct eg__path {
     /* where a path with a gradient ends; what has the input as an operand */
     eg__site cut[EG_SITES], used[EG_SITES];
 } eg__path;
-/* Lists all that y was made of, operands before results, in the open scope. False after an error. */
+/* Lists all that y was made of, operands before results, in the open scope. False after an error.
+ */
 bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node);
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
-/* -- precision.c: f in f32 ---------------------------------------------------------------------- */
+/* -- precision.c: f in f32 ----------------------------------------------------------------------
+ */
 /* What is left of order 1 when the check is over and the inputs are what they were. */
 typedef struct eg__shadow {
     eg__trial c;
@@ -233,8 +242,8 @@ bool eg__precision(eg__shadow *, eg_report *);
 /* -- kinks.c: are the analytic values of these entries a subgradient? -------------------------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
 
-/* -- blame.c: an entry is wrong: by whose fault? Notes for rules that disagree with their own forward
- * in some element, for hooks and checkpoints, or that nothing on the tape is at fault. */
+/* -- blame.c: an entry is wrong: by whose fault? Notes for rules that disagree with their own
+ * forward in some element, for hooks and checkpoints, or that nothing on the tape is at fault. */
 /* cut: an operation without a gradient was named already */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
 /* Notes what f reads of tensors that are older than the check and not among the inputs. */

@@ -4,7 +4,10 @@
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 
-enum { SURE = 8, CONFIRMED = 64 }; /* standard deviations; after so many WRONG ones no more is asked */
+enum {
+    SURE = 8,
+    CONFIRMED = 16
+}; /* standard deviations; after so many WRONG ones no more is asked */
 
 double eg__allowed(const eg__trial *c, const eg__slope *s, double jitter)
 {
@@ -31,11 +34,11 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
     return c->again || apart < 4 * (s->err + SURE * jitter) ? EG_NOISE : EG_WRONG;
 }
 
-/* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the analytic
- * value they are taken; where they disagree with the first one, it is NOISE. */
+/* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the
+ * analytic value they are taken; where they disagree with the first one, it is NOISE. */
 static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
-                                int64_t out, double a, eg__slope *s, eg__slope *other,
-                                eg_verdict v, bool *covered)
+                                int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
+                                bool *covered)
 {
     /* an entry far below 1 may have its own scale; then a little smaller, and much smaller */
     const double x = cell >= 0 ? fabs(c->point[cell]) : 0;

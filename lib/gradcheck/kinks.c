@@ -26,7 +26,8 @@ static bool kinks_value(kinks *k, double *value)
     for (int64_t o = 0; o < c->size; o++) *value += c->weight[o] * (k->y[o] - c->middle[o]);
     return true;
 }
-/* The slopes along the direction on both sides of the point and at points nearby, as an interval. */
+/* The slopes along the direction on both sides of the point and at points nearby, as an interval.
+ */
 static void kinks_go(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;
@@ -44,8 +45,12 @@ static bool kinks_interval(kinks *k, double *low, double *high)
     bool good = true;
     for (int n = -1; n <= NEARBY && good; n++) {
         /* −1, 0: the two sides of the point; else around a point nearby */
-        const double from = n < 0 ? -k->unit : n == 0 ? 0 : -k->unit / 64,
-                     to = n < 0 ? 0 : n == 0 ? k->unit : k->unit / 64;
+        const double from = n < 0    ? -k->unit
+                            : n == 0 ? 0
+                                     : -k->unit / 64,
+                     to = n < 0    ? 0
+                          : n == 0 ? k->unit
+                                   : k->unit / 64;
         double down, up;
         kinks_go(k, n > 0 ? n : 0, from);
         good = kinks_value(k, &down);
@@ -93,7 +98,8 @@ bool eg__subgradient(eg__trial *c, const double *a, int64_t count, const int64_t
     for (int n = 0; n < JOINT + PAIRS && good && *is; n++) {
         if (n >= JOINT && count < 2) break;
         for (int64_t j = 0; j < c->cells; j++) k.direction[j] = 0;
-        const int64_t one = n < JOINT ? -1 : (int64_t)(eg__unit(c->o.seed, 60, (uint64_t)n) * (double)count);
+        const int64_t one =
+            n < JOINT ? -1 : (int64_t)(eg__unit(c->o.seed, 60, (uint64_t)n) * (double)count);
         for (int64_t j = 0; j < count; j++) {
             const double u = eg__unit(c->o.seed, (uint64_t)(61 + n), (uint64_t)j);
             const bool pair = j == one || j == (one + 1 + n % (count > 1 ? count - 1 : 1)) % count;

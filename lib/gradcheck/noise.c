@@ -131,7 +131,8 @@ bool eg__noise(eg__trial *c)
     return good && !cx->failed;
 }
 
-/* g[k · vars + v] at points at this distance; false after an error, or where there is no gradient. */
+/* g[k · vars + v] at points at this distance; false after an error, or where there is no gradient.
+ */
 static bool noise_sweeps(eg__trial *c, double distance, double *g)
 {
     bool good = true;
@@ -165,8 +166,7 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
             flat |= turn == 0 && s.flat && a[j] != 0;
             /* at a kink the values on one side are equal: that is no rounding */
             const double beside = fmax(fabs(v[1] - v[0]), fabs(v[4] - v[3]));
-            if ((beside >= 0.1 * s.sigma || s.sigma <= 1e-3 * fabs(a[j])) &&
-                (turn == 0 || s.flat))
+            if ((beside >= 0.1 * s.sigma || s.sigma <= 1e-3 * fabs(a[j])) && (turn == 0 || s.flat))
                 c->jitter[j] = fmax(c->jitter[j], s.sigma);
         }
     }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const point_name[] = { "with every input moved", "scaled by 0.1",
-                                          "scaled by 0.01",         "drawn again from [-1, 1)",
+                                          "scaled by 0.01", "drawn again from [-1, 1)",
                                           "with every input scaled by 0.1" };
 enum { MOVED, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = TENTH };
 enum { FEW = 64 }; /* entries that are asked one by one */
@@ -49,8 +49,8 @@ static bool points_go(points *p, int place, int input)
             const int64_t cell = c->var[k].cell;
             const int of = c->var[k].input;
             if (all || of == input)
-                p->to[cell] = entry_there(c, place, p->home[cell], most[of] > 0 ? most[of] : 1, k,
-                                          turn);
+                p->to[cell] =
+                    entry_there(c, place, p->home[cell], most[of] > 0 ? most[of] : 1, k, turn);
         }
         if (eg__trial_go(c, p->to) && eg__trial_gradient(c, p->a)) {
             eg__trial_scale(c, p->a);
@@ -62,8 +62,8 @@ static bool points_go(points *p, int place, int input)
 }
 
 /* -- a group of variables at the present point ------------------------------------------------ */
-/* RIGHT: covered; ZERO: nothing to see, and the analytic values are 0 to rounding; UNTESTED: nothing
- * to see; NOISE; WRONG. NOISE after an error, too. */
+/* RIGHT: covered; ZERO: nothing to see, and the analytic values are 0 to rounding; UNTESTED:
+ * nothing to see; NOISE; WRONG. NOISE after an error, too. */
 static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
 {
     eg__trial *c = &p->t;
@@ -170,11 +170,9 @@ static int64_t group_of(points *p, int input, bool open)
     return n;
 }
 /* Wrong, and one entry is known that is. */
-static bool points_done(const eg__elsewhere *f)
-{
-    return f->v == EG_WRONG && f->worst.index >= 0;
-}
-/* The group's verdict at this place, with the entry if it is WRONG; covered variables are closed. */
+static bool points_done(const eg__elsewhere *f) { return f->v == EG_WRONG && f->worst.index >= 0; }
+/* The group's verdict at this place, with the entry if it is WRONG; covered variables are closed.
+ */
 static eg_verdict points_look(points *p, int place, int input, bool open)
 {
     eg__slope s;
@@ -222,7 +220,8 @@ static bool points_search(points *p, int input, bool tested)
     return !p->t.cx->failed;
 }
 
-bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, eg__elsewhere *found)
+bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdict *input,
+                eg__elsewhere *found)
 {
     eg_ctx *cx = c->cx;
     const eg_mark m = eg_push(cx);
@@ -246,12 +245,17 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, eg__elsewhere *
     for (int k = 0; k < c->o.count; k++) found[k] = (eg__elsewhere){ .v = EG_ZERO };
     if (good && points_go(&p, MOVED, -1))
         for (int k = 0; k < c->o.count; k++) {
-            if (points_look(&p, MOVED, k, false) == EG_RIGHT) found[k].v = EG_RIGHT;
+            if (input[k] == EG_WRONG) continue;
+            if (points_look(&p, MOVED, k, false) == EG_RIGHT) {
+                found[k].v = EG_RIGHT;
+                found[k].where = point_name[MOVED];
+            }
             points_look(&p, MOVED, k, true);
         }
     good = good && !cx->failed;
     for (int k = 0; k < c->o.count && good; k++)
-        if (found[k].v == EG_ZERO || (!tested[k] && found[k].v == EG_RIGHT) || left_open(&p, k))
+        if (input[k] != EG_WRONG &&
+            (found[k].v == EG_ZERO || (!tested[k] && found[k].v == EG_RIGHT) || left_open(&p, k)))
             good = points_search(&p, k, tested[k]);
     if (home) {
         memcpy(c->point, home, (size_t)c->cells * sizeof *home);

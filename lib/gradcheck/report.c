@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const char *const verdict_name[] = {
-    [EG_RIGHT] = "right",       [EG_WRONG] = "WRONG", [EG_KINK] = "KINK",   [EG_NOISE] = "NOISE",
-    [EG_UNTESTED] = "UNTESTED", [EG_ZERO] = "zero",   [EG_EMPTY] = "empty",
-    [EG_PRECISION] = "PRECISION",
+    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG",         [EG_KINK] = "KINK",
+    [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED",   [EG_ZERO] = "zero",
+    [EG_EMPTY] = "empty", [EG_PRECISION] = "PRECISION",
 };
 bool eg__fails(eg_verdict v)
 {
@@ -223,8 +223,10 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
                    (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
                    (long long)r->survivors);
     if (r->elsewhere)
-        report_say(&t, "  %lld entries are not above the noise here and were tested at another "
-                       "point\n", (long long)r->elsewhere);
+        report_say(&t,
+                   "  %lld entries are not above the noise here and were tested at another "
+                   "point\n",
+                   (long long)r->elsewhere);
     if (r->order == 1)
         report_say(&t, "  cost: %lld calls of f, %lld sweeps; noise of f %.0e\n",
                    (long long)r->calls, (long long)r->sweeps, r->noise);

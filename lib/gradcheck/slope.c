@@ -27,7 +27,8 @@ static void go(eg__trial *c, int64_t cell, const double *direction, double t)
     }
     for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
 }
-/* share · the largest entry that moves (1, if all are smaller); exactly representable at an entry */
+/* share · the largest entry that moves (1, if all are smaller); exactly representable at an entry
+ */
 static double slope_step(const eg__trial *c, int64_t cell, const double *direction, double share)
 {
     double most = 1;
@@ -57,8 +58,7 @@ static inline void slope_add(const eg__trial *c, int64_t k, double up, double do
     p->right += w * (up - mid);
 }
 /* One for each output, from f's results at +t and −t. */
-static void slope_steps(const eg__trial *c, const double *up, const double *down, double t,
-                        step *p)
+static void slope_steps(const eg__trial *c, const double *up, const double *down, double t, step *p)
 {
     const double *mid = c->middle;
     const double all = c->o.full ? 0 : 4 * c->together / t * c->everything;
@@ -94,15 +94,13 @@ static bool slope_quick(eg__trial *c, int64_t cell, const double *direction, con
     if (!slope_at(c, cell, direction, t, y, p)) return false;
     for (int64_t o = 0; o < c->outs; o++) {
         const double n = p[o].d, of = fabs(n), jump = fabs(p[o].right - p[o].left);
-        s[o] = (eg__slope){ .n = n,
-                            .err = p[o].noise,
-                            .all = p[o].all,
-                            .left = p[o].left,
-                            .right = p[o].right };
+        s[o] = (eg__slope){
+            .n = n, .err = p[o].noise, .all = p[o].all, .left = p[o].left, .right = p[o].right
+        };
         if (n == 0 && a[o] == 0 && jump == 0) continue;
         const double seen = c->o.full ? of / 8 : fmax(5e-8, 0.5 * c->o.rtol) * of;
-        if (!(fabs(a[o] - n) <= c->o.rtol * of + p[o].noise && p[o].noise <= seen && p[o].all <= 0.2 * of &&
-              jump <= 0.02 * of + 4 * p[o].noise))
+        if (!(fabs(a[o] - n) <= c->o.rtol * of + p[o].noise && p[o].noise <= seen &&
+              p[o].all <= 0.2 * of && jump <= 0.02 * of + 4 * p[o].noise))
             return false;
     }
     return true;
@@ -229,9 +227,8 @@ static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const doub
             n += p;
             size += fabs(p);
         }
-        s[o] = (eg__slope){
-            .n = n, .err = 1e-15 * size, .all = 1e-15 * size, .left = n, .right = n
-        };
+        s[o] =
+            (eg__slope){ .n = n, .err = 1e-15 * size, .all = 1e-15 * size, .left = n, .right = n };
     }
     eg_pop(c->cx, m);
     if (unsupported) c->unsupported = unsupported->name;
@@ -251,7 +248,8 @@ bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, const doubl
     return eg__differences(c, cell, direction, a, 1, s);
 }
 
-/* Does the complex step say what differences say, of ⟨f, W⟩ along a random direction? Asked once. */
+/* Does the complex step say what differences say, of ⟨f, W⟩ along a random direction? Asked once.
+ */
 static bool step_trusted(eg__trial *given)
 {
     eg__trial t = *given, *c = &t;
@@ -263,7 +261,8 @@ static bool step_trusted(eg__trial *given)
     eg__direction(c, 80000, -1, direction);
     if (!complex_step(c, -1, direction, &by_step)) return false;
     for (int k = 0; k < 2; k++) {
-        if (!eg__differences(c, -1, direction, NULL, k ? EG_DEEP : 1, &by_differences)) return false;
+        if (!eg__differences(c, -1, direction, NULL, k ? EG_DEEP : 1, &by_differences))
+            return false;
         if (fabs(by_step.n - by_differences.n) <=
             1e-6 * fabs(by_differences.n) + 10 * by_differences.all)
             return true;

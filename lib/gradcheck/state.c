@@ -59,7 +59,8 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
     for (int f = 0; f < 3; f++) {
         for (int64_t k = 0; k < c->size; k++) v[k] = factor[f] * c->weight[k];
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
-        if (!state_alike(s->a, s->b, factor[f], c->vars, c->o.full ? NULL : c->jitter)) return words[f];
+        if (!state_alike(s->a, s->b, factor[f], c->vars, c->o.full ? NULL : c->jitter))
+            return words[f];
     }
     double *sum = s->w;
     for (int64_t k = 0; k < c->vars; k++) sum[k] = 0;
@@ -71,7 +72,9 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
         for (int64_t k = 0; k < c->vars; k++) sum[k] += s->b[k];
     }
-    return state_alike(s->a, sum, 1, c->vars, c->o.full ? NULL : c->jitter) ? NULL : "of two seeds it is not the sum";
+    return state_alike(s->a, sum, 1, c->vars, c->o.full ? NULL : c->jitter)
+               ? NULL
+               : "of two seeds it is not the sum";
 }
 
 /* The sweeps of one tape. */
