@@ -75,7 +75,7 @@ static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
     return sum;
 }
 /* Equal to `share` of the largest element, factor · b; NULL is zero. */
-static bool alike(eg_tensor *a, eg_tensor *b, double factor, double share)
+static bool contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
 {
     if (!a || !b) {
         eg_tensor *only = a ? a : b;
@@ -146,11 +146,13 @@ static bool same_again(contract *k)
 {
     eg_tensor *d, *other[OPERANDS], *z;
     for (int i = 0; i < k->t->count; i++)
-        if (k->moves[i] && (!contract_ask(k->y, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12)))
+        if (k->moves[i] &&
+            (!contract_ask(k->y, k->g, i, &d) || !contract_alike(d, k->r[i], 1, 1e-12)))
             return breaks(k, i, "gives another cotangent when it is asked again");
     eg_tensor *fresh = contract_apply(k, k->x);
     for (int i = k->t->count; i-- > 0;)
-        if (k->moves[i] && (!contract_ask(fresh, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12)))
+        if (k->moves[i] &&
+            (!contract_ask(fresh, k->g, i, &d) || !contract_alike(d, k->r[i], 1, 1e-12)))
             return breaks(k, i,
                           "depends on what the rules of other operands left behind: asked in "
                           "another order it gives another cotangent");
@@ -165,7 +167,8 @@ static bool same_again(contract *k)
     if (k->cx->failed && eg_error_code(k->cx) != EG_ERROR_MEMORY) eg_clear(k->cx);
     for (int i = 0; z && i < k->t->count; i++) {
         if (k->moves[i]) contract_ask(z, k->g, i, &d);
-        if (k->moves[i] && (!contract_ask(fresh, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12)))
+        if (k->moves[i] &&
+            (!contract_ask(fresh, k->g, i, &d) || !contract_alike(d, k->r[i], 1, 1e-12)))
             return breaks(k, i, "depends on what was called in between: state outlives the call");
     }
     const bool was = eg_nograd(k->cx, true);
@@ -174,10 +177,10 @@ static bool same_again(contract *k)
     for (int i = 0; i < k->t->count && good; i++)
         if (k->moves[i]) {
             at = i;
-            good = contract_ask(k->y, k->g, i, &d) && alike(d, k->r[i], 1, 1e-12);
+            good = contract_ask(k->y, k->g, i, &d) && contract_alike(d, k->r[i], 1, 1e-12);
         }
     z = good ? contract_apply(k, k->x) : NULL;
-    const bool value = !good || alike(z, k->y, 1, 1e-12);
+    const bool value = !good || contract_alike(z, k->y, 1, 1e-12);
     eg_nograd(k->cx, was);
     if (!good)
         return breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
@@ -197,9 +200,10 @@ static bool linear_in(contract *k, int i, eg_tensor *g2, const char *words)
         eg__add_to(sum, part);
     else if (part)
         sum = part;
-    if (!alike(e, sum, 1, 1e-10)) return breaks(k, i, words);
+    if (!contract_alike(e, sum, 1, 1e-10)) return breaks(k, i, words);
     return true;
 }
+/* Of −g, tiny, huge and zero g, of g + h, and of single elements of g. */
 static bool linear(contract *k)
 {
     static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };
@@ -216,7 +220,7 @@ static bool linear(contract *k)
         for (int f = 0; f < 4; f++) {
             eg_tensor *g = leaf_copy(k->g);
             for (int64_t j = 0; g && j < n; j++) contract_numbers(g)[j] *= factor[f];
-            if (!contract_ask(k->y, g, i, &d) || !alike(d, k->r[i], factor[f], 1e-10))
+            if (!contract_ask(k->y, g, i, &d) || !contract_alike(d, k->r[i], factor[f], 1e-10))
                 return breaks(k, i, words[f]);
         }
         if (!linear_in(k, i, contract_noise(k->g, 4),
@@ -233,6 +237,7 @@ static bool linear(contract *k)
     }
     return true;
 }
+/* Permuted, sliced, reversed and expanded g, against the same numbers row-major. */
 static bool layouts_of_g(contract *k)
 {
     char words[96];
@@ -243,12 +248,12 @@ static bool layouts_of_g(contract *k)
             snprintf(words, sizeof words, "depends on the layout of g: of a %s g it is another one",
                      layout_name[how]);
             if (!contract_ask(k->y, laid_out(k->g, (layout)how), i, &d) ||
-                !alike(d, k->r[i], 1, 1e-10))
+                !contract_alike(d, k->r[i], 1, 1e-10))
                 return breaks(k, i, words);
         }
         if (wide && flat &&
             (!contract_ask(k->y, flat, i, &e) || !contract_ask(k->y, wide, i, &d) ||
-             !alike(d, e, 1, 1e-10)))
+             !contract_alike(d, e, 1, 1e-10)))
             return breaks(k, i, "depends on the layout of g: of an expanded g it is another one");
     }
     return true;
@@ -263,10 +268,11 @@ static bool writes_nothing(contract *k)
     for (int i = 0; i < k->t->count; i++) {
         if (!k->moves[i]) continue;
         contract_ask(k->y, k->g, i, &d);
-        if (!alike(k->g, g, 1, 0)) return breaks(k, i, "writes to the cotangent that it is given");
-        if (!alike(k->y, y, 1, 0)) return breaks(k, i, "writes to the result");
+        if (!contract_alike(k->g, g, 1, 0))
+            return breaks(k, i, "writes to the cotangent that it is given");
+        if (!contract_alike(k->y, y, 1, 0)) return breaks(k, i, "writes to the result");
         for (int j = 0; j < k->t->count; j++)
-            if (k->x[j]->dtype == EG_F64 && !alike(k->x[j], before[j], 1, 0))
+            if (k->x[j]->dtype == EG_F64 && !contract_alike(k->x[j], before[j], 1, 0))
                 return breaks(k, i, "writes to an operand");
     }
     return true;
@@ -275,6 +281,7 @@ static void poisoned(eg_tensor *x)
 {
     for (int64_t k = 0, n = eg_size(x); k < n; k++) contract_numbers(x)[k] = NAN;
 }
+/* What .uses says is not read is made NaN before the rule is asked. */
 static bool uses_honest(contract *k)
 {
     const eg_uses uses = k->t->op->uses;
@@ -292,7 +299,7 @@ static bool uses_honest(contract *k)
             const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
             if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
         }
-        if (!contract_ask(y, k->g, i, &d) || !alike(d, k->r[i], 1, 1e-12))
+        if (!contract_ask(y, k->g, i, &d) || !contract_alike(d, k->r[i], 1, 1e-12))
             return breaks(k, i, "reads what .uses says that it does not read");
     }
     return true;
@@ -312,7 +319,7 @@ static bool same_on(contract *k, eg_tensor *const *x, const char *words)
         return true;
     }
     if (!all_finite(z)) return true;
-    if (!alike(y, z, 1, 1e-10)) {
+    if (!contract_alike(y, z, 1, 1e-10)) {
         char said[128];
         snprintf(said, sizeof said, "has another value where %s", words);
         return breaks(k, -1, said);
@@ -324,10 +331,11 @@ static bool same_on(contract *k, eg_tensor *const *x, const char *words)
         if (e && !all_finite(e)) continue;
         char said[128];
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
-        if (!contract_ask(y, g, i, &d) || !alike(d, e, 1, 1e-9)) return breaks(k, i, said);
+        if (!contract_ask(y, g, i, &d) || !contract_alike(d, e, 1, 1e-9)) return breaks(k, i, said);
     }
     return true;
 }
+/* Each operand permuted, sliced, reversed, expanded; two operands of one shape the same tensor. */
 static bool layouts_of_operands(contract *k)
 {
     char words[64];
@@ -408,6 +416,7 @@ typedef struct moved {
     int i, of; /* operand that moves; of the rule's answer for this operand, −1: of the result */
     eg_tensor *along;
 } moved;
+/* The contract_curve of an operand that moves along v. */
 static bool moved_value(void *user, double t, double *value)
 {
     const moved *m = user;

@@ -118,6 +118,7 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
     return covered || v != EG_RIGHT ? EG_COVERED : hidden ? EG_HIDDEN : EG_BOTH_ZERO;
 }
 
+/* A column: its slopes, and the verdict of each entry. False after an error. */
 static bool column(eg__entries *e, int64_t k)
 {
     eg__trial *c = e->c;

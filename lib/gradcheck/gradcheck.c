@@ -58,6 +58,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
     }
 }
 
+/* What there is to say beside the entries: f is random, a cast, paths without a gradient. */
 static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
@@ -192,6 +193,7 @@ static bool afterwards(eg__entries *e, const eg__path *path)
     return !c->cx->failed;
 }
 
+/* The report of one order, from its trial; NULL after an error. */
 static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 {
     eg_ctx *cx = c->cx;

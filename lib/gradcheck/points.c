@@ -36,6 +36,7 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
     default: return x * (place == HUNDREDTH ? 0.01 : 0.1);
     }
 }
+/* Goes to a place: f's value there and its gradient. False where f has none, or after an error. */
 static bool points_go(points *p, int place, int input)
 {
     eg__trial *c = &p->t;
@@ -160,7 +161,7 @@ static void locate(points *p, eg_entry *e, int input, const char *where, eg__slo
 }
 
 /* The variables of an input, or those of them that are open; how many. */
-static int64_t group_of(points *p, int input, bool open)
+static int64_t points_group(points *p, int input, bool open)
 {
     int64_t n = 0;
     for (int64_t k = 0; k < p->t.vars; k++) {
@@ -178,7 +179,7 @@ static eg_verdict points_look(points *p, int place, int input, bool open)
     eg__slope s;
     double a;
     eg__elsewhere *f = &p->found[input];
-    if (points_done(f) || !group_of(p, input, open)) return EG_ZERO;
+    if (points_done(f) || !points_group(p, input, open)) return EG_ZERO;
     const eg_verdict v = group_verdict(p, &s, &a);
     if (v == EG_WRONG) {
         eg_entry e;

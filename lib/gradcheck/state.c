@@ -115,7 +115,7 @@ static bool after_another_call(eg__trial *c, eg_report *r, const state *s)
     return true;
 }
 /* f while nothing is recorded, and once more. */
-static bool values(eg__trial *c, eg_report *r, double *y)
+static bool state_values(eg__trial *c, eg_report *r, double *y)
 {
     c->unrecorded = true;
     const bool good = eg__trial_value(c, y);
@@ -147,7 +147,7 @@ bool eg__state(eg__trial *given, eg_report *r, const double *a)
     bool good = s.seed && s.a && s.b && s.w;
     if (good) {
         memcpy(s.w, c->weight, (size_t)c->size * sizeof *s.w);
-        good = sweeps(c, r, a, &s) && after_another_call(c, r, &s) && values(c, r, s.b);
+        good = sweeps(c, r, a, &s) && after_another_call(c, r, &s) && state_values(c, r, s.b);
     }
     eg_pop(cx, m);
     return good && !cx->failed;
