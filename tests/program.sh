@@ -106,6 +106,7 @@ refuses '--where is for attention and softmax' gradcheck ij,jk 3x4 4x2 --where '
 refuses '--sizes must be as in h=2,d=8' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h
 prints 'points of' gradcheck --points "$data/A_f8.npy" --out new/points.npy
 refuses 'needs --results' gradcheck --values new/points.npy
+rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2

@@ -220,12 +220,12 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
                      .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES,
                      .seed = (uint64_t)o->seed);
     if (!r) return say_error(cx, NULL);
+    if (r->passed && r->entries && !r->covered && !r->elsewhere)
+        return say("nothing was tested: the result does not depend on the operands, or is empty");
     if (o->tap)
         printf("1..1\n"), eg_report_tap(stdout, r, 1, spec);
     else
         eg_report_print(stdout, r);
-    if (r->passed && r->entries && !r->covered && !r->elsewhere)
-        return say("nothing was tested: the result does not depend on the operands, or is empty");
     return r->passed ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
